@@ -20,7 +20,7 @@ IS_DONE = os.environ.get("KINETOSCOPE_DOING", "0") != "0"
 NUM_HEALTHY_RUNS = 20
 SIZES = {"small": "0.3 ms", "medium": "3 ms", "large": "30 ms"}
 BY_NAME = {fault.script: fault for fault in FAULTS}
-QUICK = ("gc_pressure", "graph_leak")
+QUICK = ("slow_getitem", "gc_pressure", "graph_leak")
 
 whole = pytest.mark.skipif(not IS_DONE, reason="takes minutes of an idle machine: make test-doing")
 each_fault = pytest.mark.parametrize("script", BY_NAME)

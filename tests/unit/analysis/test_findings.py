@@ -336,6 +336,17 @@ def test_the_little_python_that_each_operator_needs_is_no_overhead_on_the_cpu(tm
     assert costs == ([] if cost_ns is None else [cost_ns])
 
 
+def test_what_the_profiler_does_once_at_the_begin_of_a_recording_is_no_cost_of_each_step(tmp_path):
+    def look_around(trace):
+        first = min((event for event in trace["traceEvents"] if event.get("cat") == "batch"), key=lambda e: e["ts"])
+        look = {"name": "kinetoscope/look at memory", "cat": "kinetoscope", "dur": first["dur"] / 2}
+        trace["traceEvents"].append(first | look | {"ts": first["ts"] + first["dur"] / 4, "args": {}})
+
+    settings = Settings(num_ranks=1, num_steps=8, has_device=False, step_spans="event/batch", step_ns=300_000)
+    assert "profiler_cost" in kinds_in(report_on(planted_settings(0, "profiler_cost")))
+    assert "profiler_cost" not in kinds_in(report_after(look_around, settings, tmp_path))
+
+
 def test_a_report_that_was_kept_has_the_same_findings(tmp_path):
     simulate(replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)).write(tmp_path)
     fresh, kept = (kinetoscope.analyze(tmp_path).to_json() for _ in range(2))
@@ -396,3 +407,19 @@ def test_recompilation_says_which_function_was_compiled_again_since_which_guard_
     found = finding(report_after(add_words, settings, tmp_path), "recompilation")
     assert found.advice.startswith("forward was compiled again because `x.size()[0]` was 32, is 17. ")
     assert found.where.lines == ("model.py:12",)
+
+
+def test_a_late_rank_is_named_with_the_line_that_was_executing(tmp_path):
+    settings = replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)
+
+    def add_samples(trace):
+        events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        begin, end = min(event["ts"] for event in events), max(event["ts"] + event["dur"] for event in events)
+        place = {"pid": events[0]["pid"], "tid": 77_777}
+        sample = {"ph": "X", "cat": "stack_sample", "name": "log.py(7): write_all", "ts": begin, "dur": end - begin}
+        about = {"ph": "i", "s": "t", "cat": "stack_sample", "name": "sampled every 0.1 ms", "ts": begin}
+        trace["traceEvents"] += [sample | place, about | place]
+
+    found = finding(report_after(add_samples, settings, tmp_path), "straggler")
+    assert found.where.ranks == (1,)
+    assert found.where.lines == ("log.py:7",)

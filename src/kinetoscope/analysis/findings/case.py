@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kinetoscope.analysis.analyze import RunReport
 
+_FEWEST_RECURRING = 3
 _NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
@@ -116,6 +117,12 @@ class Case:
     def total_ns(self, kind: str) -> float:
         """What the signs of one kind took of a step."""
         return int(self.stops(kind)["total_ns"].sum()) / max(1, len(self._steps))
+
+    def recurring_ns(self, kind: str) -> float:
+        """The same for signs that come in several steps, not once or twice in a recording."""
+        pl = import_polars()
+        stops = self.stops(kind).filter(pl.col("step").n_unique().over("name") >= _FEWEST_RECURRING)
+        return int(stops["total_ns"].sum()) / max(1, len(self._steps))
 
     def calls(self, kind: str) -> float:
         """How many signs of one kind a step has."""
