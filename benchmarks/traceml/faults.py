@@ -106,5 +106,5 @@ def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
     theirs = run_training("traceml", fault.training, folder / f"{name}-traceml")
     faulty = run_training("none", fault.training, folder / f"{name}-none")
     ours = run_training("kinetoscope", fault.training, folder / f"{name}-kinetoscope")
-    gain = int(faulty.printed) / 1024 if fault.is_leak else faulty.mean_step_ms() - mended.mean_step_ms()
+    gain = int(faulty.printed) / 1024 if fault.is_leak else faulty.typical_step_ms() - mended.typical_step_ms()
     return {ran.tool: Judged(fault, said_of(ran), gain, ran.mean_step_ms()) for ran in (theirs, ours)}

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 TOOLS = ("none", "traceml", "kinetoscope")
 SWITCH = Path(__file__).parent / "switch.py"
 _BIN = Path(sys.executable).parent
 _NOT_TIMED = 2  # steps at the begin, which warm up
+_BLOCK = 12  # steps
 _LONGEST_S = 300
 
 _COSTS = {
@@ -60,6 +61,11 @@ class Ran:
 
     def mean_step_ms(self) -> float:
         return fmean(self.step_times_ms())
+
+    def typical_step_ms(self) -> float:
+        """The median of the means of 12 steps each, in which what comes in every second or third step counts."""
+        times = self.step_times_ms()
+        return median(fmean(times[at : at + _BLOCK]) for at in range(0, len(times) - _BLOCK + 1, _BLOCK))
 
 
 @dataclass(frozen=True, kw_only=True)

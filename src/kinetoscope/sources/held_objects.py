@@ -147,25 +147,25 @@ class HeldObjects:
     def _add_variables(self, variables: dict[str, Any], scope: Scope) -> None:
         for name, value in list(variables.items()):
             if type(name) is str and name.isidentifier() and not name.startswith("__"):
-                self._add(value, (Step("variable", name),), (scope,))
+                self._add(value, (), "variable", name, (scope,))
 
     # -- what is inside of an object
 
-    def _add(self, value: Any, path: tuple[Step, ...], scopes: tuple[Scope, ...]) -> None:
+    def _add(self, value: Any, path: tuple[Step, ...], step: str, key: Any, scopes: tuple[Scope, ...]) -> None:
         kind = self.kinds(value)
-        if kind is not None and len(path) <= _MOST_STEPS:
-            self._waiting.append(Held(value, kind, path, scopes))
+        if kind is not None and len(path) < _MOST_STEPS:  # most values are numbers and texts
+            self._waiting.append(Held(value, kind, (*path, Step(step, key)), scopes))
 
     def _add_inside(self, held: Held) -> None:
         if held.kind in _READERS:
             for key, value in islice(_READERS[held.kind](held.value), _MOST_ELEMENTS):
-                self._add(value, (*held.path, Step("item", key)), held.scopes)
+                self._add(value, held.path, "item", key, held.scopes)
         elif held.kind == "object":
             self._add_attributes(held)
         elif held.kind == "function":
             self._add_closure(held)
         elif held.kind == "method":
-            self._add(held.value.__self__, (*held.path, Step("attribute", "__self__")), held.scopes)
+            self._add(held.value.__self__, held.path, "attribute", "__self__", held.scopes)
         elif held.kind == "module":
             self._add_module(held)
 
@@ -191,7 +191,7 @@ class HeldObjects:
 
     def _add_each(self, path: tuple[Step, ...], values: dict[str, Any], scopes: tuple[Scope, ...]) -> None:
         for name, value in list(values.items()):
-            self._add(value, (*path, Step("attribute", name)), scopes)
+            self._add(value, path, "attribute", name, scopes)
 
     def _add_closure(self, held: Held) -> None:
         code = held.value.__code__
@@ -200,7 +200,7 @@ class HeldObjects:
         scopes = (*held.scopes[:1], Scope(len(held.path), code=code))
         for name, cell in zip(code.co_freevars, held.value.__closure__ or (), strict=True):
             try:
-                self._add(cell.cell_contents, (*held.path, Step("variable", name)), scopes)
+                self._add(cell.cell_contents, held.path, "variable", name, scopes)
             except ValueError:  # it has no value yet
                 continue
 
