@@ -20,14 +20,16 @@ FIRST_TIMED = 3
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """A training of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``has_line`` and ``is_saved``:
-    whether the finding names a line, and says what mending saves. A fault ``in_some_steps`` only makes no difference to
-    the median step: then a run counts with its mean step."""
+    whether the finding names a line, and says what mending saves. A fault that comes in some steps only makes no
+    difference to the median step. If it comes in every ``period``-th step, a run counts with the mean of the median
+    steps of each place in the period; if ``in_some_steps`` at no fixed distance, with its mean step."""
 
     script: str
     kind: str
     has_line: bool = True
     is_saved: bool = True
     in_some_steps: bool = False
+    period: int = 1
     num_ranks: int = 1
 
     @property
@@ -41,7 +43,7 @@ FAULTS = (
     Fault(script="slow_getitem", kind="input_bound"),
     Fault(script="few_workers", kind="input_bound"),
     Fault(script="python_loss", kind="python_overhead"),
-    Fault(script="late_rank", kind="straggler", in_some_steps=True, num_ranks=2),
+    Fault(script="late_rank", kind="straggler", period=3, num_ranks=2),
     Fault(script="gc_pressure", kind="garbage_collection", in_some_steps=True),
     Fault(script="recompilation", kind="recompilation", in_some_steps=True),
     Fault(script="graph_leak", kind="memory_growth", is_saved=False),
@@ -123,7 +125,9 @@ def _step_ns(fault: Fault, out: Path) -> float:
     """A step of a run by the training's own clock, from asking for a batch to asking for the next one."""
     moments = json.loads(out.with_name(f"{out.name}-rank0.json").read_text())
     steps = [later - one for one, later in zip(moments[FIRST_TIMED:], moments[FIRST_TIMED + 1 :], strict=False)]
-    return fmean(steps) if fault.in_some_steps else median(steps)
+    if fault.in_some_steps:
+        return fmean(steps)
+    return fmean(median(steps[place :: fault.period]) for place in range(fault.period))
 
 
 def findings_of(run: Path) -> list[Finding]:
