@@ -59,7 +59,7 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 
-test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (10 minutes), and write the table of docs/truth-by-doing.md
+test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (15 minutes), and write the table of docs/truth-by-doing.md
 	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
