@@ -16,10 +16,10 @@ QUIET = ["--no-first-run", "--disable-background-networking", "--disable-compone
 ALONE = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium; one for all files of this folder that a process runs. While it runs, asyncio takes its thread for one
-    with a running loop, so it ends with the last of them."""
+    """Chromium; one for all tests of a file. While it runs, asyncio takes its thread for one with a running loop, so it
+    ends with the file."""
     if CHROMIUM is None and not IS_REQUIRED:
         pytest.skip("Chromium is not installed")
     from playwright.sync_api import sync_playwright

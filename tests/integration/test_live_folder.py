@@ -226,6 +226,17 @@ def test_markers_work_in_children_however_they_were_started(tmp_path, method):
     assert sorted(name for name, _, _ in handler.spans()) == ["m", "parent"]
 
 
+def test_children_of_a_fork_server_that_an_earlier_run_started_record_into_the_run_of_now(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    for _ in range(2):
+        handler, queue = MemoryTraceHandler(), context.SimpleQueue()
+        with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True):
+            child = context.Process(target=_record_in_child, args=(queue,))
+            child.start()
+            child.join()
+        assert [name for name, _, _ in handler.spans()] == ["m"]
+
+
 # The server was started before the run, and may or may not have imported Kinetoscope.
 EARLY_SERVER = """
 import multiprocessing, sys

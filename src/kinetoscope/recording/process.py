@@ -4,8 +4,8 @@ A run takes these when it begins and gives them back when it ends. The only othe
 the recorder of library markers, in `marker`.
 
 A child process finds its run by an environment variable that it inherits. A forkserver child has the environment of the
-fork server, which may have been started before the run: it finds the run file through the memory map of the server's
-parent.
+fork server, which may have been started before the run, or in an earlier one: it finds the run file through the memory
+map of the server's parent.
 """
 
 import atexit
@@ -157,7 +157,9 @@ def _is_unhandled(handler: object) -> bool:
 def find_parents_run() -> str | None:
     """The run file of the parent process's run; None if there is none."""
     told = os.environ.get(RUN_FILE_VARIABLE)
-    return told if told is not None or _FORK_SERVER not in sys.modules else _find_among_ancestors()
+    if _FORK_SERVER not in sys.modules or (told is not None and os.path.exists(told)):
+        return told
+    return _find_among_ancestors()
 
 
 def _find_among_ancestors() -> str | None:
