@@ -61,7 +61,7 @@ def profile(
     - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them. Handlers and a
       `TorchProfiler` also write below ``out``, unless they were given a folder.
     - ``sources``: what else is recorded, such as `GCPauses` (docs/sources.md). ``diagnose`` adds all of those that
-      findings use and that together cost less than 1 % of a step.
+      findings use; they are meant to cost less than 1 % of a step.
     - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
       whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
     - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``: as for `TorchProfiler`;
@@ -115,8 +115,8 @@ _DIAGNOSING: dict[str, dict[str, Any]] = {
     "LoaderFacts": {},
     "StackSampler": {"interval_ms": 20.0},
 }
-"""The sources that `diagnose` adds, with their options. Together they cost less than 1 % of a step of 3 ms
-(`benchmarks/sources`)."""
+"""The sources that `diagnose` adds, with their options. They are meant to cost less than 1 % of a step of 3 ms
+together (`benchmarks/sources`)."""
 
 
 def _diagnosing(asked: list[Any]) -> list[Any]:
