@@ -126,7 +126,7 @@ def _system_source(system: bool | SystemProfiler, interval_s: float) -> list[Any
     return [system] if system else []
 
 
-def _torch_source(torch: "bool | TorchProfiler", options: dict[str, bool]) -> list[Any]:
+def _torch_source(torch: "bool | TorchProfiler", options: dict[str, Any]) -> list[Any]:
     """The source of torch's operators, if torch is installed; or the user's own."""
     if torch is not True:
         return check_callbacks(torch, "torch") if torch else []

@@ -346,6 +346,11 @@ class Run:
         """Logs a warning, once."""
         self._once.warn("%s", message, about=message)
 
+    def call_in_hook(self, source: object, method: Callable[..., Any], *arguments: object) -> Any:
+        """Calls a method of a source in a hook that other code calls, such as the garbage collector. An error is never
+        raised there: it is logged, and switches ``source`` off."""
+        return self._guard.in_hook(source, method, arguments)
+
     def note(self, event: SourceEvent) -> None:
         """Adds a span or an instant of a source to the cycle of the open window. Any thread may call it."""
         self._window.contributions.events.add(event)
