@@ -15,6 +15,7 @@ import kinetoscope
 from benchmarks.interleaved import Candidate, Loop, Timings, measure
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
+from benchmarks.torch_suite import on_one_thread
 from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -27,16 +28,7 @@ _WIDTH, _BATCH_SIZE = 128, 64
 
 def run(*, quick: bool) -> SuiteResult:
     """Measures the loop without sources, with each, and with all of them, in one interleaved run."""
-    try:
-        import torch
-    except ImportError:
-        return SuiteResult(suite="sources", title=_TITLE, measures=[], notes=["torch is not installed: left out."])
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _measured(quick)
-    finally:
-        torch.set_num_threads(num_threads)
+    return on_one_thread("sources", _TITLE, lambda: _measured(quick))
 
 
 _TITLE = "a step with sources: slow-down"

@@ -120,6 +120,11 @@ class RunInside(Protocol):
         """Logs a warning, once."""
         ...
 
+    def call_in_hook(self, source: object, method: Callable[..., Any], *arguments: object) -> Any:
+        """Calls a method of a source in a hook that other code calls, such as the garbage collector. An error is never
+        raised there: it is logged, and switches ``source`` off."""
+        ...
+
     def note(self, event: SourceEvent) -> None:
         """Adds a span or an instant to the cycle of the open window. Any thread may call it."""
         ...
@@ -193,6 +198,17 @@ class Guard:
             self.switch_off(owner, error)
             if self.strict and not self.closing:
                 raise
+            self.keep(error)
+            return None
+
+    def in_hook(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+        """The same in a hook that other code calls and that must not raise: with ``strict`` the error is kept."""
+        if self._off and self.is_off(owner):
+            return None
+        try:
+            return method(*arguments)
+        except Exception as error:
+            self.switch_off(owner, error)
             self.keep(error)
             return None
 

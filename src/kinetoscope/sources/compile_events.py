@@ -55,26 +55,27 @@ class CompileEvents(WindowSource):
         if callbacks is None:
             return
         try:
-            self._watch = _Watch(run, callbacks.callback_handler)
+            self._watch = _Watch(self, run, callbacks.callback_handler)
         except AttributeError as error:
             self._run = None
             run.report(f"Compilations are not recorded: this torch reports them differently ({error}).")
 
 
 class _Watch:
-    """Torch calls `_begin` and `_end` around each compilation. What it compiled and why is known a moment later."""
+    """Torch calls hooks of ours around each compilation. What it compiled and why is known a moment later.
 
-    def __init__(self, run: RunInside, handler: Any) -> None:
+    They run inside the user's training: an error of ours switches ``source`` off there, and goes no further.
+    """
+
+    def __init__(self, source: CompileEvents, run: RunInside, handler: Any) -> None:
         self._run = run
         self._begun: tuple[int, int] | None = None
         self._ended: list[tuple[int, int, int, str]] = []
-        self._removals = (
-            partial(handler.remove_start_callback, self._begin),
-            partial(handler.remove_end_callback, self._end),
-        )
+        begin, end = partial(run.call_in_hook, source, self._begin), partial(run.call_in_hook, source, self._end)
+        self._removals = partial(handler.remove_start_callback, begin), partial(handler.remove_end_callback, end)
         add_start, add_end = handler.register_start_callback, handler.register_end_callback
-        add_start(self._begin)
-        add_end(self._end)
+        add_start(begin)
+        add_end(end)
 
     def remove(self) -> None:
         for remove in self._removals:

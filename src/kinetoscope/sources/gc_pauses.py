@@ -30,7 +30,7 @@ class GCPauses(WindowSource):
         self._watch: _Watch | None = None
 
     def install(self, run: RunInside) -> None:
-        self._watch = _make_watch(run)
+        self._watch = _make_watch(self, run)
         gc.callbacks.append(self._watch)
 
     def remove(self) -> None:
@@ -40,19 +40,22 @@ class GCPauses(WindowSource):
                 gc.callbacks.remove(watch)
 
 
-def _make_watch(run: RunInside) -> _Watch:
-    """A function for `gc.callbacks`. Python never runs two collections at a time."""
+def _make_watch(source: GCPauses, run: RunInside) -> _Watch:
+    """A function for `gc.callbacks`. Python never runs two collections at a time, and prints what is raised in it."""
     now, note = run.clock.monotonic_ns, run.note
     begin_ns, line = 0, ""
 
-    def watch(phase: str, info: dict[str, int]) -> None:
+    def look(phase: str, info: dict[str, int]) -> None:
         nonlocal begin_ns, line
+        if phase == "start" and run.is_recording:
+            line, begin_ns = line_of_user(sys._getframe().f_back), now()
+        elif phase == "stop" and begin_ns:
+            note(_pause(begin_ns, now(), info, line))
+            begin_ns = 0
+
+    def watch(phase: str, info: dict[str, int]) -> None:
         try:
-            if phase == "start" and run.is_recording:
-                line, begin_ns = line_of_user(sys._getframe().f_back), now()
-            elif phase == "stop" and begin_ns:
-                note(_pause(begin_ns, now(), info, line))
-                begin_ns = 0
+            run.call_in_hook(source, look, phase, info)
         except KeyboardInterrupt:  # Python would drop it here, so it is raised again once the collection is over
             _thread.start_new_thread(signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
 

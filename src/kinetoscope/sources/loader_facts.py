@@ -3,6 +3,7 @@
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kinetoscope.recording.contract import RunInside
@@ -32,8 +33,13 @@ class LoaderFacts(WindowSource):
         self._watch: DataLoaderWatch | None = None
 
     def install(self, run: RunInside) -> None:
-        self._watch = DataLoaderWatch(_Loaders(run).around)
+        self._watch = DataLoaderWatch(partial(self._fetch, run, _Loaders(run)))
         self._watch.install()
+
+    def _fetch(self, run: RunInside, loaders: "_Loaders", iterator: Any, fetch: Callable[[], Any]) -> Any:
+        """Fetches a batch, the first time after noting the loader."""
+        run.call_in_hook(self, loaders.look, iterator)
+        return fetch()
 
     def remove(self) -> None:
         watch, self._watch = self._watch, None
@@ -49,14 +55,10 @@ class _Loaders:
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._noted: list[dict[str, Any]] = []
 
-    def around(self, iterator: Any, fetch: Callable[[], Any]) -> Any:
-        """Fetches a batch, the first time after noting the loader."""
-        try:
-            if iterator not in self._seen and self._run.is_recording:
-                self._note(iterator)
-        except Exception as error:  # training must not hear of it
-            self._run.report(f"A DataLoader's settings are not recorded: {type(error).__name__}: {error}")
-        return fetch()
+    def look(self, iterator: Any) -> None:
+        """Notes the loader of an iterator that is new."""
+        if iterator not in self._seen and self._run.is_recording:
+            self._note(iterator)
 
     def _note(self, iterator: Any) -> None:
         self._seen.add(iterator)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from breaking_clock import BreakingClock
 from kinetoscope import CompileEvents, ProfilerAction
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources.compile_events import guard_in_words
@@ -72,6 +73,42 @@ def test_torch_has_the_same_callbacks_before_during_skipped_batches_and_after_a_
 
 def test_a_reset_of_the_compiler_in_the_loop_is_no_error(dynamo):
     record(lambda number: dynamo.reset())
+
+
+def compile_with_a_broken_clock(dynamo, results, *, begins_broken, strict=False):
+    """Trains with a clock that breaks before a compilation, or in it; returns what was recorded."""
+    clock = BreakingClock()
+
+    def breaking(graph, inputs):
+        clock.is_broken = True
+        return graph.forward
+
+    compiled, handler = torch.compile(scaled_sum, backend=breaking), MemoryTraceHandler()
+    with Profiler(
+        lambda state: ProfilerAction.ACTIVE, handler, sources=[CompileEvents()], clock=clock, strict=strict
+    ) as profiler:
+        for number in profiler.batches(range(4)):
+            dynamo.reset_code_caches()
+            clock.is_broken = begins_broken
+            results.append(float(compiled(torch.ones(number + 1), 2.0)))
+            clock.is_broken = False
+    return handler.events("compile")
+
+
+@pytest.mark.parametrize("begins_broken", [True, False])
+def test_an_error_of_ours_in_a_compilation_does_not_reach_training_and_is_logged_once(dynamo, caplog, begins_broken):
+    results = []
+    assert compile_with_a_broken_clock(dynamo, results, begins_broken=begins_broken) == []
+    assert results == [2.0, 4.0, 6.0, 8.0]
+    assert len([text for text in caplog.messages if "CompileEvents failed and is switched off" in text]) == 1
+    assert not dynamo.callback.callback_handler.start_callbacks
+
+
+def test_a_strict_run_raises_such_an_error_at_its_end_and_not_in_the_compilation(dynamo):
+    results = []
+    with pytest.raises(OSError, match="the clock is broken"):
+        compile_with_a_broken_clock(dynamo, results, begins_broken=True, strict=True)
+    assert results == [2.0, 4.0, 6.0, 8.0]
 
 
 def test_torchs_compiler_is_not_imported_for_it_and_is_noticed_when_it_comes():

@@ -4,11 +4,13 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import threading
 import weakref
 
 import pytest
 
+from breaking_clock import BreakingClock
 from kinetoscope import GCPauses, ProfilerAction
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
@@ -200,3 +202,29 @@ def test_during_an_evaluation_between_batches_nothing_is_recorded():
         with profiler.eval():
             gc.collect()
     assert len(handler.events("gc")) == 2
+
+
+def collect_with_a_broken_clock(*, strict):
+    handler, clock = MemoryTraceHandler(), BreakingClock()
+    with Profiler(
+        lambda state: ProfilerAction.ACTIVE, handler, sources=[GCPauses()], clock=clock, strict=strict
+    ) as profiler:
+        for _ in profiler.batches(range(3)):
+            clock.is_broken = True
+            gc.collect()
+            clock.is_broken = False
+    return handler
+
+
+def test_an_error_of_ours_in_a_collection_is_logged_once_and_python_does_not_hear_of_it(caplog, monkeypatch):
+    heard, before = [], list(gc.callbacks)
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+    assert collect_with_a_broken_clock(strict=False).events("gc") == []
+    assert heard == []
+    assert len([text for text in caplog.messages if "GCPauses failed and is switched off" in text]) == 1
+    assert gc.callbacks == before
+
+
+def test_a_strict_run_raises_such_an_error_at_its_end():
+    with pytest.raises(OSError, match="the clock is broken"):
+        collect_with_a_broken_clock(strict=True)

@@ -133,3 +133,21 @@ def test_the_error_of_a_dataset_is_the_users_own():
 
     with pytest.raises(ValueError, match="broken row"):
         record(over(data.DataLoader(Broken(), batch_size=None)), lambda state: ProfilerAction.ACTIVE)
+
+
+class Guarded:
+    """A sampler that shows nothing of itself."""
+
+    __dict__ = property(lambda self: 1 / 0)
+
+    def __iter__(self):
+        return iter([[0, 1], [2]])
+
+
+def test_an_error_of_ours_in_a_fetch_is_logged_once_and_the_batches_come_all_the_same(caplog):
+    handler, fetched = MemoryTraceHandler(), []
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[LoaderFacts()]) as profiler:
+        for _ in profiler.batches(range(2)):
+            fetched += [len(batch) for batch in data.DataLoader(Rows(), batch_sampler=Guarded())]
+    assert (fetched, handler.events("loader")) == ([2, 1] * 2, [])
+    assert len([text for text in caplog.messages if "LoaderFacts failed and is switched off" in text]) == 1
