@@ -14,6 +14,7 @@ from benchmarks.interleaved import Candidate, Timings, measure, statement
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.recording.spans import SpanWay, marker_ways, peer_ways, torch_profiler
 from benchmarks.suite import Measure, SuiteResult
+from benchmarks.torch_suite import on_one_thread
 
 _NUM_LAYERS = 12
 _WIDTH, _BATCH_SIZE = 64, 32
@@ -34,18 +35,7 @@ _NAMES = ["batch", "forward", *_WORK]
 
 def run(*, quick: bool) -> SuiteResult:
     """Measures the loop without spans and with each kind of span, in one interleaved run."""
-    try:
-        import torch
-    except ImportError:
-        return SuiteResult(
-            suite="training_loop", title=_TITLE, measures=[], notes=["torch is not installed: left out."]
-        )
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _measured(quick)
-    finally:
-        torch.set_num_threads(num_threads)
+    return on_one_thread("training_loop", _TITLE, lambda: _measured(quick))
 
 
 _TITLE = f"a small MLP, {len(_NAMES)} spans a step: slow-down"

@@ -70,32 +70,20 @@ def profile(
 
     Raises what these classes raise for arguments that cannot work.
     """
-    if report and importlib.util.find_spec("polars") is None:
-        raise MissingExtraError(
-            "report=True needs polars, which is not installed. Install it: pip install 'kinetoscope[analysis]'"
-        )
+    _check_can_report(report)
     folder = _run_folder(str(out))
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
-    asked = _with_defaults(check_callbacks(sources, "sources"), f"{folder}/torch_traces", keep)
+    options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
+    options |= {"with_stack": with_stack, "with_flops": with_flops}
+    asked = check_callbacks(sources, "sources")
     asked += _diagnosing(asked) if diagnose else []
-    if system is True:
-        asked.append(SystemProfiler(profile_memory=True, stats_thread_interval_seconds=system_interval_s))
-    elif system:
-        asked.append(system)
-    if torch is True and importlib.util.find_spec("torch"):
-        from kinetoscope.sources.torch_profiler import TorchProfiler
-
-        options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
-        options |= {"with_stack": with_stack, "with_flops": with_flops}
-        asked.append(TorchProfiler(f"{folder}/torch_traces", **options, **keep))
-    elif torch and torch is not True:
-        asked += _with_defaults(check_callbacks(torch, "torch"), f"{folder}/torch_traces", keep)
-    if handlers is None:
-        handlers = JSONTraceHandler()
+    asked += _system_source(system, system_interval_s)
+    asked += _torch_source(torch, options)
+    handlers = [JSONTraceHandler()] if handlers is None else check_callbacks(handlers, "handlers")
     profiler = Profiler(
         schedule or cyclic_schedule(skip_first=1, warmup=1, active=10, per="run"),
-        _with_defaults(check_callbacks(handlers, "handlers"), f"{folder}/traces", keep),
-        sources=asked,
+        _with_defaults(handlers, f"{folder}/traces", keep),
+        sources=_with_defaults(asked, f"{folder}/torch_traces", keep),
         run_name=run_name or Path(folder).name,
         upload_to=upload_to,
         strict=strict,
@@ -107,13 +95,20 @@ def profile(
     return profiler
 
 
+def _check_can_report(report: bool) -> None:
+    if report and importlib.util.find_spec("polars") is None:
+        raise MissingExtraError(
+            "report=True needs polars, which is not installed. Install it: pip install 'kinetoscope[analysis]'"
+        )
+
+
 _DIAGNOSING: dict[str, dict[str, Any]] = {
     "CompileEvents": {},
     "GCPauses": {},
     "GrowingMemory": {},
     "Float64Tensors": {},
     "LoaderFacts": {},
-    "StackSampler": {"interval_ms": 20.0},
+    "StackSampler": {},
 }
 """The sources that `diagnose` adds, with their options. They are meant to cost less than 1 % of a step of 3 ms
 together (`benchmarks/sources`)."""
@@ -123,6 +118,23 @@ def _diagnosing(asked: list[Any]) -> list[Any]:
     """A source of each of these classes that the user has not brought along."""
     kinds = [(getattr(kinetoscope, name), options) for name, options in _DIAGNOSING.items()]
     return [kind(**options) for kind, options in kinds if not any(isinstance(source, kind) for source in asked)]
+
+
+def _system_source(system: bool | SystemProfiler, interval_s: float) -> list[Any]:
+    if system is True:
+        return [SystemProfiler(profile_memory=True, stats_thread_interval_seconds=interval_s)]
+    return [system] if system else []
+
+
+def _torch_source(torch: "bool | TorchProfiler", options: dict[str, Any]) -> list[Any]:
+    """The source of torch's operators, if torch is installed; or the user's own."""
+    if torch is not True:
+        return check_callbacks(torch, "torch") if torch else []
+    if importlib.util.find_spec("torch") is None:
+        return []
+    from kinetoscope.sources.torch_profiler import TorchProfiler
+
+    return [TorchProfiler(**options)]
 
 
 def _with_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:

@@ -1,12 +1,18 @@
 """analysis: what the host's threads did: fetching, launching, Python, and waiting for each other."""
 
-import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.synchronisation import synchronising_calls
-from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, FEWEST_STEPS, RankWindow, place_in
+from kinetoscope.analysis.window import (
+    COMMUNICATION_CALLS,
+    CPU_COLLECTIVES,
+    FEWEST_STEPS,
+    RankWindow,
+    place_in,
+    said_in,
+)
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -31,6 +37,9 @@ SMALL_OPERATOR_NS = 10_000
 """A small operator takes less than this."""
 
 _FEWEST_SMALL_IN_A_ROW = 32
+
+_LARGEST_NUMBER = 2**31 - 1
+"""No number of a loader is larger, unless its trace is damaged."""
 
 _MANY_BEFORE_ONE = 32
 """So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
@@ -57,9 +66,10 @@ class HostTime:
         pl = import_polars()
         notes = self.window.notes.filter((pl.col("category") == "loader") & (pl.col("track") == self.window.loop_track))
         is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
-        first = notes.filter(is_outside)["args"].drop_nulls().head(1).to_list()
-        said = json.loads(first[0]) if first else {}
-        return said if isinstance(said, dict) else {}
+        said = [*said_in(notes.filter(is_outside)), {}][0]
+        return {
+            fact: value for fact, value in said.items() if not isinstance(value, int) or 0 <= value <= _LARGEST_NUMBER
+        }
 
     @cached_property
     def num_workers(self) -> int | None:

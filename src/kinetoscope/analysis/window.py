@@ -141,8 +141,7 @@ class RankWindow:
 
     def noted(self, category: str) -> list[dict[str, Any]]:
         """The args of the instants that a source recorded, in order, without those that cannot be read."""
-        args = self.notes.filter(import_polars().col("category") == category)["args"]
-        return [said for text in args.drop_nulls() if isinstance(said := _decoded(text), dict)]
+        return said_in(self.notes.filter(import_polars().col("category") == category))
 
     @cached_property
     def _names(self) -> "pl.Series":
@@ -188,10 +187,15 @@ def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
     return spans.with_columns(kind=kind)
 
 
+def said_in(notes: "pl.DataFrame") -> list[dict[str, Any]]:
+    """The args of these instants, without those that cannot be read."""
+    return [said for text in notes["args"].drop_nulls() if isinstance(said := _decoded(text), dict)]
+
+
 def _decoded(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 

@@ -155,10 +155,10 @@ class Loop:
         run = self._run
         run.check_can_begin()
         try:
-            run.fire(Event.INIT, setup=True)
+            run.callbacks.fire(Event.INIT, setup=True)
             run.begin()
             run.next_action()
-            run.fire(Event.FIT_START, setup=True)
+            run.callbacks.fire(Event.FIT_START, setup=True)
             run.apply_action()
         except BaseException:
             run.close(clean=False, timeout_s=run.settings.grace_s)
@@ -183,7 +183,7 @@ class Loop:
             self._tell(Event.EPOCH_END)
             self._current = None
             self._epoch_span.end()
-        self._run.fire(Event.FIT_END)
+        self._run.callbacks.fire(Event.FIT_END)
 
     def close_handlers(self) -> None:
         """While the run closes: closes handlers and sources, which belong to this loop."""
@@ -410,7 +410,7 @@ class Loop:
 
     def _tell(self, event: Event) -> None:
         if self._run.is_running:
-            self._run.fire(event)
+            self._run.callbacks.fire(event)
 
     def _tell_of_batch(self) -> None:
         self._tell(Event.BATCH_START)

@@ -15,6 +15,7 @@ from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import live_run
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording import compiler
+from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, RunSettings, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
@@ -33,7 +34,7 @@ from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
-from kinetoscope.training.event import Event, overrides, wanted_events
+from kinetoscope.training.event import Event
 from kinetoscope.training.once_log import OnceLog
 from kinetoscope.training.ranks import current_attempt, current_ranks
 from kinetoscope.training.redaction import Redactor
@@ -109,8 +110,9 @@ class Run:
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
         self._longest_epoch = 0
-        self._has_told = self._has_told_of_window = False
-        self.sources, self._unclosed = sources, list(sources)
+        self._has_told = False
+        self.callbacks = Callbacks(sources, state, self._guard)
+        """Calls the sources and handlers."""
         self._make_parts()
         self.set_handlers(handlers)
 
@@ -129,16 +131,23 @@ class Run:
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
 
     def set_handlers(self, handlers: list[Any]) -> None:
-        """Finds out once which callback wants which event, so that unwanted events cost nothing."""
-        self.handlers = handlers
-        callbacks = [*self.sources, *handlers]
-        self._wanted = wanted_events(callbacks)
-        self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
+        """From now on, these handlers get the events and the cycles."""
+        self.callbacks.set_handlers(handlers)
         names, anchor = self._recorder.names, take_anchor(self.clock)
         listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor)
         self._recorder.listener = listeners if listeners else None
 
     # -- its state --------------------------------------------------------------------------------------------
+
+    @property
+    def sources(self) -> list[Any]:
+        """The sources, in the order in which they get events."""
+        return self.callbacks.sources
+
+    @property
+    def handlers(self) -> list[Any]:
+        """The trace handlers, which get events after the sources."""
+        return self.callbacks.handlers
 
     @property
     def is_new(self) -> bool:
@@ -240,14 +249,6 @@ class Run:
 
     # -- events -----------------------------------------------------------------------------------------------
 
-    def fire(self, event: Event, *, setup: bool = False) -> None:
-        """Calls the sources, then the handlers, at an event. During ``setup`` their errors are raised."""
-        for callback, method in self._wanted.get(event, ()):
-            if setup:
-                method(self.state, None)
-            else:
-                self._guard(callback, method, (self.state, None))
-
     def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
         """Calls a method of a source or handler. An error is logged, and switches ``owner`` off."""
         return self._guard(owner, method, arguments)
@@ -257,7 +258,7 @@ class Run:
         the timestamp ``left_at`` if that epoch was left in its middle.
         """
         before = self.next_action()
-        self.fire(Event.EPOCH_START)
+        self.callbacks.fire(Event.EPOCH_START)
         if self.is_broken_off(before):
             self.save_window(timestamp=left_at)
         self.apply_action()
@@ -265,7 +266,7 @@ class Run:
     def batch_ended(self) -> None:
         """Handles the end of a batch, which the timestamp already counts. Saves the window after its last batch."""
         before = self.next_action()
-        self.fire(Event.BATCH_END)
+        self.callbacks.fire(Event.BATCH_END)
         if before is ProfilerAction.ACTIVE_AND_SAVE:
             self.save_window()
         self.apply_action()
@@ -293,7 +294,7 @@ class Run:
             self._live.note_epoch(*began)
         if self._window.set_action(self.action, timestamp):
             self._live.note_opened(self._window.num_cycles, timestamp)
-            self._tell_of_window(is_open=True)
+            self.callbacks.tell_of_window(is_open=True)
         compiler.teach_dynamo(Marker)
 
     def pause(self) -> None:
@@ -310,7 +311,7 @@ class Run:
     def save_window(self, *, measure: bool = True, timestamp: Moment | None = None) -> None:
         """Closes the window, with ``timestamp`` or the current one, and hands its cycle to the writer thread. With
         ``measure``, the clocks are compared once more before."""
-        self._tell_of_window(is_open=False)
+        self.callbacks.tell_of_window(is_open=False)
         listener = self._recorder.listener
         timestamp = self.state.timestamp if timestamp is None else timestamp
         cycle = self._window.close(self.state.run_name, timestamp, self.lasting.take(self._recorder.window))
@@ -319,13 +320,6 @@ class Run:
         if cycle is not None:
             self._note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
-
-    def _tell_of_window(self, *, is_open: bool) -> None:
-        """Tells sources and handlers that a window has opened, or that it closes, once."""
-        if is_open is not self._has_told_of_window:
-            self._has_told_of_window = is_open
-            for callback in self._in_windows:
-                self._guard(callback, callback.window_opened if is_open else callback.window_closing, (self.state,))
 
     def _note_closed(self, cycle: Cycle) -> None:
         recorded = cycle.recorded
@@ -433,10 +427,10 @@ class Run:
             if at_exit:
                 ending.take(self._end.stop_writer)
             # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
-            ending.take(lambda: self._tell_of_window(is_open=False))
+            ending.take(lambda: self.callbacks.tell_of_window(is_open=False))
             if was_running:
                 ending.take(self.driver.end, clean)
-            ending.take(self._close_sources)
+            ending.take(self.callbacks.close_sources)
             ending.take(self.save_window, measure=clean)
             ending.take(self._end.finish_windows)
             ending.take(self.driver.close_handlers)
@@ -446,25 +440,11 @@ class Run:
             self._phase = _Phase.CLOSED
             ending.take(this_process.make_inactive, self)
 
-    def _close_sources(self) -> None:
-        while self._unclosed:
-            source = self._unclosed.pop(0)
-            self._end_callback(source, "close", self.state, None)
-
-    def _end_callback(self, callback: object, method: str, *arguments: object) -> None:
-        """Calls a closing method of a source or handler, if it has it, even if the callback was switched off."""
-        found = getattr(callback, method, None)
-        if found is not None:
-            self._guard.end(callback, found, arguments)
-
     def close_callbacks(self) -> None:
         """While closing: waits until everything is written, and closes handlers, sources and uploads."""
         if not self.drain_or_give_up() or not self._end.is_there_news_for_handlers():
             return
-        for handler in self.handlers:
-            self._end_callback(handler, "close", self.state, None)
-        for callback in (*self.sources, *self.handlers):
-            self._end_callback(callback, "post_close")
+        self.callbacks.close_handlers()
         self.finish_uploads()
 
     def drain_or_give_up(self) -> bool:

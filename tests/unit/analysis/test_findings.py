@@ -414,6 +414,24 @@ def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
     assert {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64}.items() <= dict(found.evidence).items()
 
 
+@pytest.mark.parametrize(
+    "number", ["9" * 5000, "9" * 30, "-3"], ids=["of 5,000 digits", "beyond 64 bits", "below zero"]
+)
+@pytest.mark.parametrize("fact", ["num_workers", "prefetch_factor"])
+def test_a_loaders_facts_that_cannot_be_are_as_good_as_none(fact, number, tmp_path):
+    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=9)
+    for path in simulate(settings).write(tmp_path):
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        step = next(event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep#"))
+        place = {key: step[key] for key in ("pid", "tid", "ts")}
+        about = {"ph": "i", "s": "t", "name": "DataLoader", "cat": "loader", "args": {fact: "the number"}}
+        trace["traceEvents"].append(about | place)
+        path.write_text(json.dumps(trace).replace('"the number"', number), encoding="utf-8")
+    found = finding(kinetoscope.analyze(tmp_path, cache=False), "input_bound")
+    assert fact not in dict(found.evidence)
+    assert "a larger num_workers" in found.advice
+
+
 def test_recompilation_says_which_function_was_compiled_again_since_which_guard_failed(tmp_path):
     def add_words(trace):
         for span in (event for event in trace["traceEvents"] if event.get("cat") == "compile"):

@@ -169,13 +169,13 @@ def test_many_new_names_of_a_callback_are_not_all_kept():
     profiler = only_markers(lambda state: ProfilerAction.SKIP, MemoryTraceHandler())
     profiler.bind_to_state(State())
     for number in range(3 * MOST_IDLE):
-        with profiler.marker(f"step {number}"):
+        with profiler.marker(f"a callback's step {number}"):
             pass
     gc.collect()
     markers = [
         marker
         for marker in gc.get_objects()
-        if issubclass(type(marker), kinetoscope.Marker) and marker.name.startswith("step ")
+        if issubclass(type(marker), kinetoscope.Marker) and marker.name.startswith("a callback's step ")
     ]
     assert len(markers) <= MOST_IDLE
     profiler.close()

@@ -102,7 +102,16 @@ export function computedColumns(rows: Computed[]): TableColumn<Computed>[] {
   return columns.filter((column) => rows.some((row) => column.value(row) !== null));
 }
 
-export function formatFlopRate(flopsPerS: number | null): string {
+/** The same of one row, in words. */
+export function computedFacts(row: Computed): [string, string][] {
+  return [
+    ["FLOPs", formatOperations(row.flops)],
+    ["FLOP/s", formatFlopRate(row.flops_per_s)],
+    ["Of peak", formatShare(row.mfu)],
+  ];
+}
+
+function formatFlopRate(flopsPerS: number | null): string {
   return flopsPerS === null ? formatOperations(null) : `${formatOperations(flopsPerS)}/s`;
 }
 

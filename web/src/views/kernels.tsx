@@ -1,26 +1,16 @@
 import { useMemo } from "preact/hooks";
 import { cssColour, KERNEL_KIND_COLOURS } from "../colours";
-import {
-  counted,
-  formatBytes,
-  formatCount,
-  formatDuration,
-  formatOperations,
-  formatRate,
-  formatShare,
-} from "../format";
+import { counted, formatBytes, formatCount, formatDuration, formatRate } from "../format";
 import type { KernelRow } from "../page_data";
-import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
-import { Table, type TableColumn } from "../parts/table";
+import type { TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
-import { BY_LINE, LineTable } from "./calling_lines";
 import {
   callsColumn,
   callTimeColumns,
   computedBy,
   computedColumns,
-  formatFlopRate,
+  computedFacts,
   groupCalls,
   knownSum,
   nameColumn,
@@ -29,7 +19,7 @@ import {
   type Computed,
   type Group,
 } from "./calls";
-import { Chosen, useChosen } from "./chosen_calls";
+import { GroupedCalls } from "./grouped_calls";
 
 const GROUPS = ["Name", "Name without types", "Kind"];
 
@@ -39,11 +29,7 @@ type KernelGroup = Group<KernelRow> & Computed & { kind: string; bytes: number |
 export function Kernels({ payload }: ViewProps) {
   const rows = payload.page.report?.kernels ?? [];
   const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind !== "operator"), [payload]);
-  const options = [...GROUPS, ...(lines.length ? [BY_LINE] : [])];
-  const [by, setBy] = useLinkedChoice("by", options);
-  const groups = useMemo(() => kernelGroups(rows, by), [rows, by]);
   const columns = useMemo(() => kernelColumns(rows), [rows]);
-  const { chosen, choose } = useChosen<KernelGroup>({ payload });
   if (!rows.length) {
     return (
       <Empty title="No kernels were recorded: the run had no GPU, or it was not recorded.">
@@ -51,34 +37,22 @@ export function Kernels({ payload }: ViewProps) {
       </Empty>
     );
   }
-  const choice = <Choice title="Group by" options={options} chosen={by} onChoose={setBy} />;
-  if (by === BY_LINE) {
-    return (
-      <>
-        <h2>{heading(rows)}</h2>
-        <LineTable caption="Kernels by line" rows={lines} hasTimeline={payload.page.timeline !== null}>
-          {choice}
-        </LineTable>
-      </>
-    );
-  }
   return (
-    <>
-      <h2>{heading(rows)}</h2>
-      {chosen && <Chosen name={chosen.name} facts={facts(chosen)} onClose={() => choose(null)} />}
-      <Table
-        caption="Kernels"
-        columns={columns}
-        rows={groups}
-        sortedBy="Time"
-        filterText={(row) => `${row.name} ${row.kind}`}
-        noun={by === GROUPS[0] ? "kernel" : "row"}
-        onChoose={by === GROUPS[2] ? undefined : choose}
-        isLinked
-      >
-        {choice}
-      </Table>
-    </>
+    <GroupedCalls
+      payload={payload}
+      caption="Kernels"
+      heading={heading(rows)}
+      rows={rows}
+      lines={lines}
+      groupings={GROUPS}
+      withoutNames={GROUPS[2]}
+      group={kernelGroups}
+      noun="kernel"
+      columns={columns}
+      sortedBy="Time"
+      filterText={(row) => `${row.name} ${row.kind}`}
+      facts={facts}
+    />
   );
 }
 
@@ -179,9 +153,7 @@ function facts(group: KernelGroup): [string, string][] {
     ["Runs", formatCount(group.num_calls)],
     ["Time", formatDuration(group.total_ns)],
     ["Longest run", formatDuration(group.max_ns)],
-    ["FLOPs", formatOperations(group.flops)],
-    ["FLOP/s", formatFlopRate(group.flops_per_s)],
-    ["Of peak", formatShare(group.mfu)],
+    ...computedFacts(group),
     ["Size", formatBytes(group.bytes)],
   ];
 }

@@ -1,18 +1,16 @@
 import { useMemo } from "preact/hooks";
-import { counted, formatCount, formatDuration, formatOperations, formatShare } from "../format";
+import { counted, formatCount, formatDuration } from "../format";
 import type { OperatorRow } from "../page_data";
-import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
-import { Table, type TableColumn } from "../parts/table";
+import type { TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
-import { BY_LINE, LineTable } from "./calling_lines";
 import {
   callsColumn,
   callTimeColumns,
   computedBy,
   computedColumns,
-  formatFlopRate,
+  computedFacts,
   groupCalls,
   knownSum,
   nameColumn,
@@ -21,7 +19,7 @@ import {
   type Computed,
   type Group,
 } from "./calls";
-import { Chosen, useChosen } from "./chosen_calls";
+import { GroupedCalls } from "./grouped_calls";
 
 const GROUPS = ["Name", "Name and shapes"];
 
@@ -31,15 +29,7 @@ type OperatorGroup = Group<OperatorRow> & Computed & { device_ns: number | null;
 export function Operators({ payload }: ViewProps) {
   const rows = payload.page.report?.operators ?? [];
   const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operator"), [payload]);
-  const options = [
-    GROUPS[0],
-    ...(rows.some((row) => row.shapes !== null) ? [GROUPS[1]] : []),
-    ...(lines.length ? [BY_LINE] : []),
-  ];
-  const [by, setBy] = useLinkedChoice("by", options);
-  const groups = useMemo(() => operatorGroups(rows, by === GROUPS[1]), [rows, by]);
   const columns = useMemo(() => operatorColumns(rows), [rows]);
-  const { chosen, choose } = useChosen<OperatorGroup>({ payload });
   if (!rows.length) {
     return (
       <Empty title="No operators were recorded.">
@@ -48,34 +38,21 @@ export function Operators({ payload }: ViewProps) {
       </Empty>
     );
   }
-  const choice = options.length > 1 && <Choice title="Group by" options={options} chosen={by} onChoose={setBy} />;
-  if (by === BY_LINE) {
-    return (
-      <>
-        <h2>{heading(rows)}</h2>
-        <LineTable caption="Operators by line" rows={lines} hasTimeline={payload.page.timeline !== null}>
-          {choice}
-        </LineTable>
-      </>
-    );
-  }
   return (
-    <>
-      <h2>{heading(rows)}</h2>
-      {chosen && <Chosen name={chosen.name} facts={facts(chosen)} onClose={() => choose(null)} />}
-      <Table
-        caption="Operators"
-        columns={columns}
-        rows={groups}
-        sortedBy="Own time"
-        filterText={(row) => `${row.name} ${row.shapes ?? ""}`}
-        noun={by === GROUPS[0] ? "operator" : "row"}
-        onChoose={choose}
-        isLinked
-      >
-        {choice}
-      </Table>
-    </>
+    <GroupedCalls
+      payload={payload}
+      caption="Operators"
+      heading={heading(rows)}
+      rows={rows}
+      lines={lines}
+      groupings={rows.some((row) => row.shapes !== null) ? GROUPS : GROUPS.slice(0, 1)}
+      group={operatorGroups}
+      noun="operator"
+      columns={columns}
+      sortedBy="Own time"
+      filterText={(row) => `${row.name} ${row.shapes ?? ""}`}
+      facts={facts}
+    />
   );
 }
 
@@ -87,8 +64,8 @@ function heading(rows: OperatorRow[]): string {
   )}, on all ranks together`;
 }
 
-function operatorGroups(rows: OperatorRow[], isByShapes: boolean): OperatorGroup[] {
-  const keyOf = (row: OperatorRow) => (isByShapes ? JSON.stringify([row.name, row.shapes]) : row.name);
+function operatorGroups(rows: OperatorRow[], by: string): OperatorGroup[] {
+  const keyOf = (row: OperatorRow) => (by === GROUPS[1] ? JSON.stringify([row.name, row.shapes]) : row.name);
   return groupCalls(rows, keyOf, (row) => row.name).map((group) => ({
     ...group,
     shapes: group.rows.length === 1 ? group.rows[0].shapes : `${group.rows.length} different`,
@@ -132,9 +109,7 @@ function facts(group: OperatorGroup): [string, string][] {
     ["Time", formatDuration(group.total_ns)],
     ["Longest call", formatDuration(group.max_ns)],
     ["On the device", formatDuration(group.device_ns)],
-    ["FLOPs", formatOperations(group.flops)],
-    ["FLOP/s", formatFlopRate(group.flops_per_s)],
-    ["Of peak", formatShare(group.mfu)],
+    ...computedFacts(group),
     ["Shapes", shapesOf(group.rows)],
   ];
 }
