@@ -15,7 +15,7 @@ TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_t
 # Four processes share the cores, so polars gets one thread in each: a fifth less processor time.
 PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests of code that exists in C and in Python, and so must pass with both.
-TWINS := $(addprefix tests/unit/,formats handlers live merge recording table torch) tests/unit/test_native.py tests/integration/torch \
+TWINS := $(addprefix tests/unit/,formats handlers live merge recording sources table torch) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)

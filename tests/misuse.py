@@ -6,6 +6,7 @@ normally if each call returned a value or raised a proper exception. ``FUNCTIONS
 
 import random
 import sys
+import threading
 from contextlib import suppress
 from types import BuiltinFunctionType
 from typing import Any
@@ -70,6 +71,10 @@ _RIGHT: dict[str, tuple[Any, ...]] = {
     "set_folder": (".", 0, 1 << 20),
     "drain_chrome": (bytes(320), 0, True, bytearray(999), ((b"a",), (b"b",), (b"",)), b"1", (0, 0, 0, 1), bytes(16)),
     "pair_records": (bytes(320), bytearray(640)),
+    "sample": (5,),
+    "end": (7,),
+    "next_time": (5,),
+    "wait": (0.001,),
     "record_columns": (bytes(320), *(bytearray(10 * width) for width in (8, 8, 4, 4, 2, 1, 1, 4))),
 }
 """For some methods, arguments with which they do something."""
@@ -203,6 +208,35 @@ def recorded() -> list[Any]:
     return [recorder, span, span.begin(), span.__enter__, span.__exit__, *chunks, *descriptors]
 
 
+class StackSamples(_native.StackSamples):
+    """Samples that sometimes fail, and that interrupt themselves."""
+
+    span: Any
+    num_asked = 0
+
+    def span_of_line(self, code: Any, line: int | None) -> Any:
+        self.num_asked += 1
+        with suppress(RuntimeError):
+            self.sample(3)
+        if self.num_asked == 7:
+            raise ZeroDivisionError
+        return {3: None, 5: 1}.get(self.num_asked, self.span)
+
+    def begin_window(self) -> None:
+        with suppress(RuntimeError):
+            self.end(3)
+
+
+def sampled() -> list[Any]:
+    """Samples of this thread, which another thread ends soon."""
+    recorder, span, *_ = recorded()
+    samples = [StackSamples(recorder, threading.get_ident(), interval_ns, None) for interval_ns in (1, 10**18)]
+    for each in samples:
+        each.span = span
+        threading.Timer(0.02, each.stop).start()
+    return [*samples, recorder, span]
+
+
 def rewritten() -> list[Any]:
     """Trace texts at each stage, and their lines."""
     fresh, surveyed, planned = (_native.TraceText(True, 2, b"a", checks, True) for checks in (True, False, True))
@@ -229,7 +263,7 @@ def objects_of(name: str) -> list[Any]:
         ] + recorded()
     kind = {type(value).__name__: type(value) for value in recorded()}.get(name) or getattr(_native, name)
     others = [_native.Sample(3), _native.KinetoLines(0, [(1, b"a", b'"b"')], (b'"x',), _KINETO)]
-    for group in (recorded(), rewritten(), scanned(), *([value] for value in others)):
+    for group in (recorded(), sampled(), rewritten(), scanned(), *([value] for value in others)):
         if any(isinstance(value, kind) for value in group):
             return group + made_in_every_way(kind)
     raise ValueError(f"How is a {name} made?")

@@ -108,7 +108,7 @@ _DIAGNOSING: dict[str, dict[str, Any]] = {
     "GrowingMemory": {},
     "Float64Tensors": {},
     "LoaderFacts": {},
-    "StackSampler": {"interval_ms": 20.0},
+    "StackSampler": {},
 }
 """The sources that `diagnose` adds, with their options. They are meant to cost less than 1 % of a step of 3 ms
 together (`benchmarks/sources`)."""

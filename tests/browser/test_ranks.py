@@ -44,6 +44,7 @@ def test_the_map_tells_its_numbers_as_a_table_too_and_keeps_what_it_shows(late_r
     page.get_by_role("combobox").select_option("step")
     page.get_by_text("As a table").click()
     table = page.get_by_role("table", name="Steps of all ranks")
+    expect(table).to_be_visible()
     assert table.get_by_role("columnheader").all_inner_texts()[:3] == ["Rank", "Step", "Step time"]
     assert table.get_by_role("row").count() == 1 + 4 * 12
     page.reload()

@@ -14,7 +14,7 @@ import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training import ranks
-from prepared_python import OURS, TORCH, run_command, start_prepared
+from prepared_python import OURS, TORCH, run_command, run_with_torch, start_prepared
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
@@ -243,11 +243,10 @@ def merged_trace(tmp_path: Path) -> Path:
 
 
 def test_ranks_below_wrappers_are_merged_under_torchrun(tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    command = [*torchrun, *WRAPPED, sys.executable, str(rank_script(tmp_path)), str(tmp_path / "run"), "store"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    torchrun = "from torch.distributed.run import main\nmain()"
+    options = ["--standalone", "--nproc-per-node", "2", "--no-python", *WRAPPED]
+    command = [sys.executable, rank_script(tmp_path), tmp_path / "run", "store"]
+    done = run_with_torch(torchrun, *options, *command, environment=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
     assert "same launch" not in notes_of(merged_trace(tmp_path))

@@ -1,17 +1,34 @@
 """The main use: the example profiles a real two-rank run, and the traces hold what they promise."""
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from prepared_python import TORCH, run_prepared
 from trace_processor.trace_processor import load
 
 pytest.importorskip("torch")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
+IMPORTED = (*TORCH, "torch.distributed.launcher.api", "sklearn.datasets", "rich.progress", "rich.table")
+ALONE = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+# What torchrun does, but ranks are forked and so need not import torch again. `make demo` uses torchrun itself.
+UNDER_TORCHRUN = """
+import runpy, sys
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+def rank(*arguments):
+    sys.argv = list(arguments)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+meeting = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "demo"}
+elastic_launch(LaunchConfig(1, 1, nproc_per_node=2, start_method="fork", **meeting), rank)(*sys.argv[1:])
+"""
 INSIDE = {
     "model": "forward",
     "cross_entropy": "loss",
@@ -21,26 +38,22 @@ INSIDE = {
 }
 
 
-def train(folder: Path, *options: str, ranks: int) -> Path:
+def train(program: str, folder: Path, *options: str) -> Path:
     pytest.importorskip("sklearn")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    command = [sys.executable, *launcher, str(EXAMPLE), "--out", str(folder), *options]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, timeout=150
-    )
-    assert done.returncode == 0, done.stdout
+    done = run_prepared(IMPORTED, program, EXAMPLE, "--out", folder, *options, timeout_s=150)
+    assert done.returncode == 0, done.stderr
     assert "Final loss" in done.stdout
     return folder
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("run") / "digits", ranks=2)
+    return train(UNDER_TORCHRUN, tmp_path_factory.mktemp("run") / "digits")
 
 
 @pytest.fixture(scope="module")
 def run_alone_with_stack(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("run") / "digits", "--with-stack", "--epochs", "1", ranks=1)
+    return train(ALONE, tmp_path_factory.mktemp("run") / "digits", "--with-stack", "--epochs", "1")
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import kinetoscope
+from prepared_python import start_with_torch
 
 pytest.importorskip("torch")
 pytest.importorskip("polars")
@@ -20,14 +19,12 @@ NUM_STEPS, EVERY, LATE_RANK, SLEEP_NS = 40, 3, 1, 20_000_000
 def run(tmp_path_factory):
     """The report on both ranks, and when each came to the backward pass of each step."""
     folder = tmp_path_factory.mktemp("gloo")
-    command = [sys.executable, str(PROGRAM), str(folder / "run"), str(folder / "meeting_place")]
+    arguments = (PROGRAM.read_text(), folder / "run", folder / "meeting_place")
     quiet = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in (0, 1)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    started = [subprocess.Popen(command, env=os.environ | quiet | rank, **pipes) for rank in ranks]
-    for process in started:
-        said, _ = process.communicate(timeout=150)
-        assert process.returncode == 0, said
+    started = [start_with_torch(*arguments, environment=os.environ | quiet | rank) for rank in ranks]
+    for done in [rank.wait(150) for rank in started]:
+        assert done.returncode == 0, done.stderr
     came_ns = [json.loads((folder / f"meeting_place-rank{rank}").read_text()) for rank in (0, 1)]
     return kinetoscope.analyze(folder / "run", cache=False), came_ns
 

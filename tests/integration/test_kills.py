@@ -9,14 +9,13 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
+from prepared_python import run_command, start_with_torch
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
@@ -27,9 +26,11 @@ NUM_RANKS, NUM_WORKERS = 2, 2
 # The lock prevents a kill between the end of a span and the message to the witness.
 TRAIN = """
 import fcntl, os, sys, time
+os.setsid()
 folder, rank = sys.argv[1], int(sys.argv[2])
 os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29876"}
+alive = open(folder + "/alive", "w")  # workers hold it too
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from torch.utils.data import DataLoader
@@ -85,12 +86,6 @@ with Profiler(schedule, JSONTraceHandler(folder + "/run/traces"), strict=True) a
 """
 
 
-def start(folder, rank):
-    command = [sys.executable, "-c", TRAIN, folder, str(rank)]
-    # Workers hold it too: when it is free, all processes are dead.
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-
-
 def wait_until_witnessed(folder, ranks, num_spans):
     """Waits until each rank has reported so many spans, and has saved some."""
     deadline = time.monotonic() + 300
@@ -100,7 +95,7 @@ def wait_until_witnessed(folder, ranks, num_spans):
         saved = [list((folder / "run" / "traces").glob(f"*rank{rank}.json")) for rank in range(NUM_RANKS)]
         if all(saved) and all(told[str(rank)] >= num_spans for rank in range(NUM_RANKS)):
             return
-        assert all(rank.poll() is None for rank in ranks), ranks[0].communicate()
+        assert not any(rank.has_ended() for rank in ranks), [rank.wait() for rank in ranks if rank.has_ended()]
         time.sleep(0.01)
     raise AssertionError(f"the ranks recorded too little: {told}")
 
@@ -112,7 +107,13 @@ def kill(folder, ranks):
         for rank in ranks:
             os.killpg(rank.pid, signal.SIGKILL)
         for rank in ranks:
-            rank.communicate()
+            rank.wait()
+
+
+def wait_for_end(alive):
+    """Waits until no process has the file open any more."""
+    os.set_blocking(alive.fileno(), True)
+    assert alive.read() == b""
 
 
 def spans_in(path):
@@ -126,15 +127,16 @@ def spans_in(path):
 def test_saved_and_recovered_traces_together_have_the_spans_that_a_witness_counted(tmp_path, trial):
     (tmp_path / "witness").touch()
     (tmp_path / "lock").touch()
-    ranks = [start(tmp_path, rank) for rank in range(NUM_RANKS)]
-    try:
-        wait_until_witnessed(tmp_path, ranks, random.Random(trial).randrange(50, 1500))
-    finally:
-        kill(tmp_path, ranks)
+    os.mkfifo(tmp_path / "alive")
+    with open(os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK), "rb") as alive:
+        ranks = [start_with_torch(TRAIN, tmp_path, rank) for rank in range(NUM_RANKS)]
+        try:
+            wait_until_witnessed(tmp_path, ranks, random.Random(trial).randrange(50, 1500))
+        finally:
+            kill(tmp_path, ranks)
+        wait_for_end(alive)
     traces = tmp_path / "run" / "traces"
-    done = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", "recover", tmp_path / "run"], capture_output=True, text=True, timeout=300
-    )
+    done = run_command("recover", tmp_path / "run", timeout_s=300)
     assert done.returncode == 0, done.stderr
     assert "Damaged" not in done.stdout
     witnessed = Counter((tmp_path / "witness").read_text().splitlines())

@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections import Counter
 
 import pytest
 
+from prepared_python import OURS, run_command, start_prepared
 from trace_processor.trace_processor import load
 
 # We promise 64 ranks; sixteen, on two nodes, show the same.
@@ -49,18 +49,16 @@ def start(tmp_path, rank, num_ranks, per_node, program, *arguments):
     place = {"RANK": rank, "LOCAL_RANK": rank % per_node, "GROUP_RANK": rank // per_node}
     place |= {"WORLD_SIZE": num_ranks, "LOCAL_WORLD_SIZE": per_node, "TORCHELASTIC_RUN_ID": "scale"}
     environment = os.environ | {name: str(value) for name, value in place.items()}
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-c", PRELUDE + program, *arguments]
-    return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+    return start_prepared(OURS, PRELUDE + program, *arguments, folder=tmp_path, environment=environment)
 
 
 def finish(processes, *, says=""):
     """The output of the processes. Each may log only one line, with ``says`` in it."""
-    results = [process.communicate(timeout=150) for process in processes]
-    assert [process.returncode for process in processes] == [0] * len(processes), results
-    lines = [line for _, errors in results for line in errors.splitlines()]
+    results = [process.wait(150) for process in processes]
+    assert [done.returncode for done in results] == [0] * len(processes), results
+    lines = [line for done in results for line in done.stderr.splitlines()]
     assert all(says and says in line for line in lines), lines
-    return [out for out, _ in results]
+    return [done.stdout for done in results]
 
 
 def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
@@ -75,8 +73,7 @@ def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
     assert [path.name for path in merged] == ["merged_trace.json", *others]
     for node, path in enumerate(merged):
         assert ranks_of(path) == dict.fromkeys(range(node * PER_NODE, (node + 1) * PER_NODE), 4)
-    command = [sys.executable, "-m", "kinetoscope", "merge", "all.json", *map(str, merged)]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    run_command("merge", "all.json", *merged, folder=tmp_path).check_returncode()
     assert ranks_of(tmp_path / "all.json") == dict.fromkeys(range(NUM_RANKS), 4)
     with load(tmp_path / "all.json") as trace:
         assert trace.errors() == {}

@@ -1,5 +1,6 @@
-"""analysis: which line of the user's code was executing, where stacks were sampled."""
+"""analysis: which line of the user's code was executing, where stacks were sampled, and how sure that is."""
 
+import math
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.intervals import Coverage
@@ -10,9 +11,14 @@ from kinetoscope.table.events import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
-FEWEST_SAMPLES = 5
-"""A line with fewer samples is not named: it may be chance."""
+_FEWEST_SAMPLES = 5
+"""A line with fewer samples may be chance, unless nearly all samples agree on it."""
 
+_SURELY_A_SHARE = 0.25
+"""They agree if the line is surely executing in this part of the steps."""
+
+_DOUBT = 0.05
+_NUM_HALVINGS = 30
 _INTERVAL = r"^sampled every ([\d.]+) ms$"
 _USUAL_INTERVAL_MS = 10.0
 _SHORTEST_INTERVAL_MS = 0.01
@@ -41,6 +47,34 @@ def sampled_lines(window: RankWindow) -> "tuple[pl.DataFrame, pl.DataFrame]":
     is_of_worker = pl.col("track").is_in(workers.implode())
     loop, of_workers = frames.filter(~is_of_worker), frames.filter(is_of_worker)
     return _samples(loop, interval_ns), _in_fetches(of_workers, interval_ns)
+
+
+def is_line_sure(num_samples: int, num_steps: int, num_all_steps: int) -> bool:
+    """Whether a line that so many samples in ``num_steps`` hit, of ``num_all_steps`` with samples, was no chance.
+
+    Few samples are enough where nearly all steps agree: 3 of 3, or 4 of 5. Samples of one step may all have hit the
+    same disturbance, so a step counts once.
+    """
+    return num_samples >= _FEWEST_SAMPLES or least_share(num_steps / num_all_steps, num_all_steps) >= _SURELY_A_SHARE
+
+
+def least_share(share: float, num_samples: int) -> float:
+    """What a share that was seen in so many independent samples is at least, with 95 % confidence: Chernoff's bound for
+    the binomial distribution."""
+    low, high = 0.0, share
+    for _ in range(_NUM_HALVINGS):
+        middle = (low + high) / 2
+        if num_samples * _divergence(share, middle) > -math.log(_DOUBT):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _divergence(seen: float, share: float) -> float:
+    """The relative entropy of two shares, in nats."""
+    pairs = (seen, share), (1 - seen, 1 - share)
+    return sum(one * math.log(one / other) for one, other in pairs if one > 0)
 
 
 def _interval_ns(window: RankWindow) -> float:

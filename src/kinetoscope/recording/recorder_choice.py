@@ -50,16 +50,19 @@ IS_PURE = bool(WHY_PURE)
 """Whether the recorder in Python is used."""
 
 if TYPE_CHECKING:
+    from kinetoscope._native import StackSamples
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 elif IS_PURE:
     from kinetoscope.recording.pure_recorder import PureRecorder as ProcessRecorder
     from kinetoscope.recording.pure_recorder import PureSpan as ProcessSpan
+    from kinetoscope.recording.pure_stack_samples import StackSamples
 else:
+    from kinetoscope._native import StackSamples
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 
-__all__ = ["IS_PURE", "WHY_PURE", "ProcessRecorder", "ProcessSpan", "warn_if_pure"]
+__all__ = ["IS_PURE", "WHY_PURE", "ProcessRecorder", "ProcessSpan", "StackSamples", "warn_if_pure"]
 
 
 def warn_if_pure() -> None:

@@ -36,7 +36,7 @@ class StackSampler(WindowSource):
         self.interval_ms, self.workers = interval_ms, workers
         self._in_workers: WorkerSampling | None = None
         self._thread: threading.Thread | None = None
-        self._running = threading.Lock()
+        self._spans: StackSpans | None = None
 
     def fit_start(self, state: RunState, logger: Any) -> None:
         if self.workers and self._in_workers is None:
@@ -50,24 +50,21 @@ class StackSampler(WindowSource):
             in_workers.remove()
 
     def install(self, run: RunInside) -> None:
-        self._running = threading.Lock()
-        self._running.acquire()
         loop = threading.current_thread()
-        job = partial(_sample, run, loop.ident, self.interval_ms, self._running)
-        thread = OwnThread(job, TRACK.format(loop.name))
-        thread.start()
-        self._thread = thread
+        self._spans = StackSpans(run.recorder, loop.ident, self.interval_ms)
+        self._thread = OwnThread(partial(_sample, run, self._spans), TRACK.format(loop.name))
+        self._thread.start()
 
     def remove(self) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None:
-            self._running.release()
+        spans, self._spans = self._spans, None
+        if thread is not None and spans is not None:
+            spans.stop()
             thread.join(_JOIN_S)
 
 
-def _sample(run: RunInside, ident: int | None, interval_ms: float, running: threading.Lock) -> None:
-    """Samples a thread while ``running`` is locked."""
+def _sample(run: RunInside, spans: StackSpans) -> None:
     try:
-        StackSpans(run.recorder, ident, interval_ms).sample_while(running)
+        spans.run_until(lambda: False)
     except Exception as error:  # such as an audit hook that refuses; training must not hear of it
         run.report(f"The loop's stack is not sampled any more: {type(error).__name__}: {error}")

@@ -100,9 +100,7 @@ def _loop_of_worker(frame: FrameType | None) -> CodeType | None:
 
 
 def _sample(spans: StackSpans, run_file: str) -> None:
-    running = threading.Lock()
-    running.acquire()
     try:
-        spans.sample_while(running, is_over=lambda: not os.path.exists(run_file))
+        spans.run_until(lambda: not os.path.exists(run_file))
     except Exception as error:  # such as a folder that is gone; the worker must not hear of it
         _log.debug("A worker is not sampled any more: %r", error)

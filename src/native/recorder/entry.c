@@ -233,7 +233,7 @@ PyObject *span_exit(PyObject *self, PyObject *Py_UNUSED(arguments))
 
 /* -- tokens -- */
 
-static PyObject *begin_token(Span *span, int64_t at)
+PyObject *span_token_at(Span *span, int64_t at)
 {
     if (!span_is_active(span)) return new_none();
     Entry *entry = begin_new(span, 0, 1, at);
@@ -246,18 +246,17 @@ static PyObject *begin_token(Span *span, int64_t at)
 
 PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    return begin_token((Span *)self, AT_ONCE);
+    return span_token_at((Span *)self, AT_ONCE);
 }
 
 PyObject *span_begin_at(PyObject *self, PyObject *begin_ns)
 {
     long long at = PyLong_AsLongLong(begin_ns);
     if (at == -1 && PyErr_Occurred() != NULL) return NULL;
-    return begin_token((Span *)self, at);
+    return span_token_at((Span *)self, at);
 }
 
-/* Ends the entry of a token at the time `at`; with `at` < 0 nothing is recorded. */
-static PyObject *finish_token(PyObject *token, int64_t at)
+PyObject *token_end_at(PyObject *token, int64_t at)
 {
     if (token == Py_None) return new_none();
     if (Py_TYPE(token) != entry_type)
@@ -275,7 +274,7 @@ static PyObject *finish_token(PyObject *token, int64_t at)
 
 PyObject *span_end(PyObject *Py_UNUSED(self), PyObject *token)
 {
-    return finish_token(token, AT_ONCE);
+    return token_end_at(token, AT_ONCE);
 }
 
 PyObject *span_end_at(PyObject *Py_UNUSED(self), PyObject *arguments)
@@ -283,12 +282,12 @@ PyObject *span_end_at(PyObject *Py_UNUSED(self), PyObject *arguments)
     PyObject *token;
     long long at;
     if (!PyArg_ParseTuple(arguments, "OL", &token, &at)) return NULL;
-    return finish_token(token, at);
+    return token_end_at(token, at);
 }
 
 PyObject *span_abandon(PyObject *Py_UNUSED(self), PyObject *token)
 {
-    return finish_token(token, -1);
+    return token_end_at(token, -1);
 }
 
 /* -- the type -- */

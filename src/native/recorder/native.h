@@ -123,6 +123,9 @@ PyObject *span_end(PyObject *span, PyObject *token);
 PyObject *span_begin_at(PyObject *span, PyObject *begin_ns);
 PyObject *span_end_at(PyObject *span, PyObject *arguments);
 PyObject *span_abandon(PyObject *span, PyObject *token);
+/* begin_at(), and end_at() of any span; with `at` < 0 nothing is recorded. */
+PyObject *span_token_at(Span *span, int64_t at);
+PyObject *token_end_at(PyObject *token, int64_t at);
 
 /* -- track.c: what one thread has recorded, and its open spans. When the thread has ended, a new
  * thread takes over the track. -- */
@@ -303,6 +306,10 @@ int recorder_use_memory(Recorder *recorder);
 int is_in_range(int64_t time); /* small enough to be added and subtracted without overflow */
 int is_ordinary(const Record *record, uint32_t num_names);
 int sample_setup(PyObject *module);
+
+/* -- stack_samples.c: which line of Python another thread is at, again and again -- */
+
+int stack_samples_setup(PyObject *module);
 
 /* -- pairs.c: spans as pairs of a begin and an end -- */
 

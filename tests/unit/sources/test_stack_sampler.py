@@ -13,7 +13,7 @@ from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.recorder_choice import ProcessRecorder
-from kinetoscope.sources.stack_spans import StackSpans, sampling_times
+from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 from kinetoscope.training.source_files import source_name
 
@@ -103,6 +103,11 @@ def test_no_thread_is_left_after_an_error_in_the_loop():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("samples of")]
 
 
+def test_a_sampler_that_waits_for_its_next_sample_ends_with_the_run():
+    sampled(slow_load, source=StackSampler(interval_ms=1_000_000))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("samples of")]
+
+
 def test_a_sampler_can_be_used_in_a_second_run():
     source = StackSampler(interval_ms=1)
     sampled(slow_load, source=source)
@@ -143,7 +148,7 @@ class Watched:
         self.go_on, self.waiting = threading.Semaphore(0), threading.Semaphore(0)
         self.tensors = weakref.WeakSet()
         self.thread = threading.Thread(target=self.work, daemon=True)
-        self.clock = FakeClock(monotonic_ns=1)
+        self.clock = FakeClock(monotonic_ns=1000)
         self.recorder = ProcessRecorder(self.clock)
         self.recorder.open_window()
         self.recorder.action = 2
@@ -169,7 +174,7 @@ class Watched:
 
     def records(self):
         self.recorder.action = 0
-        self.clock.advance(9999)
+        self.clock.advance(9000)
         threads = self.recorder.close_window().threads()
         self.go_on.release(2)
         self.thread.join()
@@ -182,9 +187,8 @@ class Tensor:
     pass
 
 
-def test_equal_samples_are_one_span_and_a_sample_counts_until_the_next_one(monkeypatch):
+def test_equal_samples_are_one_span_and_a_sample_counts_until_the_next_one():
     watched = Watched()
-    monkeypatch.setattr(time, "monotonic_ns", lambda: 1000)
     for asked_ns in (1000, 2000, 3000):
         watched.spans.sample(asked_ns)
     watched.step()
@@ -198,9 +202,8 @@ def test_equal_samples_are_one_span_and_a_sample_counts_until_the_next_one(monke
     }
 
 
-def test_spans_that_are_open_when_the_window_closes_are_cut_there(monkeypatch):
+def test_spans_that_are_open_when_the_window_closes_are_cut_there():
     watched = Watched()
-    monkeypatch.setattr(time, "monotonic_ns", lambda: 1000)
     watched.spans.sample(0)
     assert watched.records() == {(line_of(Watched.work, 1), 1, 10), (line_of(Watched.forward, 3), 1, 10)}
 
@@ -215,11 +218,9 @@ def test_sampling_keeps_no_tensor_alive():
 
 
 def test_samples_are_irregular_and_those_that_were_missed_are_left_out():
-    now = 0
-    times = sampling_times(1000, lambda: now)
-    asked = [next(times) for _ in range(100)]
+    spans = StackSpans(ProcessRecorder(), 0, 1e-3)
+    asked = [spans.next_time(0) for _ in range(100)]
     steps = {later - earlier for earlier, later in pairwise(asked)}
     assert len(steps) > 50
     assert 750 <= min(steps) <= max(steps) <= 1250
-    now = 1_000_000
-    assert 1_000_000 <= next(times) <= 1_001_000
+    assert 1_000_000 <= spans.next_time(1_000_000) <= 1_001_000
