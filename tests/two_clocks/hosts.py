@@ -4,7 +4,6 @@ Nothing outside the machine is touched. If this user or this kernel cannot do it
 """
 
 import contextlib
-import functools
 import json
 import os
 import subprocess
