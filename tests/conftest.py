@@ -36,6 +36,13 @@ def caches_are_of_this_test_run(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_earlier_files_left_is_not_looked_through_again():
+    """Cached runs and late imports would make each garbage collection in later files slow."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
