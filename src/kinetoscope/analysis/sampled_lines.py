@@ -21,6 +21,10 @@ _DOUBT = 0.05
 _NUM_HALVINGS = 30
 _INTERVAL = r"^sampled every ([\d.]+) ms$"
 _USUAL_INTERVAL_MS = 10.0
+_SHORTEST_INTERVAL_MS = 0.01
+_MOST_IN_A_ROW = 100_000
+"""What is below or beyond these is no sampling, but a damaged trace, whose samples would fill the memory."""
+
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
 _WORKER = r"^DataLoader worker \d+"
 _LIBRARY = "library"
@@ -77,8 +81,9 @@ def _interval_ns(window: RankWindow) -> float:
     """About how long it is from one sample to the next."""
     pl = import_polars()
     instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample")).select("name").collect()
-    interval_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
-    return 1e6 * (float(interval_ms[0]) if len(interval_ms) else _USUAL_INTERVAL_MS)
+    said_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
+    said_ms = said_ms.filter(said_ms >= _SHORTEST_INTERVAL_MS)
+    return 1e6 * (float(said_ms[0]) if len(said_ms) else _USUAL_INTERVAL_MS)
 
 
 def _in_fetches(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
@@ -97,7 +102,7 @@ def _samples(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
     """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
     pl = import_polars()
     lasts_ns = pl.col("end") - pl.col("begin")
-    number = (lasts_ns / interval_ns).round().clip(1).cast(pl.Int64)
+    number = (lasts_ns / interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
     samples = _stretches(frames).with_columns(number=number, lasts_ns=lasts_ns // number)
     samples = samples.with_columns(place=pl.int_ranges(0, "number")).explode("place")
     return samples.select("line", "lasts_ns", at=pl.col("begin") + pl.col("place") * pl.col("lasts_ns")).sort("at")

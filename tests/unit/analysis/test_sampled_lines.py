@@ -46,6 +46,10 @@ def busy_steps(begin):
 
 def found_in(events, kind, folder, *, interval_ms=10):
     """The finding of a kind in a trace of these events."""
+    return next(finding for finding in findings_in(events, folder, interval_ms) if finding.kind == kind)
+
+
+def findings_in(events, folder, interval_ms=10):
     names = {LOOP: "MainThread", LOOP_SAMPLES: "samples of MainThread"}
     if any(event["tid"] == WORKER_SAMPLES for event in events):
         names[WORKER_SAMPLES] = "DataLoader worker 0: samples of MainThread"
@@ -56,8 +60,7 @@ def found_in(events, kind, folder, *, interval_ms=10):
     about.append({"ph": "i", "s": "t", "cat": "stack_sample", "name": name, "pid": 1, "tid": LOOP_SAMPLES, "ts": 0})
     path = folder / "rank0.json"
     path.write_text(json.dumps({"traceEvents": about + events}), encoding="utf-8")
-    report = kinetoscope.analyze(path, cache=False)
-    return next(finding for finding in report.findings if finding.kind == kind)
+    return kinetoscope.analyze(path, cache=False).findings
 
 
 def worker(begin):
@@ -115,6 +118,20 @@ def test_a_line_that_was_sampled_less_than_five_times_is_not_named(tmp_path):
     assert "share_of_line" not in dict(found.evidence)
     often = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=1)
     assert often.where.lines == ("train.py:3",)
+
+
+@pytest.mark.parametrize("interval_ms", ["0", "0.0000001", "9" * 400, "..."])
+def test_an_interval_that_cannot_be_is_taken_for_the_usual_one(interval_ms, tmp_path):
+    found = found_in(
+        each_step(waiting_steps, loop_that_waits, worker), "input_bound", tmp_path, interval_ms=interval_ms
+    )
+    assert found.where.lines[:1] == ("dataset.py:41",)
+
+
+def test_a_sample_without_an_end_does_not_fill_the_memory(tmp_path):
+    endless = stack(LOOP_SAMPLES, 0, 9_000_000_000_000, "train.py(9): <module>")
+    findings = findings_in([*each_step(waiting_steps), *endless], tmp_path)
+    assert [finding.kind for finding in findings][:1] == ["input_bound"]
 
 
 def seen_at(*places):

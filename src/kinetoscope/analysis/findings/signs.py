@@ -186,5 +186,6 @@ def _processor_percent(window: RankWindow) -> float | None:
 
 
 def _of_devices(trace: Trace, name: str) -> dict[int, int]:
-    """A number that Kineto says of each device it saw."""
-    return {device: said[name] for device, said in trace.devices.items() if isinstance(said.get(name), int)}
+    """A number that Kineto says of each device it saw, where it is one that can be."""
+    numbers = {device: said.get(name) for device, said in trace.devices.items()}
+    return {device: number for device, number in numbers.items() if isinstance(number, int) and 0 < number < 2**63}
