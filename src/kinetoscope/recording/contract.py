@@ -351,8 +351,10 @@ def check_callbacks(given: Any, argument: str) -> list[Any]:
     """Returns one or several trace handlers or sources as a list. Each must have some of their methods."""
     several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
     callbacks = list(given) if several else [given]
-    for callback in callbacks:
+    for place, callback in enumerate(callbacks):
         _check_callback(callback, argument)
+        if any(other is callback for other in callbacks[:place]):
+            raise SettingsError(f"{argument} holds the same {name_of(callback)} twice. Pass it once.")
     return callbacks
 
 

@@ -108,6 +108,14 @@ def test_a_sampler_that_waits_for_its_next_sample_ends_with_the_run():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("samples of")]
 
 
+def test_of_two_samplers_in_a_run_nothing_is_left():
+    loader = pytest.importorskip("torch.utils.data").DataLoader
+    before = loader.__iter__
+    with Profiler(always, MemoryTraceHandler(), sources=[StackSampler(), StackSampler(interval_ms=5)], strict=True):
+        pass
+    assert loader.__iter__ is before
+
+
 def test_a_sampler_can_be_used_in_a_second_run():
     source = StackSampler(interval_ms=1)
     sampled(slow_load, source=source)
