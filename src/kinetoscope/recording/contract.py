@@ -94,6 +94,7 @@ class RunInside(Protocol):
 
     ranks: Ranks
     attempt: Attempt
+    sources: list[Any]
     upload_to: str | None
     remote_store: Any
     uploads: dict[Path, Any]
@@ -114,6 +115,10 @@ class RunInside(Protocol):
     @property
     def is_recording(self) -> bool:
         """Whether markers record now: a window is open, and neither paused nor skipped."""
+        ...
+
+    def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
+        """Calls a method of a source or handler. An error is logged, and switches ``owner`` off."""
         ...
 
     def report(self, message: str) -> None:
