@@ -94,13 +94,17 @@ class RunInside(Protocol):
 
     ranks: Ranks
     attempt: Attempt
-    sources: list[Any]
     upload_to: str | None
     remote_store: Any
     uploads: dict[Path, Any]
     clock: Clock
     redactor: Redactor | None
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""
+
+    @property
+    def sources(self) -> list[Any]:
+        """The sources of the run, in the order in which they get events."""
+        ...
 
     @property
     def is_paused(self) -> bool:

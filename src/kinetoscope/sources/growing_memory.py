@@ -61,7 +61,7 @@ class GrowingMemory(WindowSource):
             return
         if self._sizes is not None:
             self._num_steps += 1
-        elif "torch" in sys.modules:
+        elif "torch.nn" in sys.modules:
             self._look_first(self._run)
 
     def finish(self, run: RunInside) -> None:
