@@ -112,13 +112,13 @@ def small_kernels(case: Case) -> Finding | None:
 
 def _small_operators(case: Case) -> Finding | None:
     rows = [row for row in case.report.operators if row.mean_ns < SMALL_OPERATOR_NS]
-    num_rank_steps = max(1, sum(row.python_ns is not None for row in case.report.steps))
+    num_rank_steps = max(1, len(case.report.steps))
     num_calls, own_ns = (sum(getattr(row, name) for row in rows) / num_rank_steps for name in ("num_calls", "self_ns"))
     if num_calls < _FEWEST_SMALL_OPERATORS:
         return None
     names = tuple(dict.fromkeys(row.name for row in rows))
     python_ns = case.python_before_ns(names)
-    num_items = _num_items(rows) / num_rank_steps
+    num_items = _num_items(rows) / max(1, sum(row.python_ns is not None for row in case.report.steps))
     is_surely_many = num_calls >= _SURELY_MANY_OPERATORS
     return case.finding(
         "small_kernels",
