@@ -6,6 +6,7 @@ Compare the results only within one run.
 
 import gc
 import itertools
+import math
 import random
 import statistics
 import sys
@@ -22,6 +23,7 @@ Loop = Callable[[int], int]
 
 EMPTY_LOOP = "empty loop"
 _WARM_UP_PART = 10
+_INTERVAL = 1.96  # standard errors on each side
 _MOST_CALLS = 20_000  # a round's records stay in memory until it ends
 
 
@@ -63,6 +65,14 @@ class Timings:
         """By what fraction ``name`` takes longer than ``base``: the median over the rounds."""
         pairs = zip(self.rounds_ns[name], self.rounds_ns[base], strict=True)
         return statistics.median(own / under for own, under in pairs) - 1
+
+    def slow_down_interval(self, name: str, base: str) -> tuple[float, float]:
+        """Between which two fractions that median lies, with 95 % confidence."""
+        ratios = sorted(own / under for own, under in zip(self.rounds_ns[name], self.rounds_ns[base], strict=True))
+        aside = math.ceil(_INTERVAL * math.sqrt(len(ratios)) / 2)  # a round is above the median in half of all cases
+        middle = len(ratios) // 2
+        low, high = max(0, middle - aside), min(len(ratios) - 1, middle + aside)
+        return ratios[low] - 1, ratios[high] - 1
 
     def summary(self) -> dict[str, dict[str, float]]:
         """The best and the median time of each candidate as measured, with nothing subtracted."""

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 import kinetoscope
+from twins import TWINS
 
 # No deadline: no test depends on the speed of the machine. `make test-long` uses more examples.
 hypothesis.settings.register_profile(
@@ -35,6 +36,13 @@ def caches_are_of_this_test_run(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_earlier_files_left_is_not_looked_through_again():
+    """Cached runs and late imports would make each garbage collection in later files slow."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
@@ -47,3 +55,12 @@ def nothing_is_left_behind():
     assert not left, f"threads left running: {left}"
     assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
+
+
+@pytest.fixture(params=TWINS)
+def twin(request, monkeypatch) -> str:
+    """Runs a test with each twin, and tells it which. For files whose code asks `KINETOSCOPE_PURE` at each call."""
+    if request.param == "native":
+        pytest.importorskip("kinetoscope._native")
+    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
+    return request.param

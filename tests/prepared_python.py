@@ -92,9 +92,10 @@ class Running:
         self._output, self._errors = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115 - see `wait`
         socket.send_fds(connection, [json.dumps(request).encode()], [self._output.fileno(), self._errors.fileno()])
         self.pid = int(connection.recv(100))
+        self._done: subprocess.CompletedProcess[str] | None = None
 
     def has_ended(self) -> bool:
-        return bool(select.select([self._connection], [], [], 0)[0])
+        return self._done is not None or bool(select.select([self._connection], [], [], 0)[0])
 
     def kill(self) -> None:
         if not self.has_ended():
@@ -102,6 +103,8 @@ class Running:
 
     def wait(self, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Its status and what it printed, also if it was killed or crashed. Kills it when the time is up."""
+        if self._done is not None:
+            return self._done
         is_late = not select.select([self._connection], [], [], timeout_s)[0]
         if is_late:
             self.kill()
@@ -111,9 +114,10 @@ class Running:
             output.seek(0)
             errors.seek(0)
             said = output.read(), errors.read()
+        self._done = subprocess.CompletedProcess([self._request["program"], *self._request["arguments"]], status, *said)
         if is_late:
             raise TimeoutError(f"The program did not end within {timeout_s} s. It said: {said}")
-        return subprocess.CompletedProcess([self._request["program"], *self._request["arguments"]], status, *said)
+        return self._done
 
 
 _idle: dict[tuple[str, ...], list[socket.socket]] = {}

@@ -2,17 +2,13 @@
 
 import pytest
 
-from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
+from simulated_training import Fault, Settings
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(report_of):
     """The report of a run whose data loader is slow."""
-    folder = tmp_path_factory.mktemp("run")
-    simulate(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),))).write(folder)
-    assert main(["report", "--no-cache", str(folder)]) == 0
-    return folder / "report.html"
+    return report_of(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),)))
 
 
 def test_the_first_thing_to_see_is_the_worst_finding(report, page, open_file):

@@ -9,22 +9,18 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from kinetoscope.cli import main
 from kinetoscope.pages.page import render_page
 from kinetoscope.pages.page_data import Counter, Flows, PageData, Spans, Stacks, Timeline, Track
 from kinetoscope.report.page.columns import differences, numbers
-from simulated_training import Fault, Settings, simulate
+from simulated_training import Fault, Settings
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(report_of):
     """The report of a run on a GPU whose data loader is slow."""
-    folder = tmp_path_factory.mktemp("run")
-    simulate(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),))).write(folder)
-    assert main(["report", "--no-cache", str(folder)]) == 0
-    return folder / "report.html"
+    return report_of(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),)))
 
 
 def write_timeline(path, spans, num_ranks=1, counters=(), **others):

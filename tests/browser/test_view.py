@@ -188,23 +188,22 @@ def test_who_never_had_the_link_is_told_so_also_after_coming_from_another_page(r
         tab.get_by_role("heading", name="This needs the link").wait_for(timeout=WAIT_MS)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_can_be_read_with_other_eyes_and_without_a_mouse(runs, browser, scheme):
+def test_the_pages_can_be_read_with_other_eyes_and_without_a_mouse(runs, context):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    context = browser.new_context(color_scheme=scheme)
     tab = context.new_page()
     (runs / "digits" / "report.html").write_text(REPORT_MARK)
     with served(runs) as server:
         for path in ("", "run/digits", "run/none"):
             tab.goto(server.link)
             tab.goto(server.link.partition("?")[0] + path)
-            faults = axe.run(tab).response["violations"]
-            assert not [(fault["id"], fault["help"]) for fault in faults], path
+            for scheme in ("light", "dark"):
+                tab.emulate_media(color_scheme=scheme)
+                faults = axe.run(tab).response["violations"]
+                assert not [(fault["id"], fault["help"]) for fault in faults], (path, scheme)
         tab.goto(server.link)
         tab.keyboard.press("Tab")
         tab.keyboard.press("Enter")
         tab.get_by_role("link", name="All runs").wait_for(timeout=WAIT_MS)
-    context.close()
 
 
 def test_two_servers_in_one_browser_do_not_disturb_each_other(runs, tab):

@@ -63,15 +63,15 @@ def _added(events):
     return [begin | {"name": f"{FORMULA}{HOSTILE}", "dur": begin["dur"] / 2}, counter]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_in_any_view(rich, page, open_file, scheme):
-    page.emulate_media(color_scheme=scheme)
+def test_axe_finds_nothing_serious_in_any_view(rich, page, open_file):
     faults = []
     for view in VIEWS:
         open_file(rich, f"#view={view}")
         page.wait_for_selector(f"main[data-view={view}]")
-        found = Axe().run(page).response["violations"]
-        faults += [(view, fault["id"]) for fault in found if fault["impact"] in ("serious", "critical")]
+        for scheme, rules in (("light", {}), ("dark", {"runOnly": ["cat.color"]})):
+            page.emulate_media(color_scheme=scheme)
+            found = Axe().run(page, options={"resultTypes": ["violations"]} | rules).response["violations"]
+            faults += [(view, scheme, fault["id"]) for fault in found if fault["impact"] in ("serious", "critical")]
 
     assert faults == []
 

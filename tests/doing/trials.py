@@ -48,7 +48,7 @@ FAULTS = (
     Fault(script="recompilation", kind="recompilation", in_some_steps=True),
     Fault(script="graph_leak", kind="memory_growth", is_saved=False),
     Fault(script="float64", kind="float64", has_line=False, is_saved=False),
-    Fault(script="tiny_operators", kind="small_kernels", has_line=False, is_saved=False),
+    Fault(script="tiny_operators", kind="small_kernels", is_saved=False),
 )
 
 

@@ -18,8 +18,10 @@ from typing import IO
 
 import pytest
 
+from prepared_python import OURS, RUN_COMMAND, start_prepared
+
 FILE_BYTES = 5_000_000
-LONG_READING = 3  # times that file, so that it is not done before it is interrupted
+LONG_READING = 2  # times that file, so that it is not done before it is interrupted
 EXCUSED_BYTES = 5 * FILE_BYTES  # as 1 GB for a file of 200 MB
 LONGEST_WAIT_S = 150
 COMMANDS = {
@@ -30,6 +32,10 @@ COMMANDS = {
     "convert": ["convert", "in.json", "out.pftrace"],
     "columns": ["convert", "in.json", "out.parquet"],
 }
+TO_TERMINAL = """
+import os
+os.dup2(os.open(os.environ["TERMINAL"], os.O_RDWR | os.O_NOCTTY), 2)
+"""
 BARS = {"info": "reading", "check": "checking", "repair": "repairing", "merge": "merging"}
 # How many more bytes the process takes for in.json than for small/in.json, which it reads first.
 GROWTH = """
@@ -87,35 +93,42 @@ def verb(request) -> str:
 
 
 class OnTerminal:
-    """A command whose stderr is a terminal; a context, so that it never outlives the test."""
+    """A program whose stderr is a terminal; a context, so that it never outlives the test."""
 
-    def __init__(self, arguments: list[str], folder: Path, **variables: str) -> None:
-        self._terminal, terminal = pty.openpty()
-        environment = os.environ | {"TERM": "xterm"} | variables
-        self.process = subprocess.Popen(
-            [sys.executable, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=terminal
-        )
-        os.close(terminal)
+    def __init__(self, program: str, arguments: list[str], folder: Path, **variables: str) -> None:
+        self._terminal, self._side_of_program = pty.openpty()
+        environment = os.environ | {"TERM": "xterm", "TERMINAL": os.ttyname(self._side_of_program)} | variables
+        program = TO_TERMINAL + program
+        self._running = start_prepared((*OURS, "polars"), program, *arguments, folder=folder, environment=environment)
         self.said = ""
 
     def __enter__(self) -> "OnTerminal":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.process.kill()
-        self.process.wait()
+        self._running.kill()
+        self._running.wait()
         os.close(self._terminal)
+        os.close(self._side_of_program)
 
     def read_until(self, is_reached: Callable[[], bool]) -> None:
-        """Reads the output until a condition holds, or the output ends."""
+        """Reads the output until a condition holds, or the program has ended."""
         until = time.monotonic() + LONGEST_WAIT_S
         while not is_reached():
             assert time.monotonic() < until, self.said
+            has_ended = self._running.has_ended()
             if select.select([self._terminal], [], [], 0.002)[0]:
-                try:
-                    self.said += os.read(self._terminal, 1 << 16).decode(errors="replace")
-                except OSError:  # the command has ended
-                    return
+                self.said += os.read(self._terminal, 1 << 16).decode(errors="replace")
+            elif has_ended:
+                return
+
+    def interrupt(self) -> None:
+        os.kill(self._running.pid, signal.SIGINT)
+
+    def status(self) -> int:
+        """How the program ended; reads the rest of its output."""
+        self.read_until(lambda: False)
+        return self._running.wait(LONGEST_WAIT_S).returncode
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])
@@ -123,9 +136,8 @@ def test_a_bar_shows_how_far_a_damaged_file_was_read_in_memory_of_five_times_its
     (tmp_path / "small").mkdir()
     write_trace(tmp_path / "small" / "in.json", 100_000)
     os.link(large, tmp_path / "in.json")
-    with OnTerminal(["-c", GROWTH, *COMMANDS[verb]], tmp_path, KINETOSCOPE_PURE=pure) as command:
-        command.read_until(lambda: False)
-        assert command.process.wait(LONGEST_WAIT_S) == 0, command.said
+    with OnTerminal(GROWTH, COMMANDS[verb], tmp_path, KINETOSCOPE_PURE=pure) as command:
+        assert command.status() == 0, command.said
     assert BARS.get(verb, "converting") in command.said
     assert re.search(r"[1-9]\d*%", command.said), command.said
     assert int(command.said.rpartition("grown: ")[2]) < EXCUSED_BYTES
@@ -134,14 +146,13 @@ def test_a_bar_shows_how_far_a_damaged_file_was_read_in_memory_of_five_times_its
 
 def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(larger, tmp_path, verb):
     os.link(larger, tmp_path / "in.json")
-    with OnTerminal(["-m", "kinetoscope", *COMMANDS[verb]], tmp_path) as command:
+    with OnTerminal(RUN_COMMAND, COMMANDS[verb], tmp_path) as command:
         if verb in ("repair", "merge", "convert"):
             command.read_until(lambda: any(tmp_path.glob(".out.*.partial")))
         else:
             command.read_until(lambda: re.search(r"[1-9]\d*%", command.said) is not None)
-        command.process.send_signal(signal.SIGINT)
-        command.read_until(lambda: False)
-        assert command.process.wait(LONGEST_WAIT_S) == 130, command.said
+        command.interrupt()
+        assert command.status() == 130, command.said
     name = COMMANDS[verb][0]
     assert command.said.count(f"kinetoscope {name}: interrupted.") == 1
     assert "Traceback" not in command.said
@@ -151,12 +162,11 @@ def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(la
 def test_ctrl_c_ends_the_work_on_several_files(larger, tmp_path):
     for name in ("in.json", "other.json"):
         os.link(larger, tmp_path / name)
-    check = ["-m", "kinetoscope", "check", "in.json", "other.json", "--repair", "fixed"]
-    with OnTerminal(check, tmp_path) as command:
+    check = ["check", "in.json", "other.json", "--repair", "fixed"]
+    with OnTerminal(RUN_COMMAND, check, tmp_path) as command:
         command.read_until(lambda: any(tmp_path.glob("fixed/.*.partial")))
-        command.process.send_signal(signal.SIGINT)
-        command.read_until(lambda: False)
-        assert command.process.wait(LONGEST_WAIT_S) == 130, command.said
+        command.interrupt()
+        assert command.status() == 130, command.said
     assert command.said.count("kinetoscope check: interrupted") == 1
     assert "Traceback" not in command.said
     assert not any(tmp_path.glob("fixed/.*"))

@@ -23,7 +23,7 @@ from hostile_folders.making import Outside, make_hostile, make_outside  # noqa: 
 from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
 from prepared_python import OURS, run_prepared  # noqa: E402
 
-NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "18"))
+NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
 ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
 VISIT = (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()

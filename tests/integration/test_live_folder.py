@@ -5,7 +5,6 @@ import logging
 import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from kinetoscope.live.own_folder import is_on_network
 from kinetoscope.live.record import Kind, record_columns
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
+from prepared_python import OURS, start_prepared
 
 pytestmark = pytest.mark.skipif(IS_PURE, reason="only the native recorder keeps files")
 
@@ -40,6 +40,7 @@ from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 
 folder, num_threads, num_quiet = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+reports = os.open(folder + "/reports", os.O_WRONLY)
 profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=folder).start()
 outer, inner = profiler.marker("outer"), profiler.marker("inner")
 
@@ -50,7 +51,7 @@ def work(number):
             for _ in range(num_quiet):
                 with inner:
                     count += 1
-            os.write(1, f"{number} {count}\\n".encode())
+            os.write(reports, f"{number} {count}\\n".encode())
 
 threads = [threading.Thread(target=work, args=(n,), name=f"w{n}") for n in range(num_threads)]
 for thread in threads:
@@ -62,19 +63,19 @@ for thread in threads:
 @pytest.mark.parametrize(("num_threads", "num_quiet"), [(1, 50), (2, 50), (8, 50), (1, 30_000), (2, 15_000)])
 @pytest.mark.parametrize("trial", range(int(os.environ.get("KINETOSCOPE_KILLS", "3"))))
 def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads, num_quiet, trial):
-    victim = subprocess.Popen(
-        [sys.executable, "-c", VICTIM, str(tmp_path), str(num_threads), str(num_quiet)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    os.mkfifo(tmp_path / "reports")
+    victim = start_prepared((*OURS, "kinetoscope.testing"), VICTIM, tmp_path, num_threads, num_quiet)
+    reports = (tmp_path / "reports").open()
     told = dict.fromkeys(range(num_threads), 0)
     random_source = random.Random(trial)
     for _ in range(num_threads * random_source.randrange(5, 60 if num_quiet < 1000 else 15)):
-        number, count = victim.stdout.readline().split()
+        number, count = reports.readline().split()
         told[int(number)] = int(count)
     time.sleep(random_source.random() * 0.02)
-    victim.send_signal(signal.SIGKILL)
-    rest, _ = victim.communicate()
+    victim.kill()
+    victim.wait()
+    with reports:
+        rest = reports.read()
     for line in rest.split("\n")[:-1]:
         number, count = line.split()
         told[int(number)] = int(count)
@@ -292,17 +293,18 @@ class MarkedDataset:
         return index
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_dataloader_workers_record_into_the_run_as_tracks_of_their_own(tmp_path, method):
+# A worker that is spawned imports torch again, which takes two seconds of processor time: so one has to do.
+@pytest.mark.parametrize(("method", "num_workers"), [("fork", 2), ("spawn", 1)])
+def test_dataloader_workers_record_into_the_run_as_tracks_of_their_own(tmp_path, method, num_workers):
     data = pytest.importorskip("torch.utils.data")
     handler = MemoryTraceHandler()
-    loader = data.DataLoader(MarkedDataset(), batch_size=2, num_workers=2, multiprocessing_context=method)
+    loader = data.DataLoader(MarkedDataset(), batch_size=2, num_workers=num_workers, multiprocessing_context=method)
 
     with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True) as profiler:
         for _ in profiler.batches(loader):
             pass
     tracks = {thread.name for cycle in handler.cycles for thread in cycle.threads}
-    assert {"DataLoader worker 0", "DataLoader worker 1"} <= tracks
+    assert {f"DataLoader worker {worker}" for worker in range(num_workers)} <= tracks
     assert sorted(value for _, _, value in handler.counters()["size"]) == list(range(40))
     decoded = [name for cycle in handler.cycles for _, _, name in cycle.records() if name.name == "decode"]
     assert [name.categories for name in decoded] == [("loader",)] * 40

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from simulated_training.engine import HostSpan, Memory, QueuedSpan, Window
 from simulated_training.groups import Group
 from simulated_training.settings import Settings
+from simulated_training.writer import GLOO
 
 if TYPE_CHECKING:
     from simulated_training.run import RankRun
 
-_THREADS = {"loop": 0, "autograd": 158, "gloo": 9}
+_THREADS = {"loop": 0, "autograd": 158, "gloo": 9, "gloo2": 10}
 _CALLBACK_IDS = {
     "cudaLaunchKernel": 211,
     "cudaLaunchKernelExC": 430,
@@ -127,8 +128,8 @@ class _Events:
         streams = {span.stream.track for span in window.queued}
         rows = [("process_name", self._pid, 0, '"name": "python"'), ("process_labels", self._pid, 0, '"labels": "CPU"')]
         rows.append(("process_sort_index", self._pid, 0, f'"sort_index": {self._pid}'))
-        for thread in sorted(threads | (streams & {"gloo"})):
-            said = f"thread {self._tid(thread)} ({'pt_gloo_runloop' if thread == 'gloo' else 'python'})"
+        for thread in sorted(threads | (streams & {*GLOO})):
+            said = f"thread {self._tid(thread)} ({'pt_gloo_runloop' if thread in GLOO else 'python'})"
             rows.append(("thread_name", self._pid, self._tid(thread), f'"name": "{said}"'))
         if self._settings.has_device:
             device = self._rank.device
@@ -193,7 +194,7 @@ class _Events:
 
     def _gloo(self, span: QueuedSpan) -> Iterator[str]:
         assert span.end_ns is not None
-        place = f'"pid": {self._pid}, "tid": {self._tid("gloo")}'
+        place = f'"pid": {self._pid}, "tid": {self._tid(span.stream.track)}'
         args = f'"External id": {100_000 + span.launch.external_id}, "Record function id": 0'
         args += f", {span.kernel.args}" if span.kernel.args else ""
         yield self._span(span.kernel.name, "user_annotation", place, span.begin_ns, span.end_ns, args)

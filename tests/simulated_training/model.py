@@ -113,7 +113,7 @@ def _backward(writer: Writer, batch: str = "") -> None:
         if writer.settings.has_device:
             writer.wait_for(group)
         else:
-            writer.add(AwaitTasks(GLOO))
+            writer.add(*map(AwaitTasks, GLOO[: writer.settings.num_gloo_threads]))
     if writer.settings.has_device:
         writer.add(OnThread("loop"))
 

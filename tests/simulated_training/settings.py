@@ -95,6 +95,8 @@ class Settings:
     num_layers: int | None = None
     """From the length of a step, if not given."""
     has_device: bool = True
+    num_gloo_threads: int = 1
+    """Without a device: so many collectives are under way at the same time, as torch has two; 1 or 2."""
     layout: Layout = "data"
     step_spans: StepSpans = "ProfilerStep"
     num_microbatches: int = 3

@@ -93,17 +93,17 @@ class Truth:
 
     def waiting_ns_per_step(self, rank: int, *, exposed: bool = False) -> float:
         """What the other ranks wait for one in a step, on average over them: in the calls that it is the last to begin.
+        What a rank waits in several calls at once counts once.
 
         ``exposed`` leaves out the time in which they compute meanwhile.
         """
-        waited_ns = 0.0
+        waits: defaultdict[int, list[Interval]] = defaultdict(list)
         for row in self.collectives:
             if row["late_rank"] == rank:
-                last_ns, others = row["starts_ns"][rank], row["starts_ns"].keys() - {rank}
-                for other in others:
-                    waiting = [(row["starts_ns"][other], last_ns)]
-                    computing = clip(self._compute[other], *waiting[0]) if exposed else []
-                    waited_ns += less_ns(waiting, computing) / len(others)
+                for other in row["starts_ns"].keys() - {rank}:
+                    waits[other].append((row["starts_ns"][other], row["starts_ns"][rank]))
+        waited_ns = sum(less_ns(waits[other], self._compute[other] if exposed else []) for other in waits)
+        waited_ns /= max(1, len(waits))
         return waited_ns / max(1, len(self._recorded_steps()))
 
     @cached_property

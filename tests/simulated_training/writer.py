@@ -22,7 +22,9 @@ from simulated_training.groups import POINT_TO_POINT, Collective, Group
 from simulated_training.settings import Fault, FaultKind, Ideal, Settings
 
 COMPUTE = "7"
-GLOO = "gloo"
+GLOO = ("gloo", "gloo2")
+"""The threads of collectives on the CPU, in turn."""
+
 
 PYTHON_NS = 3_000
 """What Python takes between two operators."""
@@ -195,7 +197,7 @@ class Writer:
         kernel = self._part(collective, group, num_elements)
         if not self.settings.has_device:
             with self.span(collective.operator, args=self.shapes((num_elements,)), phase=phase):
-                self.add(Work(BEFORE_NS), Submit(GLOO, kernel, SUBMIT_NS), Work(AFTER_NS))
+                self.add(Work(BEFORE_NS), Submit(self._gloo_thread(kernel), kernel, SUBMIT_NS), Work(AFTER_NS))
             return
         sequence = kernel.call.sequence if kernel.call and self.settings.has_sequence else None
         said = group.args(collective, self.rank, num_elements, sequence)
@@ -207,6 +209,10 @@ class Writer:
                 self.launch("cudaLaunchKernelExC", kernel._replace(args=shown), stream=group.stream)
                 self.add(Work(AFTER_NS))
             self._miss_call()
+
+    def _gloo_thread(self, kernel: Kernel) -> str:
+        assert kernel.call is not None
+        return GLOO[kernel.call.sequence % self.settings.num_gloo_threads]
 
     def _part(self, collective: Collective, group: Group, num_elements: int) -> Kernel:
         settings = self.settings

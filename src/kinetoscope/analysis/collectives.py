@@ -33,7 +33,7 @@ _POINT_TO_POINT = ("all_to_all", "send", "recv", "send_recv", "alltoallv")
 MOMENTS = ("begin", "end", "paused_from", "paused_until")
 """Columns of calls that are moments. A pause is the longest stretch of a call in which its rank computes nothing."""
 
-_OF_RANKS = ("rank", *MOMENTS)
+_OF_RANKS = ("rank", "begin", "end", "wait_ns")
 _ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
 _BYTES |= {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "uint8": 1, "int8": 1, "short": 2}
@@ -51,7 +51,8 @@ class CollectiveRow:
     """One collective call of the run. Times are unix nanoseconds on the common clock, in the order of ``ranks``.
 
     ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin; ``waits_ns`` how
-    long each rank waited for the last one and computed nothing. They are None for all-to-all, send and receive, in
+    long each rank waited for the last one and computed nothing; what it waits in two calls at once counts for the one
+    in which it began to wait first. They are None for all-to-all, send and receive, in
     which a rank does not wait for all others. What is not known is None.
     """
 
@@ -341,7 +342,7 @@ def _next_shifts(ends: "pl.DataFrame", shifts: dict[int, ClockShift]) -> dict[in
 def _rows(parts: "pl.DataFrame") -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
     """The row of each call, by its number, and a row for each part of what is not one call."""
     pl = import_polars()
-    by_call = parts.sort("call", "rank").group_by("call", maintain_order=True)
+    by_call = _with_waits(parts).sort("call", "rank").group_by("call", maintain_order=True)
     first = [pl.col(name).drop_nulls().first() for name in ("group", "sequence", "step", "name", "bytes")]
     rows, alone = {}, []
     for call in by_call.agg(*first, *_OF_RANKS).iter_rows(named=True):
@@ -379,14 +380,21 @@ def _row(**call: Any) -> CollectiveRow:
         ends_ns=tuple(ends),
         skew_ns=last_start - min(starts) if is_timed else None,
         transfer_ns=transfer_ns,
-        waits_ns=_waits_ns(starts, call["paused_from"], call["paused_until"]) if is_timed else None,
+        waits_ns=tuple(call["wait_ns"]) if is_timed else None,
         late_rank=ranks[starts.index(last_start)] if is_timed else None,
         bandwidth_bytes_per_s=call["bytes"] * 1e9 / transfer_ns if call["bytes"] and transfer_ns else None,
     )
 
 
-def _waits_ns(starts: Sequence[int], paused_from: Sequence[int], paused_until: Sequence[int]) -> tuple[int, ...]:
-    """By rank: how much of its pause was before the last rank began the call."""
-    last = max(starts)
-    pauses = zip(paused_from, paused_until, strict=True)
-    return tuple(max(0, min(last, until) - begin) for begin, until in pauses)
+def _with_waits(parts: "pl.DataFrame") -> "pl.DataFrame":
+    """Parts of calls with ``wait_ns``: how much of its pause was before the last rank began the call, and in no wait of
+    the same rank that had begun before."""
+    pl = import_polars()
+    last = pl.col("begin").max()
+    is_one = (pl.len() > 1) & (pl.col("rank").n_unique() == pl.len()) & (last <= pl.col("end").min())
+    is_timed = is_one.over("call") & ~pl.col("name").is_in(_POINT_TO_POINT).fill_null(False)
+    until = pl.when(is_timed).then(pl.min_horizontal(last.over("call"), "paused_until")).otherwise(-(2**62))
+    waits = parts.with_columns(wait_until=until).sort("rank", "paused_from")
+    reach = pl.col("wait_until").cum_max().shift(1).over("rank")
+    wait_ns = (pl.col("wait_until") - pl.max_horizontal("paused_from", reach)).clip(0)
+    return waits.with_columns(wait_ns=wait_ns).drop("wait_until")

@@ -33,6 +33,11 @@ _ORDINARY_PYTHON_NS = 100_000
 _FEWEST_RECURRING = 3
 """What stops the loop in fewer steps of a recording may be chance."""
 
+SMALL_OPERATOR_NS = 10_000
+"""A small operator takes less than this."""
+
+_FEWEST_SMALL_IN_A_ROW = 32
+
 _LARGEST_NUMBER = 2**31 - 1
 """No number of a loader is larger, unless its trace is damaged."""
 
@@ -242,6 +247,32 @@ class HostTime:
             return spare
         spare = spare.with_columns(place=pl.Series(window.steps["end"].search_sorted(spare["end"])))
         return spare.filter(pl.col("place").n_unique().over("name") >= _FEWEST_RECURRING).drop("place")
+
+    @cached_property
+    def small_operators(self) -> "pl.DataFrame":
+        """Without a device: the small operators of the loop's thread of which many come one after the other, each with
+        the Python before it. Those of the backward pass are left out: there are many where the forward pass had many.
+
+        An operator is small by the median of its name, since one call takes long if a sampler stops it in its middle;
+        one that calls others is small if it takes as little for each of them.
+        """
+        pl, small = import_polars(), self._small_by_name
+        before = pl.col("end").cum_max().shift(1)
+        is_first = (pl.col("begin") - before >= _ORDINARY_PYTHON_NS).fill_null(True)
+        runs = small.with_columns(is_first=is_first, before=before, run=is_first.cum_sum())
+        runs = runs.filter(pl.len().over("run") >= _FEWEST_SMALL_IN_A_ROW)
+        begin = pl.when("is_first").then("begin").otherwise(pl.min_horizontal("begin", "before"))
+        return runs.select(begin, "end", "track", "name")
+
+    @property
+    def _small_by_name(self) -> "pl.DataFrame":
+        pl, window = import_polars(), self.window
+        operators = window.on_loop(window.operators).filter(pl.lit(not len(window.device))).sort("begin")
+        num_begun = pl.Series(operators["begin"].search_sorted(operators["end"]), dtype=pl.Int64)
+        operators = operators.with_columns(num=num_begun - pl.int_range(len(operators), eager=True))
+        in_backward = Coverage(self.backward).within(operators["begin"], operators["end"])
+        median_ns = ((pl.col("end") - pl.col("begin")) / pl.col("num")).median().over("name")
+        return operators.filter((median_ns < SMALL_OPERATOR_NS) & (in_backward == 0))
 
     @cached_property
     def ordinary_python(self) -> dict[str, int]:

@@ -40,7 +40,7 @@ def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
 def _owner(note: dict[str, Any]) -> MemoryOwner | None:
     """What a note says; None if it says less, or is from somebody else."""
     texts = {key: note.get(key) for key in ("holder", "kind", "place")}
-    counts = {key: note.get(key) for key in ("steps", "tensors", "graphs")}
+    counts = {key: note.get(key) for key in ("steps", "tensors", "graphs")} | {"bytes": note.get("bytes", 0)}
     if not all(isinstance(text, str) for text in texts.values()) or not all(map(_is_count, counts.values())):
         return None
     steps, line, device = max(1, note["steps"]), note.get("line"), note.get("device")
@@ -53,10 +53,10 @@ def _owner(note: dict[str, Any]) -> MemoryOwner | None:
         num_steps=steps,
         num_tensors=note["tensors"],
         num_graphs=note["graphs"],
-        bytes_per_step=round(num_bytes / steps) if _is_count(num_bytes) else None,
+        bytes_per_step=None if num_bytes is None else round(num_bytes / steps),
         device=device if _is_count(device) else None,
     )
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 0
+    return isinstance(value, int) and 0 <= value < 2**63

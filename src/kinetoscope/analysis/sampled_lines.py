@@ -1,5 +1,6 @@
-"""analysis: which line of the user's code was executing, where stacks were sampled."""
+"""analysis: which line of the user's code was executing, where stacks were sampled, and how sure that is."""
 
+import math
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.intervals import Coverage
@@ -10,11 +11,20 @@ from kinetoscope.table.events import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
-FEWEST_SAMPLES = 5
-"""A line with fewer samples is not named: it may be chance."""
+_FEWEST_SAMPLES = 5
+"""A line with fewer samples may be chance, unless nearly all samples agree on it."""
 
+_SURELY_A_SHARE = 0.25
+"""They agree if the line is surely executing in this part of the steps."""
+
+_DOUBT = 0.05
+_NUM_HALVINGS = 30
 _INTERVAL = r"^sampled every ([\d.]+) ms$"
 _USUAL_INTERVAL_MS = 10.0
+_SHORTEST_INTERVAL_MS = 0.01
+_MOST_IN_A_ROW = 100_000
+"""What is below or beyond these is no sampling, but a damaged trace, whose samples would fill the memory."""
+
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
 _WORKER = r"^DataLoader worker \d+"
 _LIBRARY = "library"
@@ -39,12 +49,41 @@ def sampled_lines(window: RankWindow) -> "tuple[pl.DataFrame, pl.DataFrame]":
     return _samples(loop, interval_ns), _in_fetches(of_workers, interval_ns)
 
 
+def is_line_sure(num_samples: int, num_steps: int, num_all_steps: int) -> bool:
+    """Whether a line that so many samples in ``num_steps`` hit, of ``num_all_steps`` with samples, was no chance.
+
+    Few samples are enough where nearly all steps agree: 3 of 3, or 4 of 5. Samples of one step may all have hit the
+    same disturbance, so a step counts once.
+    """
+    return num_samples >= _FEWEST_SAMPLES or least_share(num_steps / num_all_steps, num_all_steps) >= _SURELY_A_SHARE
+
+
+def least_share(share: float, num_samples: int) -> float:
+    """What a share that was seen in so many independent samples is at least, with 95 % confidence: Chernoff's bound for
+    the binomial distribution."""
+    low, high = 0.0, share
+    for _ in range(_NUM_HALVINGS):
+        middle = (low + high) / 2
+        if num_samples * _divergence(share, middle) > -math.log(_DOUBT):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _divergence(seen: float, share: float) -> float:
+    """The relative entropy of two shares, in nats."""
+    pairs = (seen, share), (1 - seen, 1 - share)
+    return sum(one * math.log(one / other) for one, other in pairs if one > 0)
+
+
 def _interval_ns(window: RankWindow) -> float:
     """About how long it is from one sample to the next."""
     pl = import_polars()
     instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample")).select("name").collect()
-    interval_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
-    return 1e6 * (float(interval_ms[0]) if len(interval_ms) else _USUAL_INTERVAL_MS)
+    said_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
+    said_ms = said_ms.filter(said_ms >= _SHORTEST_INTERVAL_MS)
+    return 1e6 * (float(said_ms[0]) if len(said_ms) else _USUAL_INTERVAL_MS)
 
 
 def _in_fetches(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
@@ -63,7 +102,7 @@ def _samples(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
     """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
     pl = import_polars()
     lasts_ns = pl.col("end") - pl.col("begin")
-    number = (lasts_ns / interval_ns).round().clip(1).cast(pl.Int64)
+    number = (lasts_ns / interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
     samples = _stretches(frames).with_columns(number=number, lasts_ns=lasts_ns // number)
     samples = samples.with_columns(place=pl.int_ranges(0, "number")).explode("place")
     return samples.select("line", "lasts_ns", at=pl.col("begin") + pl.col("place") * pl.col("lasts_ns")).sort("at")

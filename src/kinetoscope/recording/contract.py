@@ -4,6 +4,7 @@ Also the settings of a run, and the checks of what a user passes.
 """
 
 import logging
+import math
 import os
 import threading
 import traceback
@@ -360,8 +361,10 @@ def check_callbacks(given: Any, argument: str) -> list[Any]:
     """Returns one or several trace handlers or sources as a list. Each must have some of their methods."""
     several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
     callbacks = list(given) if several else [given]
-    for callback in callbacks:
+    for place, callback in enumerate(callbacks):
         _check_callback(callback, argument)
+        if any(other is callback for other in callbacks[:place]):
+            raise SettingsError(f"{argument} holds the same {name_of(callback)} twice. Pass it once.")
     return callbacks
 
 
@@ -378,10 +381,11 @@ def _check_callback(callback: object, argument: str) -> None:
         raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
 
 
-def check_number(value: object, argument: str, unit: str, *, least: float = 0) -> None:
-    """Raises `SettingsError` unless ``value`` is a number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise SettingsError(f"{argument} is a number of {unit}, at least {least}; not {value!r}.")
+def check_number(value: object, argument: str, unit: str, *, least: float = 0, most: float = math.inf) -> None:
+    """Raises `SettingsError` unless ``value`` is a number from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        bounds = f"at least {least:,}" if most == math.inf else f"from {least:,} to {most:,}"
+        raise SettingsError(f"{argument} is a number of {unit}, {bounds}; not {value!r}.")
 
 
 def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:

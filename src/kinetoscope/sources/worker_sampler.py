@@ -12,6 +12,7 @@ from typing import Any
 
 from kinetoscope.recording import marker
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.writing.own_thread import OwnThread
 
@@ -22,46 +23,36 @@ class WorkerSampling:
     """While installed, workers of torch's DataLoaders that are started sample themselves every ``interval_ms``.
 
     We replace `DataLoader.__iter__`, which starts workers, and put our function before the loader's ``worker_init_fn``
-    for the time of that call. `remove` restores the method, unless other code has replaced it since; then ours stays
-    beneath theirs and only passes the call on. Without torch, or without the recorder in C, nothing happens.
+    for the time of that call. Without torch, or without the recorder in C, nothing happens.
     """
 
     def __init__(self, interval_ms: float) -> None:
-        self._interval_ms: float | None = interval_ms
-        self._kind: Any = None
-        self._original: Any = None
-        self._iterate: Any = None
+        self._interval_ms = interval_ms
+        self._replaced: ReplacedMethod | None = None
 
     def install(self) -> None:
         """Begins, if torch's DataLoader is loaded."""
         kind: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-        if kind is None or self._kind is not None or IS_PURE:
-            return
-        self._kind, self._original = kind, kind.__iter__
-
-        def iterate(loader: Any) -> Any:
-            return self._start(loader)
-
-        self._iterate = kind.__iter__ = iterate
+        if kind is not None and self._replaced is None and not IS_PURE:
+            self._replaced = ReplacedMethod(kind, "__iter__", self._start)
 
     def remove(self) -> None:
         """Ends, for good. Workers that have been started go on until their run is over."""
-        self._interval_ms = None
-        if self._kind is not None and self._kind.__iter__ is self._iterate:
-            self._kind.__iter__ = self._original
+        if self._replaced is not None:
+            self._replaced.restore()
 
-    def _start(self, loader: Any) -> Any:
+    def _start(self, original: Callable[[Any], Any], loader: Any) -> Any:
         """What `DataLoader.__iter__` returns; it starts the workers."""
-        if self._interval_ms is None or not getattr(loader, "num_workers", 0):
-            return self._original(loader)
+        if not getattr(loader, "num_workers", 0):
+            return original(loader)
         try:
             users = loader.worker_init_fn
             loader.worker_init_fn = SamplingStart(users, self._interval_ms)
         except Exception as error:  # a loader of another kind
             _log.debug("The workers of %r are not sampled: %r", type(loader), error)
-            return self._original(loader)
+            return original(loader)
         try:
-            return self._original(loader)
+            return original(loader)
         finally:
             loader.worker_init_fn = users
 

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 
@@ -17,15 +16,17 @@ import pytest
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.storage.upload_queue import read_queue
 from object_store.s3 import BUCKET, SECRET
-from prepared_python import run_command
+from prepared_python import OURS, RUN_COMMAND, run_prepared, start_prepared
 
 DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
 NUM_RANKS, KILLED, FULL = 4, 1, 2
+UPLOADS = (*OURS, "aiobotocore.session")
 RANK = """
 import os, sys, time
 from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 rank = os.environ["RANK"]
+os.dup2(os.open(f"rank{rank}.log", os.O_WRONLY | os.O_CREAT), 2)
 with Profiler(cyclic_schedule(warmup=0, active=int(sys.argv[2]), repeat=0), JSONTraceHandler(f"node{rank}/traces"),
               upload_to=sys.argv[1], run_name="faults") as profiler:
     for batch in profiler.batches(range(10**9)):
@@ -54,9 +55,8 @@ def start(tmp_path, rank, environment):
     place = {"RANK": str(rank), "LOCAL_RANK": "0", "GROUP_RANK": str(rank), "TORCHELASTIC_RUN_ID": "faults"}
     place |= {"WORLD_SIZE": str(NUM_RANKS), "LOCAL_WORLD_SIZE": "1"}
     a_sixth = str(int(DURATION_S * 8))  # batches of 20 ms
-    command = [sys.executable, "-c", RANK, f"s3://{BUCKET}/faults", a_sixth]
-    with (tmp_path / f"rank{rank}.log").open("w") as errors:
-        return subprocess.Popen(command, cwd=tmp_path, env=environment | place, stdin=subprocess.DEVNULL, stderr=errors)
+    arguments = (f"s3://{BUCKET}/faults", a_sixth)
+    return start_prepared(OURS, RANK, *arguments, folder=tmp_path, environment=environment | place)
 
 
 def wait_for_first_traces(tmp_path):
@@ -78,7 +78,7 @@ def upload_the_rest(tmp_path, rank, environment):
     arguments = ["upload", tmp_path / f"node{rank}", "--retry-for", "30", "--to", f"s3://{BUCKET}/faults"]
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:
-        done = run_command(*arguments, environment=environment, timeout_s=300)
+        done = run_prepared(UPLOADS, RUN_COMMAND, *arguments, environment=environment, timeout_s=300)
         if "Another process" not in done.stdout:
             return done
         time.sleep(0.5)
@@ -91,11 +91,11 @@ def test_every_finished_trace_is_in_the_store_and_the_rest_is_reported(tmp_path,
     ranks = [start(tmp_path, rank, environment) for rank in range(NUM_RANKS)]
     wait_for_first_traces(tmp_path)
     time.sleep(DURATION_S / 2)
-    ranks[KILLED].send_signal(signal.SIGKILL)
+    ranks[KILLED].kill()
     fill(full_disk)
     time.sleep(DURATION_S / 2)
     (tmp_path / "stop").touch()
-    statuses = [rank.wait(timeout=200 + 2 * DURATION_S) for rank in ranks]
+    statuses = [rank.wait(200 + 2 * DURATION_S).returncode for rank in ranks]
     assert statuses == [-signal.SIGKILL if rank == KILLED else 0 for rank in range(NUM_RANKS)]
     assert {"reset", "503", "lost"} <= set(proxy.met)
 

@@ -16,7 +16,7 @@ import pytest
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.storage.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
-from prepared_python import OURS, RUN_COMMAND, run_prepared
+from prepared_python import OURS, RUN_COMMAND, TORCH, run_prepared
 
 RUN = """
 import sys, time
@@ -32,7 +32,14 @@ def train(batches, **settings):
 """
 
 
+def run(tmp_path, program, environment, name, modules=OURS):
+    """Runs a training to its end."""
+    program = RUN + textwrap.dedent(program)
+    return run_prepared(modules, program, name, folder=tmp_path, environment=environment)
+
+
 def start(tmp_path, program, environment, name):
+    """Starts a training that is told to end."""
     command = [sys.executable, "-c", RUN + textwrap.dedent(program), name]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
@@ -59,9 +66,8 @@ def queue(tmp_path, name, num_bytes, num_files=1):
 
 
 def test_a_run_ends_with_every_trace_in_the_store_and_keeps_only_the_newest_here(tmp_path, s3):
-    process = start(tmp_path, f"train(5, upload_to='s3://{BUCKET}/runs')", s3.environment(), "clean")
-    _, errors = process.communicate(timeout=90)
-    assert (process.returncode, errors) == (0, "")
+    done = run(tmp_path, f"train(5, upload_to='s3://{BUCKET}/runs')", s3.environment(), "clean")
+    assert (done.returncode, done.stderr) == (0, "")
     names = [f"ep0-ba{batch}-rank0.json" for batch in range(1, 6)]
     stored = [name for name in s3.names() if name.startswith("runs/clean/")]
     assert stored == [f"runs/clean/traces/{name}" for name in [*names, "merged_trace.json"]]
@@ -141,9 +147,8 @@ def test_the_next_start_of_a_killed_run_uploads_its_remaining_files(tmp_path, s3
     left = _wait_for_queue(tmp_path / "run")
     _end_uploads(tmp_path / "run")
     again = f"train(1, upload_to='s3://{BUCKET}/again')"
-    restarted = start(tmp_path, again, s3.environment() | {"TORCHELASTIC_RESTART_COUNT": "1"}, "second")
-    _, errors = restarted.communicate(timeout=90)
-    assert restarted.returncode == 0, errors
+    restarted = run(tmp_path, again, s3.environment() | {"TORCHELASTIC_RESTART_COUNT": "1"}, "second")
+    assert restarted.returncode == 0, restarted.stderr
     expected = {entry.upload.url.removeprefix(f"s3://{BUCKET}/") for entry in left}
     expected.add("again/second/traces/attempt1/ep0-ba1-rank0.json")
     wait_for(lambda: expected <= set(s3.names()))  # on a busy machine the uploads go on after the run has ended
@@ -152,12 +157,11 @@ def test_the_next_start_of_a_killed_run_uploads_its_remaining_files(tmp_path, s3
 
 def test_without_a_store_training_does_not_wait_and_the_log_says_what_is_left(tmp_path, s3):
     program = f"train(3, upload_to='s3://{BUCKET}/none', close_timeout_s=4)"
-    process = start(tmp_path, program, s3.environment("http://127.0.0.1:9"), "none")
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "Not uploaded yet: traces/ep0-ba1-rank0.json" in errors
-    assert f"To upload the rest: kinetoscope upload {tmp_path / 'run'}" in errors
-    assert SECRET not in errors
+    done = run(tmp_path, program, s3.environment("http://127.0.0.1:9"), "none")
+    assert done.returncode == 0
+    assert "Not uploaded yet: traces/ep0-ba1-rank0.json" in done.stderr
+    assert f"To upload the rest: kinetoscope upload {tmp_path / 'run'}" in done.stderr
+    assert SECRET not in done.stderr
     _end_uploads(tmp_path / "run")
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} == {
         f"ep0-ba{batch}-rank0.json" for batch in (1, 2, 3)
@@ -175,9 +179,9 @@ def test_torchs_own_traces_are_uploaded_too(tmp_path, s3):
                 with profiler.marker("train"):
                     pass
     """
-    _, errors = start(tmp_path, program, s3.environment(), "torch").communicate(timeout=120)
+    done = run(tmp_path, program, s3.environment(), "torch", TORCH)
     stored = [name.rpartition("/")[2] for name in s3.names() if name.startswith("torch/run/")]
-    assert sorted(stored) == ["ep0-ba12-rank0.json", "merged_trace.json", "rank0.12.pt.trace.json"], errors
+    assert sorted(stored) == ["ep0-ba12-rank0.json", "merged_trace.json", "rank0.12.pt.trace.json"], done.stderr
 
 
 def test_an_upload_that_another_process_is_busy_with_is_not_called_done(tmp_path, s3):
@@ -244,9 +248,8 @@ def test_recovered_traces_of_a_killed_run_are_uploaded_too_and_nothing_is_delete
 def test_a_merged_trace_that_is_finished_only_after_the_run_is_uploaded_as_well(tmp_path, s3):
     environment = s3.environment() | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     # Merging waits longer than that for rank 1, which never comes.
-    process = start(tmp_path, f"train(1, upload_to='s3://{BUCKET}/runs', close_timeout_s=4.0)", environment, "late")
-    _, errors = process.communicate(timeout=90)
-    assert "goes on in process" in errors
+    done = run(tmp_path, f"train(1, upload_to='s3://{BUCKET}/runs', close_timeout_s=4.0)", environment, "late")
+    assert "goes on in process" in done.stderr
     merged = "runs/late/traces/merged_trace.json"
     assert merged not in s3.names()
     assert wait_for(lambda: merged in s3.names())

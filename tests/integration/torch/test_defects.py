@@ -4,8 +4,6 @@ Those that end the process are in `test_endings`, the costs in `benchmarks/torch
 """
 
 import json
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 from integration.torch.defects import DEFECTS
 from older_torch import as_in_2_13
+from prepared_python import run_with_torch
 
 NOT_JSON, OF_THE_HANDLER = "JSONDecodeError", "OSError"
 # The outcome: a value, or the name of an error. Our error may inherit from that type.
@@ -43,8 +42,7 @@ STOCK_AND_OURS = {
 
 @cache
 def outcomes(module: str) -> dict[str, Any]:
-    command = [sys.executable, str(Path(__file__).with_name("defects.py")), module]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run_with_torch(Path(__file__).with_name("defects.py").read_text(), module)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

@@ -3,11 +3,12 @@
 import json
 import shutil
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+
+from prepared_python import run_prepared
 
 SOURCE = Path(__file__).parents[3] / "src" / "native" / "kineto" / "kineto_save.cpp"
 EXPORTS = """
@@ -31,7 +32,7 @@ for number in range(2):
 
 def export(folder: Path, *arguments: str) -> str:
     """The log of a process that exports two windows."""
-    child = subprocess.run([sys.executable, "-c", EXPORTS, *arguments], cwd=folder, capture_output=True, text=True)
+    child = run_prepared(("torch",), EXPORTS, *arguments, folder=folder)
     assert child.returncode == 0, child.stderr
     for number in range(2):
         events = json.loads((folder / f"trace{number}.json").read_text())["traceEvents"]

@@ -174,23 +174,7 @@ def test_a_program_that_uses_the_names_works(program, replaced):
 
 def test_the_attributes_that_programs_look_at_are_there():
     profiler = kinetoscope.torch.profile(record_shapes=True)
-    for name in [
-        "profiler",
-        "current_action",
-        "action_map",
-        "step_num",
-        "record_steps",
-        "step_rec_fn",
-        "has_cudagraphs",
-        "preset_metadata",
-        "mem_tl",
-        "use_device",
-        "activities",
-        "activity_filters",
-        "on_trace_ready",
-        "schedule",
-        "execution_trace_observer",
-    ]:
+    for name in ATTRIBUTES:
         assert hasattr(profiler, name), name
     with profiler:
         torch.ones(3)

@@ -432,6 +432,15 @@ def test_a_loaders_facts_that_cannot_be_are_as_good_as_none(fact, number, tmp_pa
     assert "a larger num_workers" in found.advice
 
 
+def test_a_device_whose_memory_cannot_be_is_taken_for_one_that_does_not_say_it(tmp_path):
+    def change(trace):
+        trace["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 10**400}]
+
+    settings = replace(planted_settings(0, "leak"), num_ranks=1, num_steps=9)
+    found = finding(report_after(change, settings, tmp_path), "memory_growth")
+    assert "steps_until_full" not in dict(found.evidence)
+
+
 def test_recompilation_says_which_function_was_compiled_again_since_which_guard_failed(tmp_path):
     def add_words(trace):
         for span in (event for event in trace["traceEvents"] if event.get("cat") == "compile"):

@@ -346,8 +346,20 @@ def test_what_is_on_another_device_does_not_hold_it(tmp_path):
     assert "losses" not in found.title
 
 
+CANNOT_BE = 10**400
+
+
 @pytest.mark.parametrize(
-    "note", [SEEN_ALL | {"complete": 0}, {}, {"holder": "losses"}, LOSSES | {"graphs": "10"}, LOSSES | {"holder": 7}]
+    "note",
+    [
+        SEEN_ALL | {"complete": 0},
+        {},
+        {"holder": "losses"},
+        LOSSES | {"graphs": "10"},
+        LOSSES | {"graphs": 0, "holder": 7},
+        LOSSES | {"graphs": 0, "steps": CANNOT_BE},
+        LOSSES | {"graphs": 0, "bytes": CANNOT_BE},
+    ],
 )
 def test_a_look_that_did_not_see_all_and_notes_of_somebody_else_say_nothing(tmp_path, note):
     found = growing(tmp_path, note)

@@ -47,6 +47,27 @@ def test_a_late_rank_is_found_without_a_device():
     assert row.cost_ns_per_step == pytest.approx(2_000_000 / 3, rel=0.2)
 
 
+@pytest.mark.parametrize("num_gloo_threads", [1, 2])
+def test_a_rank_that_several_calls_wait_for_at_once_costs_what_it_is_late(num_gloo_threads):
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=6_000_000, every=3)
+    settings = Settings(num_steps=12, has_device=False, num_gloo_threads=num_gloo_threads, faults=(late,))
+    _, report = analysed(settings)
+    (row,) = report.stragglers
+    assert row.cost_ns_per_step == pytest.approx(2_000_000, rel=0.1)
+    assert row.cost_ns_per_step == pytest.approx(report.saving_ns_per_step(Change(on_time=1)), rel=0.1)
+
+
+def test_what_a_rank_waits_in_two_calls_at_once_counts_for_the_first_of_them():
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=6_000_000, every=3)
+    costs = []
+    for num_gloo_threads in (1, 2):
+        settings = Settings(num_steps=12, has_device=False, num_gloo_threads=num_gloo_threads, faults=(late,))
+        _, report = analysed(settings)
+        calls = [call for call in report.collectives if call.step == 3]
+        costs.append(sum(max(call.waits_ns) for call in calls))
+    assert costs == pytest.approx([6_000_000] * 2, rel=0.1)
+
+
 def test_no_period_is_named_where_fewer_than_eight_steps_were_recorded():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000, every=2)
     _, report = analysed(Settings(num_ranks=2, num_steps=7, faults=(late,)))

@@ -13,7 +13,6 @@ import pytest
 from kinetoscope.formats.perfetto import PerfettoWriter, varint
 from kinetoscope.merge.merge_traces import merge_traces
 from trace_processor.trace_processor import load
-from twins import TWINS
 
 MOST_GROWTH_BYTES = 20_000_000  # for 30 MB more to read; AddressSanitizer keeps 8 MB of freed memory
 PEAK = """
@@ -68,14 +67,6 @@ EVENTS = [
 ]
 
 
-@pytest.fixture(params=TWINS)
-def rewriter(request, monkeypatch) -> str:
-    if request.param == "native":
-        pytest.importorskip("kinetoscope._native")
-    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
-    return request.param
-
-
 def write(path: Path, events: list[dict[str, Any]]) -> Path:
     path.write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
     return path
@@ -87,7 +78,7 @@ def answers(path: Path) -> dict[str, Any]:
         return {name: trace.query(question) for name, question in QUESTIONS.items()}
 
 
-def test_spans_flows_counters_and_processes_are_those_of_the_json(tmp_path, rewriter):
+def test_spans_flows_counters_and_processes_are_those_of_the_json(tmp_path, twin):
     files = [write(tmp_path / f"rank{rank}.json", EVENTS) for rank in (0, 3)]
     as_json = answers(merge_traces(tmp_path / "out.json", *files).output)
     as_packets = answers(merge_traces(tmp_path / "out.pftrace", *files).output)
@@ -95,7 +86,7 @@ def test_spans_flows_counters_and_processes_are_those_of_the_json(tmp_path, rewr
     assert as_packets == as_json
 
 
-def test_args_of_every_kind_arrive(tmp_path, rewriter):
+def test_args_of_every_kind_arrive(tmp_path, twin):
     args = {
         "text": 'a "b" \\ \n é',
         "whole": -3,
@@ -129,7 +120,7 @@ def test_args_of_every_kind_arrive(tmp_path, rewriter):
     }
 
 
-def test_spans_that_do_not_nest_are_on_a_track_of_their_own_in_perfetto_too(tmp_path, rewriter):
+def test_spans_that_do_not_nest_are_on_a_track_of_their_own_in_perfetto_too(tmp_path, twin):
     file = write(tmp_path / "rank0.json", [span("a", 0, 500), span("b", 250, 500), span("c", 260, 10)])
     found = answers(merge_traces(tmp_path / "out.pftrace", file).output)["spans"]
     assert {(row["name"], row["thread"]) for row in found} == {
@@ -151,7 +142,7 @@ def nested(draw_order: random.Random, begin: int, end: int, depth: int, found: l
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_spans_in_the_order_of_their_end_nest_as_in_the_json(tmp_path, rewriter, seed):
+def test_spans_in_the_order_of_their_end_nest_as_in_the_json(tmp_path, twin, seed):
     events: list[dict[str, Any]] = []
     nested(random.Random(seed), 0, 30, 4, events)
     (tmp_path / "in.json").write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
@@ -187,12 +178,12 @@ def test_packets_of_spans_in_the_order_of_their_end_take_no_memory(tmp_path):
     assert peak_bytes(60_000) - peak_bytes(20_000) < MOST_GROWTH_BYTES
 
 
-def test_a_packed_trace_opens_too(tmp_path, rewriter):
+def test_a_packed_trace_opens_too(tmp_path, twin):
     file = write(tmp_path / "rank0.json", EVENTS)
     assert answers(merge_traces(tmp_path / "out.pftrace.gz", file).output)["spans"]
 
 
-def test_many_names_are_written_once(tmp_path, rewriter):
+def test_many_names_are_written_once(tmp_path, twin):
     file = write(tmp_path / "rank0.json", [span("a name that is long enough to be seen", n, 0.5) for n in range(1000)])
     assert merge_traces(tmp_path / "out.pftrace", file).output.read_bytes().count(b"long enough") == 1
 
@@ -214,7 +205,7 @@ def test_numbers_are_encoded_as_protobuf_does(number, encoded):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_no_instant_is_on_a_track_without_a_name(tmp_path, rewriter, suffix):
+def test_no_instant_is_on_a_track_without_a_name(tmp_path, twin, suffix):
     moments = [
         {"ph": "i", "s": scope, "name": f"moment {scope}", "pid": 40, "tid": 40, "ts": 13 + number}
         for number, scope in enumerate("gpt")
@@ -229,7 +220,7 @@ def test_no_instant_is_on_a_track_without_a_name(tmp_path, rewriter, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_a_viewer_that_adds_pids_to_names_shows_each_pid_once(tmp_path, rewriter, suffix):
+def test_a_viewer_that_adds_pids_to_names_shows_each_pid_once(tmp_path, twin, suffix):
     named = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 9, "args": {"name": "thread 9 (worker)"}}
     file = write(
         tmp_path / "rank3.json", [named, span("work", 0, 50), span("other", 0, 50, 9), span("third", 0, 50, 8)]

@@ -17,7 +17,6 @@ from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS, QUIET, events
 from trace_processor.trace_processor import load
-from twins import TWINS
 
 OUR_BASE_NS = 795 * GRID_NS  # a base of ours stays
 MOST_BYTES = 150_000_000
@@ -30,15 +29,7 @@ print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_t
 """
 
 
-@pytest.fixture(params=TWINS)
-def _rewriter(request, monkeypatch) -> str:
-    if request.param == "native":
-        pytest.importorskip("kinetoscope._native")
-    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
-    return request.param
-
-
-both = pytest.mark.usefixtures("_rewriter")
+both = pytest.mark.usefixtures("twin")
 
 
 def span(ts: float, dur: float = 5, **more: object) -> dict[str, Any]:

@@ -9,14 +9,8 @@ import pytest
 from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS
 from trace_processor.trace_processor import load
-from twins import TWINS
 
-
-@pytest.fixture(params=TWINS, autouse=True)
-def _rewriter(request, monkeypatch) -> None:
-    if request.param == "native":
-        pytest.importorskip("kinetoscope._native")
-    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
+pytestmark = pytest.mark.usefixtures("twin")
 
 
 def span(ts: object, dur: object = 5, **more: object) -> dict[str, Any]:

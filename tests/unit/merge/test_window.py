@@ -9,16 +9,11 @@ from kinetoscope.errors import MergeError, SettingsError
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from trace_processor.trace_processor import load
-from twins import TWINS
 
 BASE_NS = 1_790_857_026_000_000_000
 
 
-@pytest.fixture(params=TWINS, autouse=True)
-def rewriter(request, monkeypatch) -> None:
-    if request.param == "native":
-        pytest.importorskip("kinetoscope._native")
-    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
+pytestmark = pytest.mark.usefixtures("twin")
 
 
 def step(number: int, ts: float) -> list[dict]:

@@ -16,6 +16,7 @@ from kinetoscope.testing import MemoryTraceHandler
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731
+SOURCE = Callback()
 
 
 def run_batches(profiler, num_batches, epochs=1):
@@ -95,6 +96,7 @@ def test_an_argument_that_is_no_schedule_is_refused_by_name():
         ((ALWAYS, [], 7), {}, "not also 7"),
         ((ALWAYS,), {"sources": [Callback]}, "sources holds the class Callback"),
         ((ALWAYS,), {"sources": "cpu"}, "sources holds 'cpu'"),
+        ((ALWAYS,), {"sources": [SOURCE, SOURCE]}, "sources holds the same Callback twice. Pass it once"),
         ((ALWAYS,), {"state": 3}, "state must have .* no run_name and no timestamp"),
         ((ALWAYS,), {"run_name": 3}, "run_name must be a text, not 3"),
         ((ALWAYS,), {"upload_to": 3}, "upload_to must be a URL, not 3"),

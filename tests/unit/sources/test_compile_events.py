@@ -1,8 +1,5 @@
 """CompileEvents: what is recorded of torch.compile, in which words, and what is left behind."""
 
-import subprocess
-import sys
-
 import pytest
 
 from breaking_clock import BreakingClock
@@ -109,24 +106,6 @@ def test_a_strict_run_raises_such_an_error_at_its_end_and_not_in_the_compilation
     with pytest.raises(OSError, match="the clock is broken"):
         compile_with_a_broken_clock(dynamo, results, begins_broken=True, strict=True)
     assert results == [2.0, 4.0, 6.0, 8.0]
-
-
-def test_torchs_compiler_is_not_imported_for_it_and_is_noticed_when_it_comes():
-    code = (
-        "import sys, torch\n"
-        "from kinetoscope import CompileEvents, Profiler, ProfilerAction\n"
-        "from kinetoscope.testing import MemoryTraceHandler\n"
-        "handler = MemoryTraceHandler()\n"
-        "def double(rows): return rows * 2\n"
-        "with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[CompileEvents()]) as profiler:\n"
-        "    for number in profiler.batches(range(4)):\n"
-        "        if number == 1: print('torch._dynamo' in sys.modules)\n"
-        "        if number == 2: import torch._dynamo\n"
-        "        if number == 3: torch.compile(double, backend='eager')(torch.ones(3))\n"
-        "print([event.name for event in handler.events('compile')])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["False", "['compile/double']"]
 
 
 def test_a_torch_that_reports_compilations_differently_is_told_once(dynamo, monkeypatch, caplog):

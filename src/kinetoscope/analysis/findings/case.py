@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import (
@@ -16,7 +16,7 @@ from kinetoscope.analysis.findings.finding import (
 )
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-from kinetoscope.analysis.sampled_lines import FEWEST_SAMPLES
+from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
 from kinetoscope.analysis.steps import step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS
@@ -40,6 +40,14 @@ _MOST_TIMES_MEAN = 4
 
 _LATE_SHARE = 0.03
 """A late rank is left out of all other findings if the others would save this part of a step without it."""
+
+
+class SampledLine(NamedTuple):
+    """The line that takes the most of some time, as sampled: its ``share``, and what that surely is ``at_least``."""
+
+    line: str
+    share: float
+    at_least: float
 
 
 class Case:
@@ -166,11 +174,29 @@ class Case:
         )
         return replace(_where(stops, sampled), ranks=(row.rank,), steps=row.steps)
 
-    def sampled_share(self, kind: str) -> float | None:
-        """The part of the time of one kind of signs in which the line that took the most was running, as sampled."""
+    def sampled_line(self, kind: str) -> SampledLine | None:
+        """The line that took the most of the time of one kind of signs, if one is sure. Samples of one step may depend
+        on each other, so there are only as many independent ones as steps."""
         sampled = self._sampled.filter(import_polars().col("kind") == kind)
         lines = _sampled_lines(sampled)
-        return int(sampled.filter(line=lines[0])["total_ns"].sum()) / int(sampled["total_ns"].sum()) if lines else None
+        if not lines:
+            return None
+        share = int(sampled.filter(line=lines[0])["total_ns"].sum()) / int(sampled["total_ns"].sum())
+        return SampledLine(lines[0], share, least_share(share, sampled["step"].n_unique()))
+
+    def on_line(self, kind: str, whose: str = "this time") -> str:
+        """A sentence on that line; empty if none is sure."""
+        found = self.sampled_line(kind)
+        if found is None:
+            return ""
+        return f"{found.line} takes {found.share:.0%} of {whose}, surely {found.at_least:.0%} or more. ".replace(
+            "%", " %"
+        )
+
+    def evidence_of_line(self, kind: str) -> dict[str, float | None]:
+        """That line as evidence."""
+        found = self.sampled_line(kind)
+        return {"share_of_line": found and found.share, "least_share_of_line": found and found.at_least}
 
     # -- what is wrong
 
@@ -265,12 +291,12 @@ def _where(
 
 
 def _sampled_lines(sampled: "pl.DataFrame") -> tuple[str, ...]:
-    """The lines that took the most, of those that so many samples have hit that it was not chance."""
+    """The lines that took the most, of those that are no chance."""
     pl = import_polars()
-    hits = sampled.drop_nulls("line").group_by("line").agg(pl.col("num_samples").sum())
-    often = hits.filter(pl.col("num_samples") >= FEWEST_SAMPLES)["line"]
-    is_often = pl.col("line").is_in(often.implode())
-    return _named(sampled.with_columns(line=pl.when(is_often).then("line")), "line")
+    hits = sampled.drop_nulls("line").group_by("line").agg(pl.col("num_samples").sum(), pl.col("step").n_unique())
+    num_steps = sampled["step"].n_unique()
+    sure = [line for line, num_samples, steps in hits.iter_rows() if is_line_sure(num_samples, steps, num_steps)]
+    return _named(sampled.with_columns(line=pl.when(pl.col("line").is_in(sure)).then("line")), "line")
 
 
 def _named(stops: "pl.DataFrame", column: str, weight: str = "total_ns") -> tuple[str, ...]:

@@ -1,14 +1,16 @@
 """analysis: faults of devices and between ranks: what devices wait for, and what they compute at a needless cost."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
 from kinetoscope.analysis.findings.signs import InFloat64
+from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow
 
@@ -25,10 +27,19 @@ _ADVICE_ON_FLOAT64 = (
     "Convert with .float() what became float64, often by way of numpy, whose default it is: pass "
     "dtype=torch.float32 to torch.as_tensor."
 )
-_SMALL_OPERATOR_NS = 10_000
 _FEWEST_SMALL_OPERATORS = 100
 _SURELY_MANY_OPERATORS = 1000
 """A short step of a small model consists of little else than some hundred small operators."""
+
+_ITEM = "aten::item"
+_ADVICE_ON_ITEMS = (
+    "Compute on the whole tensor, and read all values at once with one .tolist(). What you only log or add up can stay "
+    "in a tensor until the end of the epoch."
+)
+_ADVICE_ON_SMALL_OPERATORS = (
+    "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer. A larger "
+    "batch gives each call more to do."
+)
 
 _ADVICE_ON_CAUSES = {
     "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
@@ -100,25 +111,40 @@ def small_kernels(case: Case) -> Finding | None:
 
 
 def _small_operators(case: Case) -> Finding | None:
-    rows = [row for row in case.report.operators if row.mean_ns < _SMALL_OPERATOR_NS]
+    rows = [row for row in case.report.operators if row.mean_ns < SMALL_OPERATOR_NS]
     num_rank_steps = max(1, len(case.report.steps))
     num_calls, own_ns = (sum(getattr(row, name) for row in rows) / num_rank_steps for name in ("num_calls", "self_ns"))
     if num_calls < _FEWEST_SMALL_OPERATORS:
         return None
     names = tuple(dict.fromkeys(row.name for row in rows))
     python_ns = case.python_before_ns(names)
+    num_items = _num_items(rows) / max(1, sum(row.python_ns is not None for row in case.report.steps))
     is_surely_many = num_calls >= _SURELY_MANY_OPERATORS
     return case.finding(
         "small_kernels",
-        "Many small operators run one after the other",
-        "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer. A larger "
-        "batch gives each call more to do.",
+        f"{num_items:,.0f} values a step are read one by one with .item()"
+        if num_items
+        else "Many small operators run one after the other",
+        case.on_line("small") + (_ADVICE_ON_ITEMS if num_items else _ADVICE_ON_SMALL_OPERATORS),
         cost_ns=own_ns + python_ns,
         change=None,
-        where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops("python")).lines),
-        evidence={"num_small_operators": num_calls, "self_ns": own_ns, "python_ns": python_ns},
+        where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops("small")).lines),
+        evidence={
+            "num_small_operators": num_calls,
+            "num_items": num_items or None,
+            "self_ns": own_ns,
+            "python_ns": python_ns,
+            **case.evidence_of_line("small"),
+        },
         high_share=2 * _OVERHEAD_IS_HIGH if is_surely_many else 1.0,
     )
+
+
+def _num_items(rows: Sequence[OperatorRow]) -> int:
+    """How many values are read one by one, if that is what a loop over small operators is for: some other operators are
+    called in each round of it, such as the one that selects the value."""
+    num_items = sum(row.num_calls for row in rows if row.name == _ITEM)
+    return num_items if 2 * num_items >= max((row.num_calls for row in rows), default=0) else 0
 
 
 def idle_gaps(case: Case) -> Finding | None:

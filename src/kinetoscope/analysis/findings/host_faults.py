@@ -26,7 +26,8 @@ def input_bound(case: Case) -> Finding | None:
     return case.finding(
         "input_bound",
         "The loop waits for its data",
-        _on_line(case, "data", num_workers) + _advice_on_workers(num_workers, percent, loader),
+        case.on_line("data", "the workers' time" if num_workers else "this time")
+        + _advice_on_workers(num_workers, percent, loader),
         cost_ns=cost_ns,
         change=Change(frozenset(["data"])),
         where=Where(lines=case.where(case.stops("data")).lines),
@@ -36,22 +37,13 @@ def input_bound(case: Case) -> Finding | None:
             "prefetch_factor": _number(loader.get("prefetch_factor")),
             "batch_size": _number(loader.get("batch_size")),
             "processor_percent": percent,
-            "share_of_line": case.sampled_share("data"),
+            **case.evidence_of_line("data"),
         },
     )
 
 
 def _number(value: Any) -> int | None:
     return value if isinstance(value, int) else None
-
-
-def _on_line(case: Case, kind: str, num_workers: int | None = None) -> str:
-    """A sentence on the line that takes most of the time of a fault, as far as stacks were sampled."""
-    share = case.sampled_share(kind)
-    if share is None:
-        return ""
-    whose = "the workers' time" if num_workers else "this time"
-    return f"{case.where(case.stops(kind)).lines[0]} takes {100 * share:.0f} % of {whose}. "
 
 
 def _advice_on_workers(num_workers: int | None, processor_percent: float | None, loader: dict[str, Any]) -> str:
@@ -96,7 +88,7 @@ def python_overhead(case: Case) -> Finding | None:
     return case.finding(
         "python_overhead",
         "Python between operators holds the step up",
-        _on_line(case, "python")
+        case.on_line("python")
         + "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model "
         "into one piece. An optimizer with fused=True takes one call instead of many.",
         cost_ns=min(python_ns, idle_ns),
@@ -106,7 +98,7 @@ def python_overhead(case: Case) -> Finding | None:
         evidence={
             "python_ns": python_ns,
             "without_work_ns": idle_ns if case.has_device else None,
-            "share_of_line": case.sampled_share("python"),
+            **case.evidence_of_line("python"),
         },
         high_share=_OVERHEAD_IS_HIGH,
     )

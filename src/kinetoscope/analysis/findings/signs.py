@@ -38,10 +38,10 @@ class Signs:
     """What one window of one rank shows beside its rows.
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
-    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``guard``, ``step``,
-    ``num_calls``
-    and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans: ``kind``, ``line`` (null:
-    not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled, those of ``data`` are theirs.
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``double`` or ``small``), ``name``, ``line``, ``guard``,
+    ``step``, ``num_calls`` and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans:
+    ``kind``, ``line`` (null: not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled,
+    those of ``data`` are theirs.
     ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
     busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
     ``device_bytes`` and ``device_majors``, the first number of its compute capability. ``python_before`` is the Python
@@ -89,6 +89,7 @@ def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "data": host.fetches,
         "double": _double_products(window),
         "python": _pauses(window, host),
+        "small": host.small_operators,
     } | _synchronising(window, host)
     return pl.concat(
         [
@@ -185,5 +186,6 @@ def _processor_percent(window: RankWindow) -> float | None:
 
 
 def _of_devices(trace: Trace, name: str) -> dict[int, int]:
-    """A number that Kineto says of each device it saw."""
-    return {device: said[name] for device, said in trace.devices.items() if isinstance(said.get(name), int)}
+    """A number that Kineto says of each device it saw, where it is one that can be."""
+    numbers = {device: said.get(name) for device, said in trace.devices.items()}
+    return {device: number for device, number in numbers.items() if isinstance(number, int) and 0 < number < 2**63}

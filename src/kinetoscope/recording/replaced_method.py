@@ -1,0 +1,38 @@
+"""A method of another library's class that is replaced for a while, where that library has no hook."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+class ReplacedMethod:
+    """Calls ``call(original, *arguments)`` in place of the method ``name`` of a class, until `restore`.
+
+    Several replacements of a method may be made and restored in any order. If other code has replaced it since, ours
+    stays beneath theirs and only passes the call on.
+    """
+
+    def __init__(self, kind: type, name: str, call: Callable[..., Any]) -> None:
+        self._kind, self._name = kind, name
+        self._call: Callable[..., Any] | None = call
+        self._original: Any = getattr(kind, name)
+
+        def replaced(*arguments: Any) -> Any:
+            call = self._call
+            return self._original(*arguments) if call is None else call(self._original, *arguments)
+
+        replaced.replacement = self  # pyright: ignore[reportFunctionMemberAccess]
+        self._replaced = replaced
+        setattr(kind, name, replaced)
+
+    def restore(self) -> None:
+        """Ends the replacement, for good."""
+        self._call = None
+        while (top := self._top) is not None and top._call is None:
+            setattr(self._kind, self._name, top._original)
+
+    @property
+    def _top(self) -> "ReplacedMethod | None":
+        """The replacement whose function is called first; None for the original, and for other code's."""
+        current = getattr(self._kind, self._name)
+        found = getattr(current, "replacement", None)  # `functools.wraps` copies it
+        return found if isinstance(found, ReplacedMethod) and found._replaced is current else None
