@@ -1,4 +1,4 @@
-"""benchmarks: how long a look at memory takes, of the two that `GrowingMemory` and `Float64Tensors` have in a window."""
+"""benchmarks: how long a look at memory takes: one of those that `GrowingMemory` and `Float64Tensors` have."""
 
 from collections.abc import Callable
 from statistics import median
