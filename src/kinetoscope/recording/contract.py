@@ -103,6 +103,11 @@ class RunInside(Protocol):
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""
 
     @property
+    def sources(self) -> list[Any]:
+        """The sources of the run, in the order in which they get events."""
+        ...
+
+    @property
     def is_paused(self) -> bool:
         """Whether recording is paused, during an evaluation between batches."""
         ...
@@ -115,6 +120,10 @@ class RunInside(Protocol):
     @property
     def is_recording(self) -> bool:
         """Whether markers record now: a window is open, and neither paused nor skipped."""
+        ...
+
+    def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
+        """Calls a method of a source or handler. An error is logged, and switches ``owner`` off."""
         ...
 
     def report(self, message: str) -> None:
