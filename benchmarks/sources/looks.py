@@ -1,4 +1,4 @@
-"""benchmarks: how long a look at memory takes: one of those that `GrowingMemory` and `Float64Tensors` have."""
+"""benchmarks: how long a look at memory takes, with `GrowingMemory` and `Float64Tensors` on."""
 
 from collections.abc import Callable
 from statistics import median
