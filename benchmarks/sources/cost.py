@@ -4,6 +4,7 @@ Every candidate runs the same loop under a recording profiler; only the sources 
 twice, which shows the noise.
 """
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +17,14 @@ from benchmarks.interleaved import Candidate, Loop, Timings, measure
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 from benchmarks.torch_suite import on_one_thread
-from kinetoscope import Profiler, ProfilerAction
+from kinetoscope import Float64Tensors, GrowingMemory, Profiler, ProfilerAction, cyclic_schedule
 from kinetoscope.testing import MemoryTraceHandler
 
 _STEP_NS = 3_000_000
 _OFF, _OFF_AGAIN = "no sources", "no sources, once more (the noise)"
 _ALL = "all of diagnose=True"
 _WIDTH, _BATCH_SIZE = 128, 64
+_WINDOW = 5  # batches of each window with looks
 
 
 def run(*, quick: bool) -> SuiteResult:
@@ -43,11 +45,11 @@ def _measured(quick: bool) -> SuiteResult:
     return SuiteResult(
         suite="sources",
         title=f"{_TITLE} (a step: {timings.median_ns(_OFF) / 1e6:.2f} ms)",
-        measures=[_slow_down(candidate, timings) for candidate in candidates[1:]],
+        measures=[*(_slow_down(candidate, timings) for candidate in candidates[1:]), _look_at_memory(rounds)],
         recorder=recorder_name(),
         notes=[
             "Median over the rounds of the ratio to the loop without sources, and its 95 % interval. A window opens",
-            "before each round; what sources do when it opens and closes is not in these times.",
+            "before each round; the looks at memory, two in a window, are not in these times.",
         ],
         times_ns=timings.summary(),
     )
@@ -57,6 +59,17 @@ def _slow_down(candidate: Candidate, timings: Timings) -> Measure:
     low, high = timings.slow_down_interval(candidate.name, candidate.over)
     detail = f"{100 * low:+.1f} to {100 * high:+.1f} %; {timings.median_cost_ns(candidate) / 1e3:+.1f} us a step"
     return Measure(candidate.name, 100 * timings.slow_down(candidate.name, candidate.over), "%", detail)
+
+
+def _look_at_memory(num_windows: int) -> Measure:
+    """How long `GrowingMemory` and `Float64Tensors` look at what the loop holds, as a window begins and as it ends."""
+    handler = MemoryTraceHandler()
+    windows = cyclic_schedule(skip_first=0, wait=0, warmup=0, active=_WINDOW, repeat=0)
+    with Profiler(windows, handler, sources=[GrowingMemory(), Float64Tensors()], live_folder=False) as profiler:
+        _train(profiler, _step(), _WINDOW * num_windows)
+    looks = [event for event in handler.events("kinetoscope") if event.name == "kinetoscope/look at memory"]
+    took_us = [((look.end_ns or 0) - look.begin_ns) / 1e3 for look in looks]
+    return Measure("a look at memory, median", statistics.median(took_us), "us", f"of {len(looks)}")
 
 
 def _name(source: Any) -> str:

@@ -18,6 +18,9 @@ const WORDS: Record<string, string> = {
   sync_ns: "Waits for the device",
   python_ns: "Python",
   host_ns: "Time on the host",
+  num_items: "Values read one by one",
+  share_of_line: "Part in the first line",
+  least_share_of_line: "Surely in that line, at least",
 };
 
 /** The evidence to show: not what is the cost again, nor in what a late rank was no later than others. */
@@ -42,5 +45,5 @@ export function evidenceValue(name: string, value: number): string {
   if (name.endsWith("_bytes") || name.startsWith("bytes_")) return formatBytes(value);
   if (name === "period" || name === "every_n_steps") return counted(value, "step");
   if (name.endsWith("_percent")) return formatShare(value / 100);
-  return name.startsWith("share_") ? formatShare(value) : formatCount(value >= 100 ? Math.round(value) : value);
+  return /(^|_)share_of_/.test(name) ? formatShare(value) : formatCount(value >= 100 ? Math.round(value) : value);
 }

@@ -62,13 +62,15 @@ export function byRank(rows: StepRow[]): [number | null, StepRow[]][] {
 }
 
 /** The parts of one step. Waits and Python within a phase are not counted in it, so that all parts add up; what a
- * batch took before the step began is in `data`. */
+ * batch took before the step began is in `data`, and an evaluation within the step is with the one after it. */
 export function partsOf(row: StepRow, before?: StepRow): Parts {
   const wait = row.data_wait_ns ?? 0;
   const phases = { forward: row.forward_ns ?? 0, optimizer: row.optimizer_ns ?? 0, backward: row.backward_ns ?? 0 };
   const others = { sync: row.sync_ns ?? 0, communication: row.communication_wait_ns ?? 0, other: row.python_ns ?? 0 };
+  const evaluated = row.evaluation_inside_ns ?? 0;
   const waitInside = Math.min(wait - waitBefore(row, wait, before), row.duration_ns);
-  let twice = waitInside + sum(Object.values(phases)) + sum(Object.values(others)) - row.duration_ns;
+  const named = sum(Object.values({ ...phases, ...others, evaluated }));
+  let twice = waitInside + named - row.duration_ns;
   for (const phase of ["forward", "optimizer", "backward"] as const) {
     const less = Math.min(phases[phase], Math.max(0, twice));
     phases[phase] -= less;
@@ -77,14 +79,15 @@ export function partsOf(row: StepRow, before?: StepRow): Parts {
   const unnamed = Math.max(0, -twice);
   return {
     ...{ data: wait, ...phases, ...others, other: others.other + unnamed },
-    ...{ evaluation: row.evaluation_ns ?? 0, between: row.between_ns ?? 0 },
+    ...{ evaluation: evaluated + (row.evaluation_ns ?? 0), between: row.between_ns ?? 0 },
   };
 }
 
 /** How much of a step's wait for data was before its begin: what is left of the gap after the step before it. */
 function waitBefore(row: StepRow, wait: number, before?: StepRow): number {
   if (!before || before.between_ns === null) {
-    const inside = row.duration_ns - (row.forward_ns ?? 0) - (row.backward_ns ?? 0) - (row.optimizer_ns ?? 0);
+    const phases = [row.forward_ns, row.backward_ns, row.optimizer_ns, row.evaluation_inside_ns];
+    const inside = row.duration_ns - sum(phases.map((phase) => phase ?? 0));
     return Math.max(0, wait - Math.max(0, inside));
   }
   const end = before.begin_ns + before.duration_ns + before.between_ns + (before.evaluation_ns ?? 0);

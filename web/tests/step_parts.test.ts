@@ -3,7 +3,7 @@ import type { StepRow } from "../src/page_data";
 import { meanStep, partsOf, rankSteps, sumOf } from "../src/step_parts";
 
 const NOTHING = Object.fromEntries(
-  "between evaluation data_wait forward backward optimizer sync gc python communication_wait"
+  "between evaluation evaluation_inside data_wait forward backward optimizer sync gc python communication_wait"
     .split(" ")
     .map((name) => [`${name}_ns`, null]),
 );
@@ -21,6 +21,13 @@ test("a wait within the forward pass is counted once", () => {
 
 test("what no column names is with Python", () => {
   expect(partsOf(step({ forward_ns: 30, python_ns: 20 }))).toMatchObject({ forward: 30, other: 70 });
+});
+
+test("an evaluation within a step is with the one after it, and not with Python", () => {
+  const parts = partsOf(step({ forward_ns: 20, python_ns: 10, evaluation_inside_ns: 50, evaluation_ns: 7 }));
+
+  expect(parts).toMatchObject({ forward: 20, evaluation: 57, other: 30 });
+  expect(sumOf(parts)).toBe(107);
 });
 
 test("the parts of all steps add up to the recorded time, where batches are fetched between steps", () => {

@@ -1,4 +1,4 @@
-"""analysis: how many floating-point operations a second devices can do at most, by name and type of number."""
+"""analysis: how many floating-point operations a second a device can do at most, by its name and the type of number."""
 
 import re
 from typing import NamedTuple

@@ -119,7 +119,8 @@ def _pairs(queries: Shape, keys: Shape, values: Shape) -> tuple[int, int, list[i
 
 
 def _by_samples(work: Callable[[Sequence[Any], Sequence[str]], Work], num_tensors: int, lengths: int) -> Formula:
-    """Attention whose tensors have heads behind places. With ``lengths`` of samples, their shapes tell too little."""
+    """Attention whose first ``num_tensors`` tensors have the heads after the places. If there is an argument number
+    ``lengths``, samples differ in length, which the shapes do not tell."""
 
     def of_samples(shapes: Sequence[Any], values: Sequence[str]) -> Work:
         if len(shapes) > lengths and shapes[lengths]:

@@ -38,7 +38,7 @@ def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
 
 
 def _owner(note: dict[str, Any]) -> MemoryOwner | None:
-    """What a note says; None if it says less, or is from somebody else."""
+    """What a note says; None if it lacks something, has numbers that cannot be, or is somebody else's."""
     texts = {key: note.get(key) for key in ("holder", "kind", "place")}
     counts = {key: note.get(key) for key in ("steps", "tensors", "graphs")} | {"bytes": note.get("bytes", 0)}
     if not all(isinstance(text, str) for text in texts.values()) or not all(map(_is_count, counts.values())):

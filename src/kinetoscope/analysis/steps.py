@@ -169,16 +169,19 @@ class _Steps:
         }
 
     def waits(self) -> "dict[str, pl.Series | None]":
-        """Synchronising calls, collectives on the loop's thread, the garbage collector, and Python's own time."""
+        """Synchronising calls, collectives on the loop's thread, the garbage collector, and Python's own time. What an
+        evaluation waits for is its own."""
         host, window = self._host, self._window
         python = (
             self._ends - self._begins - Coverage(host.busy.islands, host.evaluations).within(self._begins, self._ends)
         )
         return {
-            "sync_ns": self._if_recorded(self._inside(host.synchronising)) if len(window.runtime_calls) else None,
+            "sync_ns": self._if_recorded(self._outside_evaluations(host.synchronising))
+            if len(window.runtime_calls)
+            else None,
             "gc_ns": self._inside(host.collections) if len(host.collections) else None,
             "python_ns": self._if_recorded(python) if len(window.operators) else None,
-            "communication_wait_ns": self._if_recorded(self._inside(host.communication))
+            "communication_wait_ns": self._if_recorded(self._outside_evaluations(host.communication))
             if len(host.communication)
             else None,
         }
@@ -253,6 +256,10 @@ class _Steps:
 
     def _inside(self, *spans: "pl.DataFrame") -> "pl.Series":
         return Coverage(*spans).within(self._begins, self._ends)
+
+    def _outside_evaluations(self, spans: "pl.DataFrame") -> "pl.Series":
+        evaluations = self._host.evaluations
+        return self._inside(spans, evaluations) - self._inside(evaluations)
 
     def _torch_recorded(self) -> "pl.Series":
         """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""

@@ -29,7 +29,9 @@ MOST_FIELDS = 60
 
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**43  # doubles from here on cannot hold nanoseconds
 _LENIENT = json.JSONDecoder(strict=False)
-_EXACT = json.JSONDecoder(strict=False, parse_float=Decimal)
+_MOST_DIGITS = 4300  # `int` takes no more, so that a number cannot hold a process up
+_WITHOUT_LONG = json.JSONDecoder(strict=False, parse_int=lambda text: int(text) if len(text) <= _MOST_DIGITS else None)
+_EXACT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_int=_WITHOUT_LONG.parse_int)
 
 _QUOTES_OF_A_FIELD = 4
 _BLANKS = " \t\r"
@@ -89,12 +91,23 @@ class Damage(IntEnum):
 
 
 def read_event(text: str, position: int) -> tuple[Any, int]:
-    """The value at ``position``, and its end. It may contain control characters and NaN. Raises ValueError."""
-    event, end = _LENIENT.raw_decode(text, position)
+    """The value at ``position``, and its end; see `decode_leniently`. Raises ValueError."""
+    event, end = decode_leniently(text, position)
     if isinstance(event, dict) and (_loses_digits(event.get("ts")) or _loses_digits(event.get("dur"))):
         exact, _ = _EXACT.raw_decode(text, position)
         event.update((key, exact[key]) for key in _TIME_FIELDS if key in exact)
     return event, end
+
+
+def decode_leniently(text: str, position: int = 0) -> tuple[Any, int]:
+    """The JSON value at ``position``, and its end. It may contain control characters and NaN. Integers of thousands of
+    digits become None. Raises ValueError."""
+    try:
+        return _LENIENT.raw_decode(text, position)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _WITHOUT_LONG.raw_decode(text, position)
 
 
 def _loses_digits(number: object) -> bool:

@@ -9,7 +9,6 @@ There are two scanners: `NativeScanner` (`src/native/scan/scan.c`), and `TwinSca
 """
 
 import contextlib
-import json
 import os
 import re
 from collections import Counter
@@ -19,7 +18,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kinetoscope.formats.chrome_event import event_to_nanoseconds, is_ordinary, nanoseconds, ordinary_event
+from kinetoscope.formats.chrome_event import (
+    decode_leniently,
+    event_to_nanoseconds,
+    is_ordinary,
+    nanoseconds,
+    ordinary_event,
+)
 from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, ChromeStream, Event, Stop, skip_separators
 from kinetoscope.formats.compression import UnpackedStream
 
@@ -140,11 +145,12 @@ def decode_texts(bodies: Sequence[bytes]) -> list[str]:
 
 
 def decode_json_text(value: bytes) -> Any:
-    """A JSON value from a scanner; a lone surrogate in it becomes text such as ``\\ud800``."""
+    """A JSON value from a scanner; a lone surrogate in it becomes text such as ``\\ud800``, and an integer of thousands
+    of digits None."""
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _without_surrogates(json.loads(value.decode(errors="replace"), strict=False))
+        return _without_surrogates(decode_leniently(value.decode(errors="replace").strip())[0])
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -4,6 +4,7 @@ Also the settings of a run, and the checks of what a user passes.
 """
 
 import logging
+import math
 import os
 import threading
 import traceback
@@ -102,6 +103,11 @@ class RunInside(Protocol):
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""
 
     @property
+    def sources(self) -> list[Any]:
+        """The sources of the run, in the order in which they get events."""
+        ...
+
+    @property
     def is_paused(self) -> bool:
         """Whether recording is paused, during an evaluation between batches."""
         ...
@@ -114,6 +120,10 @@ class RunInside(Protocol):
     @property
     def is_recording(self) -> bool:
         """Whether markers record now: a window is open, and neither paused nor skipped."""
+        ...
+
+    def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
+        """Calls a method of a source or handler. An error is logged, and switches ``owner`` off."""
         ...
 
     def report(self, message: str) -> None:
@@ -371,10 +381,11 @@ def _check_callback(callback: object, argument: str) -> None:
         raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
 
 
-def check_number(value: object, argument: str, unit: str, *, least: float = 0) -> None:
-    """Raises `SettingsError` unless ``value`` is a number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise SettingsError(f"{argument} is a number of {unit}, at least {least}; not {value!r}.")
+def check_number(value: object, argument: str, unit: str, *, least: float = 0, most: float = math.inf) -> None:
+    """Raises `SettingsError` unless ``value`` is a number from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        bounds = f"at least {least:,}" if most == math.inf else f"from {least:,} to {most:,}"
+        raise SettingsError(f"{argument} is a number of {unit}, {bounds}; not {value!r}.")
 
 
 def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:

@@ -26,6 +26,7 @@ from kinetoscope.training.wording import counted
 
 _log = logging.getLogger("kinetoscope")
 _LAST_WAIT_S = 1.0
+_LONGEST_S = 7 * 86_400.0  # beyond some weeks, and for ever, the system's waits raise OverflowError
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Ending:
     """
 
     def __init__(self, timeout_s: float, on_error: Callable[[str, Exception], None]) -> None:
-        self._until = time.monotonic() + timeout_s
+        self._until = time.monotonic() + min(timeout_s, _LONGEST_S)
         self._on_error = on_error
         self._thread = threading.get_ident()
         self._raised: BaseException | None = None

@@ -93,7 +93,7 @@ class _Watch:
             self._ended.append((*begun, self._run.clock.monotonic_ns(), compile_id))
 
     def note_ended(self) -> None:
-        """Notes the compilations that are over. Their metrics are complete by now."""
+        """Notes the compilations that are over. Torch has completed their metrics by now."""
         ended, self._ended = self._ended, []
         for begin_ns, tid, end_ns, compile_id in ended:
             name, args = _described(_metrics_of(compile_id))

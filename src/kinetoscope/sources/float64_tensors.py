@@ -7,7 +7,7 @@ from typing import Any
 
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
-from kinetoscope.sources.held_objects import Held, HeldObjects, own_attributes
+from kinetoscope.sources.held_objects import Held, HeldObjects, look, own_attributes
 from kinetoscope.sources.held_tensors import TensorFacts
 from kinetoscope.sources.instructions import (
     ATTRIBUTES,
@@ -52,12 +52,15 @@ class Float64Tensors(WindowSource):
 
     def batch_end(self, state: RunState, logger: Any) -> None:
         if self._run is not None and not self._has_looked and "torch.nn" in sys.modules:
-            self._has_looked = True
-            self._look(self._run)
+            with look(self._run, sys._getframe().f_back) as objects:
+                self.look_at(objects)
 
-    def _look(self, run: RunInside) -> None:
-        begin_ns, tid = run.clock.monotonic_ns(), threading.get_native_id()
-        objects = HeldObjects(sys._getframe().f_back)
+    def look_at(self, objects: HeldObjects) -> None:
+        """Notes what is in float64 among these objects, unless it has looked in this window already."""
+        run, tid = self._run, threading.get_native_id()
+        if run is None or self._has_looked:
+            return
+        self._has_looked = True
         torch = sys.modules["torch"]
         if torch.get_default_dtype() is torch.float64:
             notes = [_note("torch.get_default_dtype()", "default", "all modules and tensors", _default_line(objects))]
@@ -67,8 +70,6 @@ class Float64Tensors(WindowSource):
         for note in notes[:_MOST_NOTED]:
             name = f"float64 {note['holder']}"
             run.note(SourceEvent(name, CATEGORY, run.clock.monotonic_ns(), None, tid, note))
-        end_ns = run.clock.monotonic_ns()
-        run.note(SourceEvent("kinetoscope/look for float64", "kinetoscope", begin_ns, end_ns, tid, {}))
 
 
 def _note(name: str, kind: str, place: str, line: Place | None) -> dict[str, Any]:
@@ -84,20 +85,24 @@ def _in_float64(objects: HeldObjects) -> Iterator[Held]:
     """The tensors and modules in float64, of modules only the outermost."""
     facts = TensorFacts()
     outer: list[tuple[Any, ...]] = []
-    for held in objects:
-        if any(held.path[: len(path)] == path for path in outer):
-            continue
-        if held.kind == "tensor" and facts.is_double(held.value):
-            yield held
-        elif objects.is_module(held):
+    for held in objects.found:
+        if held.kind == "tensor":
+            if facts.is_double(held.value) and not _is_below(held, outer):
+                yield held
+        elif objects.is_module(held) and not _is_below(held, outer):
             outer.append(held.path)
             if _is_double(held.value, facts):
                 yield held
 
 
+def _is_below(held: Held, outer: list[tuple[Any, ...]]) -> bool:
+    path = held.path
+    return any(path[: len(above)] == above for above in outer)
+
+
 def _is_double(module: Any, facts: TensorFacts) -> bool:
     """Whether a module, or one in it, has parameters in float64."""
-    attributes = own_attributes(module) or {}
+    attributes = own_attributes(module)
     parameters, children = (list((attributes.get(name) or {}).values()) for name in ("_parameters", "_modules"))
     if any(facts.is_double(parameter) for parameter in parameters if parameter is not None):
         return True

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.float64_tensors import Float64Tensors
 from kinetoscope.sources.growing_lines import growing_line
-from kinetoscope.sources.held_objects import Held, HeldObjects, Kinds, is_container, length_of
+from kinetoscope.sources.held_objects import Held, Kinds, is_container, length_of, look
 from kinetoscope.sources.held_tensors import TensorFacts, graph_clock, grows_by_steps, new_tensors
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.source_files import is_of_user, source_name
@@ -23,20 +24,19 @@ _LEAST_SHARE = 0.25
 
 
 class _Sizes(NamedTuple):
-    """What the first look saw: how long each container was, by its name and by its id; and the function of the loop."""
+    """What the first look saw: how long each container was, by hashes that tell it from others; the function of the
+    loop; and whether it saw all."""
 
-    by_name: dict[Any, tuple[str, int]]
-    by_id: dict[int, tuple[str, int]]
+    lengths: dict[int, int]
     clock: int | None
     function: str | None
+    is_complete: bool
 
     def growth(self, held: Held) -> int:
         """How much longer a container is now; 0 if it is not known."""
         length = length_of(held.value, held.kind)
-        for kind, before in (self.by_name.get(held.key, (None, 0)), self.by_id.get(id(held.value), (None, 0))):
-            if kind == held.kind and before <= length:
-                return length - before
-        return 0
+        before = (self.lengths.get(key, length + 1) for key in _keys_of(held))
+        return next((length - known for known in before if known <= length), 0)
 
 
 class GrowingMemory(WindowSource):
@@ -45,7 +45,7 @@ class GrowingMemory(WindowSource):
     At the end of the first batch of a window, and when the window closes, it looks at what the functions around the
     loop hold: their variables, those of their modules, and what is below these. What has got longer by tensors, step by
     step, is written as an instant of category ``memory_holder``: its name, the line that adds to it where that is sure,
-    and how many tensors it got. Only names and lengths are kept between the looks.
+    and how many tensors it got. Only lengths are kept between the looks.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class GrowingMemory(WindowSource):
             return
         if self._sizes is not None:
             self._num_steps += 1
-        elif "torch" in sys.modules:
+        elif "torch.nn" in sys.modules:
             self._look_first(self._run)
 
     def finish(self, run: RunInside) -> None:
@@ -79,33 +79,28 @@ class GrowingMemory(WindowSource):
         self._sizes, self._num_steps = None, 0
 
     def _look_first(self, run: RunInside) -> None:
-        begin_ns, frame = run.clock.monotonic_ns(), sys._getframe().f_back
-        self._sizes = _Sizes({}, {}, graph_clock(), _function_of_user(frame))
-        objects = HeldObjects(frame)
-        for held in objects:
-            if is_container(held.kind):
-                size = held.kind, length_of(held.value, held.kind)
-                self._sizes.by_name[held.key] = self._sizes.by_id[id(held.value)] = size
-        self._note_look(run, begin_ns)
+        frame = sys._getframe().f_back
+        with look(run, frame) as objects:
+            containers = (held for held in objects.found if is_container(held.kind))
+            lengths = {key: length_of(held.value, held.kind) for held in containers for key in _keys_of(held)}
+            self._sizes = _Sizes(lengths, graph_clock(), _function_of_user(frame), objects.is_complete)
+            for source in run.sources:
+                if isinstance(source, Float64Tensors):
+                    run.call(source, source.look_at, objects)
 
     def _look_last(self, run: RunInside, frame: FrameType | None, sizes: _Sizes, num_steps: int) -> None:
-        begin_ns, objects = run.clock.monotonic_ns(), HeldObjects(frame)
-        change = _Change(sizes, num_steps, graph_clock(), TensorFacts(), objects.kinds)
-        found = [_place_args(held) | args for held in objects if (args := change.args_of(held)) is not None]
-        found.sort(key=lambda args: (args["graphs"], args["tensors"], args.get("bytes", 0)), reverse=True)
-        for args in found[:_MOST_HOLDERS]:
-            self._note(run, f"memory holder {args['holder']}", args)
-        seen = {"objects": objects.num_objects, "functions": objects.num_frames, "complete": int(objects.is_complete)}
-        self._note(run, "memory holders were looked for", {"steps": num_steps, "holders": len(found)} | seen)
-        self._note_look(run, begin_ns)
+        with look(run, frame) as objects:
+            change = _Change(sizes, num_steps, graph_clock(), TensorFacts(), objects.kinds)
+            notes = [_place_args(held) | args for held in objects.found if (args := change.args_of(held)) is not None]
+            notes.sort(key=lambda args: (args["graphs"], args["tensors"], args.get("bytes", 0)), reverse=True)
+            for args in notes[:_MOST_HOLDERS]:
+                self._note(run, f"memory holder {args['holder']}", args)
+            seen = {"steps": num_steps, "holders": len(notes), "objects": len(objects.found)}
+            seen |= {"functions": objects.num_frames, "complete": int(sizes.is_complete and objects.is_complete)}
+            self._note(run, "memory holders were looked for", seen)
 
     def _note(self, run: RunInside, name: str, args: dict[str, Any]) -> None:
         run.note(SourceEvent(name, CATEGORY, run.clock.monotonic_ns(), None, self._tid, args))
-
-    def _note_look(self, run: RunInside, begin_ns: int) -> None:
-        """The look itself as a span, which shows what it cost."""
-        end_ns = run.clock.monotonic_ns()
-        run.note(SourceEvent("kinetoscope/look at memory", "kinetoscope", begin_ns, end_ns, self._tid, {}))
 
 
 class _Change(NamedTuple):
@@ -143,6 +138,12 @@ class _Change(NamedTuple):
             return None
         num_tensors, num_graphs = round(num_new * new.share), round(num_new * new.share_with_graph)
         return _args(self.num_steps, num_tensors, num_graphs, round(num_new * new.element_bytes), new.device)
+
+
+def _keys_of(held: Held) -> tuple[int, int]:
+    """By what a container is known again: its name, or itself. These keep nothing alive, and are no work for Python's
+    garbage collector."""
+    return hash((held.kind, held.identity)), hash((held.kind, id(held.value)))
 
 
 def _args(

@@ -5,19 +5,25 @@ No code of the user's is called: containers are read by the methods of Python's 
 their object. Nothing is kept alive once the walk is over.
 """
 
+import gc
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from inspect import CO_OPTIMIZED
-from itertools import islice
+from itertools import chain, islice, repeat
+from threading import get_native_id
 from time import thread_time_ns
 from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.training.source_files import is_of_user
 
 MOST_OBJECTS = 20_000
-MOST_NS = 20_000_000
+MOST_NS = 10_000_000
 """After so many objects, and so much of the thread's own time, the walk ends."""
 
 _MOST_FRAMES = 32
@@ -54,13 +60,33 @@ class Scope(NamedTuple):
     owner: type | None = None
 
 
+class Inside(NamedTuple):
+    """What is directly inside of something: keys and values, the kind of the steps to these, and the path and scopes
+    before them."""
+
+    values: list[tuple[Any, Any]]
+    step: str
+    path: tuple[Step, ...]
+    scopes: tuple[Scope, ...]
+
+
 class Held(NamedTuple):
-    """An object, the steps that lead to it from a function or module, and where code can have these."""
+    """An object, its key where it was found, and what it is inside of."""
 
     value: Any
     kind: str
-    path: tuple[Step, ...]
-    scopes: tuple[Scope, ...]
+    key: Any
+    inside: Inside
+
+    @property
+    def path(self) -> tuple[Step, ...]:
+        """The steps that lead to it from a function or module."""
+        return (*self.inside.path, Step(self.inside.step, self._plain_key))
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """Where code can have these steps."""
+        return self.inside.scopes
 
     @property
     def name(self) -> str:
@@ -79,160 +105,216 @@ class Held(NamedTuple):
         return f"variable of {first.code.co_name}" if first.code is not None else ""
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def _plain_key(self) -> Any:
+        return self.key if type(self.key) in (str, int) else None
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
         """What tells it from others, and keeps nothing alive."""
-        first = self.scopes[0]
-        return (None if first.code is None else first.code.co_qualname, self.path)
+        _, step, path, scopes = self.inside
+        code = scopes[0].code
+        return (None if code is None else code.co_qualname, path, step, self._plain_key)
+
+
+class _Class(NamedTuple):
+    """What is the same for all objects of a class: what reads the dict of their attributes, whether they are modules of
+    torch's, the attributes that are not looked at, and the containers that a class of the user's has itself, and shares
+    between its objects."""
+
+    descriptor: Any
+    is_module: bool
+    hidden: frozenset[str]
+    shared: list[tuple[Any, Any]]
+
+
+@contextmanager
+def look(run: RunInside, frame: FrameType | None) -> Iterator["HeldObjects"]:
+    """Looks at what the functions from a frame outwards hold; forgets it at the end of the `with` block, and notes the
+    span, which shows what the look cost.
+
+    A look makes so many small objects that Python would collect garbage because of them, so that waits meanwhile.
+    """
+    begin_ns, is_collecting = run.clock.monotonic_ns(), gc.isenabled()
+    gc.disable()
+    try:
+        objects = HeldObjects(frame)
+        yield objects
+        objects.found.clear()
+    finally:
+        if is_collecting:
+            gc.enable()
+    end_ns, tid = run.clock.monotonic_ns(), get_native_id()
+    run.note(SourceEvent("kinetoscope/look at memory", "kinetoscope", begin_ns, end_ns, tid, {}))
 
 
 class HeldObjects:
-    """The containers, tensors and other objects that the functions from a frame outwards hold, the nearest first.
+    """The containers, tensors and other objects that the functions from a frame outwards hold.
 
-    ``is_complete`` is false once it had to end before it has seen everything. ``num_frames`` counts functions of the
-    user's.
+    ``found`` has them, the nearest first. ``is_complete`` is false if there are more. ``num_frames`` counts those
+    functions that are the user's, and ``modules`` are theirs.
     """
 
     def __init__(self, frame: FrameType | None) -> None:
         self.is_complete = True
-        self.num_frames = self.num_objects = 0
-        self.kinds = Kinds()
-        self._shared: dict[type, dict[str, Any]] = {}
-        self._waiting: deque[Held] = deque()
-        self._seen: set[int] = set()
-        self._module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
-        self._hidden = frozenset() if self._module is None else frozenset(self._module().__dict__) - {"_modules"}
+        self.num_frames = 0
+        self.found: list[Held] = []
         self.modules: list[Scope] = []
-        """The modules of these functions."""
-        self._add_frames(frame)
+        self.kinds = Kinds()
+        self._classes: dict[type, _Class] = {}
+        self._torch_module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
+        self._find(self._variables_around(frame))
 
-    def __iter__(self) -> Iterator[Held]:
+    def _find(self, variables: list[Inside]) -> None:
+        kinds, found, seen = self.kinds, self.found, set[int]()
+        for inside in chain(variables, self._inside_each()):
+            for key, value in inside.values:
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    found.append(Held(value, kinds[type(value)], key, inside))
+
+    def _inside_each(self) -> Iterator[Inside]:
+        """What is inside of each object that was found, also of those that are found meanwhile, up to the limits."""
         until_ns = thread_time_ns() + MOST_NS
-        while self._waiting:
-            held = self._waiting.popleft()
-            if id(held.value) in self._seen:
-                continue
-            self._seen.add(id(held.value))
-            self.num_objects += 1
-            if self.num_objects > MOST_OBJECTS or (not self.num_objects % 128 and thread_time_ns() > until_ns):
+        for number, held in enumerate(self.found):
+            if len(self.found) > MOST_OBJECTS or (not number % 32 and thread_time_ns() > until_ns):
                 self.is_complete = False
                 return
-            yield held
-            try:
-                self._add_inside(held)
-            except RuntimeError:  # another thread changed its size meanwhile
-                self.is_complete = False
+            if held.kind != "tensor" and len(held.inside.path) < _MOST_STEPS - 1:
+                values = self._values_in(held)
+                if values:  # most have none
+                    yield _inside_of(held, values)
 
     def is_module(self, held: Held) -> bool:
         """Whether it is a module of torch's, of whatever class."""
-        return self._module is not None and self._module in _mro_of(type(held.value))
+        return held.kind == "object" and self._class_of(type(held.value)).is_module
 
     # -- where it begins
 
-    def _add_frames(self, frame: FrameType | None) -> None:
-        modules: dict[int, Scope] = {}
+    def _variables_around(self, frame: FrameType | None) -> list[Inside]:
+        """The variables of the functions from a frame outwards, and then those of their modules."""
+        variables, modules = list[Inside](), dict[int, Scope]()
         while frame is not None and self.num_frames < _MOST_FRAMES:
             code = frame.f_code
             if is_of_user(code.co_filename):
                 self.num_frames += 1
                 names, is_function = frame.f_globals, code.co_flags & CO_OPTIMIZED
                 if is_function:
-                    self._add_variables(_variables_of(frame), Scope(0, code=code))
+                    variables.append(self._variables(_variables_of(frame), Scope(0, code=code)))
                 if id(names) not in modules or not is_function:
                     modules[id(names)] = Scope(0, names=names, code=None if is_function else code)
             frame = frame.f_back
         self.modules = list(modules.values())
-        for scope in self.modules:
-            self._add_variables(scope.names or {}, scope)
+        return variables + [self._variables(scope.names or {}, scope) for scope in self.modules]
 
-    def _add_variables(self, variables: dict[str, Any], scope: Scope) -> None:
-        for name, value in list(variables.items()):
-            if type(name) is str and name.isidentifier() and not name.startswith("__"):
-                self._add(value, (), "variable", name, (scope,))
+    def _variables(self, names: dict[str, Any], scope: Scope) -> Inside:
+        values = [(name, value) for name, value in self._visible(names) if name.isidentifier()]
+        return Inside(values, "variable", (), (scope,))
 
     # -- what is inside of an object
 
-    def _add(self, value: Any, path: tuple[Step, ...], step: str, key: Any, scopes: tuple[Scope, ...]) -> None:
-        kind = self.kinds(value)
-        if kind is not None and len(path) < _MOST_STEPS:  # most values are numbers and texts
-            self._waiting.append(Held(value, kind, (*path, Step(step, key)), scopes))
+    def _values_in(self, held: Held) -> list[tuple[Any, Any]]:
+        value, kind = held.value, held.kind
+        try:
+            if kind == "object":
+                return self._attributes(value)
+            if kind == "function":
+                return self._closure(value)
+            if kind == "module":
+                return self._names(value)
+            if kind == "method":
+                return self._relevant([("__self__", value.__self__)])
+            return self._relevant(islice(_READERS[kind](value), _MOST_ELEMENTS))
+        except RuntimeError:  # another thread changed its size meanwhile
+            self.is_complete = False
+            return []
 
-    def _add_inside(self, held: Held) -> None:
-        if held.kind in _READERS:
-            for key, value in islice(_READERS[held.kind](held.value), _MOST_ELEMENTS):
-                self._add(value, held.path, "item", key, held.scopes)
-        elif held.kind == "object":
-            self._add_attributes(held)
-        elif held.kind == "function":
-            self._add_closure(held)
-        elif held.kind == "method":
-            self._add(held.value.__self__, held.path, "attribute", "__self__", held.scopes)
-        elif held.kind == "module":
-            self._add_module(held)
+    def _relevant(self, values: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Those that something can be inside of: most values are numbers and texts."""
+        kinds = self.kinds
+        return [(key, value) for key, value in values if kinds[type(value)]]
 
-    def _add_attributes(self, held: Held) -> None:
-        owner = type(held.value)
-        scopes = (*held.scopes[:1], Scope(len(held.path), owner=owner))
-        self._add_each(held.path, self._containers_of(owner), scopes)
-        attributes = own_attributes(held.value) or {}
-        if self.is_module(held):
-            attributes = {name: value for name, value in list(attributes.items()) if name not in self._hidden}
-            children = attributes.pop("_modules", None)
-            if type(children) is dict:
-                attributes |= children
-        self._add_each(held.path, attributes, scopes)
+    def _visible(self, names: dict[str, Any]) -> list[tuple[Any, Any]]:
+        values = self._relevant(list(names.items()))
+        return [(name, value) for name, value in values if type(name) is str and not name.startswith("__")]
 
-    def _containers_of(self, owner: type) -> dict[str, Any]:
-        """The containers that a class of the user's has itself, and shares between its objects."""
-        if owner not in self._shared:
-            own = [base for base in _mro_of(owner) if _is_class_of_user(base)]
-            values = [(name, value) for base in own for name, value in list(_dict_of(base).items())]
-            self._shared[owner] = {name: value for name, value in values if self.kinds(value) in _READERS}
-        return self._shared[owner]
+    def _attributes(self, value: object) -> list[tuple[Any, Any]]:
+        (descriptor, is_module, hidden, shared), kinds = self._class_of(type(value)), self.kinds
+        attributes = _read_attributes(value, descriptor)
+        own = [(name, inner) for name, inner in attributes.items() if name not in hidden and kinds[type(inner)]]
+        children = attributes.get("_modules") if is_module else None
+        return [*shared, *own, *(self._relevant(children.items()) if type(children) is dict else ())]
 
-    def _add_each(self, path: tuple[Step, ...], values: dict[str, Any], scopes: tuple[Scope, ...]) -> None:
-        for name, value in list(values.items()):
-            self._add(value, path, "attribute", name, scopes)
+    def _class_of(self, owner: type) -> _Class:
+        if owner not in self._classes:
+            bases = _mro_of(owner)
+            is_module = self._torch_module in bases
+            hidden = _hidden_in(self._torch_module) if is_module else _hidden_state(owner)
+            own = [base for base in bases if _is_class_of_user(base)]
+            values = {name: value for base in own for name, value in list(_dict_of(base).items())}
+            shared = [(name, value) for name, value in values.items() if self.kinds[type(value)] in _READERS]
+            self._classes[owner] = _Class(_dict_descriptor(owner), is_module, hidden, shared)
+        return self._classes[owner]
 
-    def _add_closure(self, held: Held) -> None:
-        code = held.value.__code__
-        if not is_of_user(code.co_filename):
-            return
-        scopes = (*held.scopes[:1], Scope(len(held.path), code=code))
-        for name, cell in zip(code.co_freevars, held.value.__closure__ or (), strict=True):
-            try:
-                self._add(cell.cell_contents, held.path, "variable", name, scopes)
-            except ValueError:  # it has no value yet
-                continue
+    def _closure(self, function: FunctionType) -> list[tuple[Any, Any]]:
+        code, cells, found = function.__code__, function.__closure__, list[tuple[Any, Any]]()
+        if cells is None or not is_of_user(code.co_filename):
+            return []
+        for name, cell in zip(code.co_freevars, cells, strict=True):
+            with suppress(ValueError):  # it has no value yet
+                found.append((name, cell.cell_contents))
+        return self._relevant(found)
 
-    def _add_module(self, held: Held) -> None:
-        names = held.value.__dict__
+    def _names(self, module: ModuleType) -> list[tuple[Any, Any]]:
+        names = module.__dict__
         file = names.get("__file__")
-        if type(file) is str and is_of_user(file):
-            visible = {name: value for name, value in list(names.items()) if not name.startswith("__")}
-            self._add_each(held.path, visible, (*held.scopes[:1], Scope(len(held.path), names=names)))
+        return self._visible(names) if type(file) is str and is_of_user(file) else []
 
 
-class Kinds:
+@cache
+def _hidden_in(torch_module: Any) -> frozenset[str]:
+    """What torch itself keeps in each of its modules."""
+    return frozenset(torch_module().__dict__)
+
+
+def _hidden_state(owner: type) -> frozenset[str]:
+    """What torch's own optimizers keep of each parameter, which has the same size after each step; not LBFGS's."""
+    module = _dict_of(owner).get("__module__")
+    is_own = type(module) is str and module.startswith("torch.optim.") and owner.__name__ != "LBFGS"
+    return frozenset(("state",)) if is_own else frozenset()
+
+
+def _inside_of(held: Held, values: list[tuple[Any, Any]]) -> Inside:
+    value, kind, path, scopes = held.value, held.kind, held.path, held.scopes
+    if kind in _READERS or kind == "method":
+        return Inside(values, "attribute" if kind == "method" else "item", path, scopes)
+    if kind == "function":
+        step, scope = "variable", Scope(len(path), code=value.__code__)
+    elif kind == "module":
+        step, scope = "attribute", Scope(len(path), names=value.__dict__)
+    else:
+        step, scope = "attribute", Scope(len(path), owner=type(value))
+    return Inside(values, step, path, (*scopes[:1], scope))
+
+
+class Kinds(dict[type, str]):
     """What kind of object those of a class are, by the class alone: the name of a container's class, ``tensor``,
-    ``object`` for those with attributes, ``function``, ``method`` or ``module``. Classes are remembered by this object.
+    ``object`` for those with attributes, ``function``, ``method`` or ``module``; empty if nothing can be inside
+    of them.
     """
 
     def __init__(self) -> None:
-        self._known: dict[type, str | None] = {}
+        super().__init__()
         self._bases: list[tuple[type, str]] = [(base, base.__name__) for base in _CONTAINERS]
         self._bases += [(FunctionType, "function"), (MethodType, "method"), (ModuleType, "module")]
         tensor = getattr(sys.modules.get("torch"), "Tensor", None)
         if isinstance(tensor, type):
             self._bases.insert(0, (tensor, "tensor"))
 
-    def __call__(self, value: object) -> str | None:
-        """The kind of an object; None if nothing can be below it."""
-        owner = type(value)
-        if owner not in self._known:
-            self._known[owner] = self._of_class(owner)
-        return self._known[owner]
+    def __missing__(self, owner: type) -> str:
+        self[owner] = kind = self._of_class(owner)
+        return kind
 
-    def _of_class(self, owner: type) -> str | None:
+    def _of_class(self, owner: type) -> str:
         bases = _mro_of(owner)
         for base, kind in self._bases:
             if base in bases:
@@ -241,8 +323,8 @@ class Kinds:
         package = module.partition(".")[0] if type(module) is str else ""
         is_closed = package in sys.stdlib_module_names and package not in _OPEN_LIBRARIES
         if type in bases or is_closed or package == _OWN_PACKAGE:
-            return None
-        return "object" if _dict_descriptor(owner) is not None else None
+            return ""
+        return "object" if _dict_descriptor(owner) is not None else ""
 
 
 def _is_class_of_user(owner: type) -> bool:
@@ -254,17 +336,20 @@ def _is_class_of_user(owner: type) -> bool:
     return is_of_user(file) if type(file) is str else module == "__main__"
 
 
-def own_attributes(value: Any) -> dict[str, Any] | None:
+def own_attributes(value: Any) -> dict[str, Any]:
     """The attributes in the dict of an object, without calling anything of its class."""
-    descriptor = _dict_descriptor(type(value))
+    return _read_attributes(value, _dict_descriptor(type(value)))
+
+
+def _read_attributes(value: object, descriptor: Any) -> dict[str, Any]:
     attributes = None if descriptor is None else descriptor.__get__(value)
-    return attributes if type(attributes) is dict else None
+    return attributes if type(attributes) is dict else {}
 
 
 def values_in(value: Any, kind: str) -> Iterator[Any]:
     """What an object of that kind holds: the elements of a container, or the values of its attributes."""
     if kind == "object":
-        yield from (own_attributes(value) or {}).values()
+        yield from own_attributes(value).values()
     elif kind in _READERS:
         yield from (element for _, element in _READERS[kind](value))
 
@@ -344,13 +429,9 @@ def _read_sequence(base: Any) -> Any:
 
 
 def _read_set(base: Any) -> Any:
-    return lambda value: ((None, element) for element in base.__iter__(value))
-
-
-def _read_dict(value: Any) -> Iterator[tuple[Any, Any]]:
-    return ((key if type(key) in (str, int) else None, element) for key, element in dict.items(value))
+    return lambda value: zip(repeat(None), base.__iter__(value), strict=False)
 
 
 _READERS: dict[str, Any] = {base.__name__: _read_sequence(base) for base in (list, tuple, deque)}
-_READERS |= {base.__name__: _read_set(base) for base in (set, frozenset)} | {"dict": _read_dict}
+_READERS |= {base.__name__: _read_set(base) for base in (set, frozenset)} | {"dict": dict.items}
 _LENGTHS: dict[str, Any] = {base.__name__: base.__len__ for base in _CONTAINERS}

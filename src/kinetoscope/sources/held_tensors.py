@@ -145,10 +145,10 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def _tensors_in(value: Any, kinds: Kinds, depth: int = 3) -> Iterator[Any]:
-    kind = kinds(value)
+    kind = kinds[type(value)]
     if kind == "tensor":
         yield value
-    elif kind is not None and depth:
+    elif kind and depth:
         for inner in islice(values_in(value, kind), _MOST_INSIDE):
             yield from _tensors_in(inner, kinds, depth - 1)
 

@@ -11,7 +11,7 @@ from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.window_source import WindowSource
 
-_OF_ITERATOR = {
+_FACTS_OF_ITERATOR = {
     "num_workers": "_num_workers",
     "prefetch_factor": "_prefetch_factor",
     "pin_memory": "_pin_memory",
@@ -73,7 +73,7 @@ def _facts(iterator: Any) -> dict[str, Any]:
     """What torch's iterator knows of its loader. None of the user's code is called: their objects are not asked."""
     own = vars(iterator)
     sampler = getattr(own.get("_index_sampler"), "__dict__", {})
-    facts = {name: own.get(attribute) for name, attribute in _OF_ITERATOR.items()}
+    facts = {name: own.get(attribute) for name, attribute in _FACTS_OF_ITERATOR.items()}
     facts["batch_size"] = sampler.get("batch_size")
     facts = {name: value for name, value in facts.items() if isinstance(value, int)}
     return {"dataset": type(own.get("_dataset")).__qualname__, **facts}

@@ -4,8 +4,7 @@ import threading
 from functools import partial
 from typing import Any
 
-from kinetoscope.errors import SettingsError
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.contract import RunInside, check_number
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.sources.worker_sampler import WorkerSampling
@@ -26,13 +25,12 @@ class StackSampler(WindowSource):
     With ``workers``, workers of torch's DataLoaders that are started during the run are sampled as well, by a thread in
     each; their tracks are called ``DataLoader worker 0: samples of MainThread``. That needs the recorder in C.
 
-    Raises `SettingsError` for an interval that is not positive.
+    Raises `SettingsError` for an interval below 0.01 ms or above a day.
     """
 
     def __init__(self, interval_ms: float = 10.0, workers: bool = True) -> None:
         super().__init__()
-        if not interval_ms > 0:
-            raise SettingsError(f"interval_ms must be above 0, but is {interval_ms}.")
+        check_number(interval_ms, "interval_ms", "milliseconds", least=0.01, most=86_400_000)
         self.interval_ms, self.workers = interval_ms, workers
         self._in_workers: WorkerSampling | None = None
         self._thread: threading.Thread | None = None

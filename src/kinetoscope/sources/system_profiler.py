@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from kinetoscope.errors import SettingsError
+from kinetoscope.recording.contract import check_number
 from kinetoscope.recording.profiler import AnyProfiler
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.sources import nvml
@@ -42,7 +42,7 @@ class SystemProfiler(Callback):
     each node records all of the node's GPUs. If something cannot be read, the log says so once, and it is tried again.
     A reader that raises an unexpected error is not used again.
 
-    Raises `SettingsError` for an interval that is not positive, and for ``profile_gpu=True`` without nvidia-ml-py.
+    Raises `SettingsError` for an interval below 1 ms or above a day, and for ``profile_gpu=True`` without nvidia-ml-py.
     """
 
     def __init__(
@@ -55,10 +55,9 @@ class SystemProfiler(Callback):
         *,
         profile_gpu: bool | None = None,
     ) -> None:
-        if not stats_thread_interval_seconds > 0:
-            raise SettingsError(
-                f"stats_thread_interval_seconds must be above 0, but is {stats_thread_interval_seconds}."
-            )
+        check_number(
+            stats_thread_interval_seconds, "stats_thread_interval_seconds", "seconds", least=0.001, most=86_400
+        )
         if profile_gpu:
             nvml.require()
         self.profile_cpu, self.profile_memory = profile_cpu, profile_memory

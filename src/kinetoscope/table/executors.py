@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from typing import Any
 
-from kinetoscope.errors import ClusterError, TraceFileError
+from kinetoscope.errors import ClusterError, SettingsError, TraceFileError
 
 _PACKAGES = ("kinetoscope", "polars")
 _MOST_NAMED = 3
 
 
 def each_with(executor: Executor | None) -> Callable[..., Iterator[Any]]:
-    """`map`, or what does the same with an executor."""
+    """`map`, or what does the same with an executor. Raises `SettingsError` for what is none."""
     if executor is None:
         return map
+    if not isinstance(executor, Executor):
+        raise SettingsError(
+            "executor must be one of concurrent.futures, such as ProcessPoolExecutor(), or a Dask client's "
+            f"client.get_executor(); not {executor!r}."
+        )
     dask = sys.modules.get("distributed.cfexecutor")  # it is imported where there is an executor of Dask
     return _Cluster(executor).each if dask is not None and isinstance(executor, dask.ClientExecutor) else executor.map
 

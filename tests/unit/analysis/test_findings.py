@@ -390,6 +390,22 @@ def test_the_line_at_which_most_collections_begin_comes_first_even_if_others_too
     assert found.advice.startswith(f"Make fewer objects at model/heads.py:41, where {share:.0%} of the collections")
 
 
+@pytest.mark.parametrize(
+    ("younger", "advice"), [(0, "Look for gc.collect() at train.py:9: "), (1, "Make fewer objects")]
+)
+def test_collections_that_the_program_asks_for_are_told_from_pythons_own(younger, advice, tmp_path):
+    def make_full(trace):
+        pauses = [event for event in trace["traceEvents"] if event.get("cat") == "gc"]
+        for number, pause in enumerate(pauses):
+            pause["name"] = "gc generation 0" if number < younger else "gc generation 2"
+            pause.setdefault("args", {})["line"] = "train.py:9"
+
+    faults = (Fault(kind="gc", cost_ns=3_000_000),)
+    settings = replace(planted_settings(0, "gc"), num_ranks=1, num_steps=9, faults=faults)
+    found = finding(report_after(make_full, settings, tmp_path), "garbage_collection")
+    assert found.advice.startswith(advice)
+
+
 def test_collections_without_lines_are_found_as_well():
     _, report = planted("gc")
     found = finding(report, "garbage_collection")

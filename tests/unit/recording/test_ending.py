@@ -1,6 +1,7 @@
 """The end of a run: every step is run, even if another one raises, and the process's state is restored."""
 
 import atexit
+import math
 import os
 import signal
 import threading
@@ -157,6 +158,14 @@ def test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it(tmp_path)
     assert not (tmp_path / "live").exists()
     profiler.close()
     assert handler.num_closed == 1
+
+
+def test_a_close_that_may_take_for_ever_waits_for_all(tmp_path):
+    with Profiler(
+        ALWAYS, JSONTraceHandler(str(tmp_path / "traces")), close_timeout_s=math.inf, strict=True
+    ) as profiler:
+        record(profiler)
+    assert (tmp_path / "traces" / "merged_trace.json").exists()
 
 
 def test_without_another_close_the_writer_thread_saves_its_jobs_in_the_background(tmp_path):

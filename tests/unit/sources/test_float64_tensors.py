@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from kinetoscope import Float64Tensors, Profiler, ProfilerAction
+from kinetoscope import Float64Tensors, GrowingMemory, Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.training.source_files import source_name
 
@@ -15,13 +15,17 @@ numpy = pytest.importorskip("numpy")
 class Recording:
     """A recorded loop; what was noted of it is there afterwards."""
 
-    def __init__(self):
-        self._handler = MemoryTraceHandler()
+    def __init__(self, *others):
+        self._handler, self._sources = MemoryTraceHandler(), [*others, Float64Tensors()]
 
     def __iter__(self):
-        sources = [Float64Tensors()]
-        with Profiler(lambda state: ProfilerAction.ACTIVE, self._handler, sources=sources, strict=True) as profiler:
+        options = {"sources": self._sources, "strict": True}
+        with Profiler(lambda state: ProfilerAction.ACTIVE, self._handler, **options) as profiler:
             yield from profiler.batches(range(3))
+
+    @property
+    def num_looks(self):
+        return len([event for event in self._handler.events("kinetoscope") if "look" in event.name])
 
     @property
     def notes(self):
@@ -113,3 +117,13 @@ def test_float32_single_numbers_and_arrays_of_numpy_are_no_fault():
     run(recording)
     assert recording.notes == {}
     assert (model, scale, array) is not None
+
+
+def test_it_looks_together_with_growing_memory():
+    alone, both = Recording(), Recording(GrowingMemory())
+    samples = torch.zeros((4, 4), dtype=torch.float64)
+    run(alone)
+    run(both)
+    assert both.notes["samples"] == alone.notes["samples"]
+    assert (alone.num_looks, both.num_looks) == (1, 2), "the second one is at the end of the window"
+    assert samples is not None

@@ -273,7 +273,46 @@ def test_a_look_that_had_to_end_early_says_so(monkeypatch):
     assert len(many) == 100
 
 
+def test_a_first_look_that_had_to_end_early_says_so(monkeypatch):
+    monkeypatch.setattr(held_objects, "MOST_OBJECTS", 500)
+    many = [[[] for _ in range(100)] for _ in range(100)]
+    recording = Recording()
+    for _ in recording:
+        many.clear()
+    assert recording.notes[-1]["complete"] == 1
+    many += [[[] for _ in range(100)] for _ in range(100)]
+    recording = Recording()
+    for number in recording:
+        if number:
+            many.clear()
+    assert recording.notes[-1]["complete"] == 0
+
+
 # -- what it leaves alone
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_python_collects_no_garbage_because_of_a_look(is_enabled):
+    begun, many = [], [[[], []] for _ in range(2000)]
+    recording = Recording()
+
+    def note(phase, info):
+        files = [frame.filename for frame in inspect.stack(0)]
+        begun.append(held_objects.__file__ in files)
+
+    gc.callbacks.append(note)
+    if not is_enabled:
+        gc.disable()
+    try:
+        for _ in recording:
+            gc.collect(0)
+            begun.clear()  # Python keeps freed tuples to use them again: the first look of a process fills that list
+        assert gc.isenabled() is is_enabled
+    finally:
+        gc.callbacks.remove(note)
+        gc.enable()
+    assert not any(begun)
+    assert len(many) == 2000
 
 
 def test_a_tensor_lives_no_longer_because_it_was_looked_at():
@@ -352,6 +391,30 @@ class KeepsInItsClass:
 
     def step(self):
         self.shared.append(forward())  # here
+
+
+class Remembers(torch.optim.SGD):
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter].setdefault("history", []).append(forward())
+
+
+def test_the_state_of_an_optimizer_is_looked_at_where_it_can_grow():
+    parameters = [torch.nn.Parameter(torch.ones(3))]
+    own, searching = Remembers(parameters, lr=0.1), torch.optim.LBFGS(parameters, lr=0.1, max_iter=1)
+    recording = Recording()
+
+    def loss():
+        searching.zero_grad()
+        loss = (parameters[0] ** 4).sum()
+        loss.backward()
+        return loss
+
+    for _ in recording:
+        own.step()
+        searching.step(loss)
+    assert recording.holders["own.state[...]['history']"]["graphs"] == NUM_STEPS
+    assert recording.holders["searching.state[...]['old_dirs']"]["tensors"] == NUM_STEPS
 
 
 def test_a_list_that_a_class_shares_between_its_objects_is_named():

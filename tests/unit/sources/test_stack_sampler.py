@@ -141,9 +141,10 @@ def test_a_sampler_that_cannot_read_stacks_says_so_and_training_goes_on(monkeypa
     assert "The loop's stack is not sampled any more: RuntimeError: no frames today" in caplog.text
 
 
-def test_an_interval_that_is_not_positive_is_refused():
-    with pytest.raises(SettingsError, match="interval_ms must be above 0, but is 0"):
-        StackSampler(interval_ms=0)
+@pytest.mark.parametrize("interval_ms", [0, -1, 1e-9, float("nan"), float("inf"), 10**400, "10", True])
+def test_an_interval_that_cannot_work_is_refused(interval_ms):
+    with pytest.raises(SettingsError, match=r"interval_ms is a number of milliseconds, from 0\.01 to 86,400,000; not"):
+        StackSampler(interval_ms=interval_ms)
 
 
 # -- sample by sample

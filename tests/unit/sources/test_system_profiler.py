@@ -92,8 +92,8 @@ def test_the_thread_of_the_system_profiler_is_joined_at_close():
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("interval", [0, -1, float("nan")])
-def test_an_interval_that_is_not_positive_is_refused(interval):
+@pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), 10**400, "0.1", None])
+def test_an_interval_that_cannot_work_is_refused(interval):
     with pytest.raises(SettingsError, match="stats_thread_interval_seconds"):
         SystemProfiler(stats_thread_interval_seconds=interval)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kinetoscope
-from kinetoscope.errors import KinetoscopeError, MissingExtraError, TraceFileError
+from kinetoscope.errors import KinetoscopeError, MissingExtraError, SettingsError, TraceFileError
 from kinetoscope.table.trace import Trace, TraceSet
 
 pl = pytest.importorskip("polars")
@@ -194,6 +194,14 @@ def test_a_run_folder_a_glob_and_a_list_are_sets_too(tmp_path):
     assert kinetoscope.load(str(tmp_path / "**" / "*rank[12].json")).ranks == [1, 2]
     with ThreadPoolExecutor(2) as executor:
         assert kinetoscope.load(paths[:2], executor=executor).ranks == [0, 1]
+
+
+@pytest.mark.parametrize("executor", ["tcp://10.0.0.1:8786", ThreadPoolExecutor, object()])
+@pytest.mark.parametrize("read", [kinetoscope.load, kinetoscope.analyze])
+def test_an_executor_that_is_none_is_refused_with_the_one_to_pass(read, executor, tmp_path):
+    paths = [write(tmp_path / f"rank{rank}.json") for rank in range(2)]
+    with pytest.raises(SettingsError, match=r"executor must be .*client\.get_executor\(\); not "):
+        read(paths, executor=executor)
 
 
 def test_stdin_is_a_trace(monkeypatch):

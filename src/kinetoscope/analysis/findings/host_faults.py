@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 _OVERHEAD_IS_HIGH = 0.2
 """Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
 
+_FULL_COLLECTION = "gc generation 2"
+_FEWEST_ASKED_FOR = 3
+
 _BUSY_PERCENT = 80
 """Cores that are busier than this have no time for more workers."""
 
@@ -133,8 +136,10 @@ def garbage_collection(case: Case) -> Finding | None:
     return case.finding(
         "garbage_collection",
         "Python's garbage collector stops the loop",
-        f"{_advice_on_objects(where.lines, share)}Call gc.freeze() once the model is built, so that collections no "
-        "longer visit what stays. Then call gc.disable(), and gc.collect() by hand between epochs.",
+        _advice_on_full_collections(where.lines)
+        if _are_full(stops)
+        else f"{_advice_on_objects(where.lines, share)}Call gc.freeze() once the model is built, so that collections "
+        "no longer visit what stays. Then call gc.disable(), and gc.collect() by hand between epochs.",
         cost_ns=gc_ns,
         change=Change(frozenset(["gc"])),
         where=where,
@@ -144,6 +149,19 @@ def garbage_collection(case: Case) -> Finding | None:
             "every_n_steps": case.interval("gc"),
             "share_of_line": share,
         },
+    )
+
+
+def _are_full(stops: "pl.DataFrame") -> bool:
+    """Whether the program asks for its collections: of those that Python begins, most are of younger generations."""
+    return stops["name"].unique().to_list() == [_FULL_COLLECTION] and stops["num_calls"].sum() >= _FEWEST_ASKED_FOR
+
+
+def _advice_on_full_collections(lines: tuple[str, ...]) -> str:
+    place = f" at {lines[0]}" if lines else ""
+    return (
+        f"Look for gc.collect(){place}: every collection looked through all objects, which Python by itself rarely "
+        "does. Call it between epochs, not in steps. After gc.freeze(), once the model is built, it takes less time."
     )
 
 
