@@ -140,14 +140,20 @@ def test_a_source_that_was_switched_off_is_closed_all_the_same():
     assert source.is_closed
 
 
-def test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it(tmp_path):
+def interrupted_in_its_close(folder):
+    """A profiler whose close Ctrl-C has ended, while it waited for the handler to save."""
     handler = Blocking()
-    profiler = Profiler(ALWAYS, handler, live_folder=tmp_path).start()
+    profiler = Profiler(ALWAYS, handler, live_folder=folder).start()
     record(profiler)
     pressing = CtrlC(profiler, handler)
     with pytest.raises(KeyboardInterrupt):
         profiler.close()
     pressing.join()
+    return profiler, handler
+
+
+def test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it(tmp_path):
+    profiler, handler = interrupted_in_its_close(tmp_path)
     assert (tmp_path / "live").exists() is not IS_PURE
     assert handler.num_closed == 0
     with Profiler(ALWAYS, MemoryTraceHandler(), live_folder=tmp_path):  # another run in between
@@ -169,13 +175,7 @@ def test_a_close_that_may_take_for_ever_waits_for_all(tmp_path):
 
 
 def test_without_another_close_the_writer_thread_saves_its_jobs_in_the_background(tmp_path):
-    handler = Blocking()
-    profiler = Profiler(ALWAYS, handler, live_folder=tmp_path).start()
-    record(profiler)
-    pressing = CtrlC(profiler, handler)
-    with pytest.raises(KeyboardInterrupt):
-        profiler.close()
-    pressing.join()
+    profiler, handler = interrupted_in_its_close(tmp_path)
     handler.may_end.set()
     assert profiler.run.drain(60)
     assert handler.num_spans == 5
