@@ -9,7 +9,10 @@ from typing import Any
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.held_objects import own_attributes
 from kinetoscope.sources.window_source import WindowSource
+
+_name_of = type.__dict__["__qualname__"].__get__
 
 _FACTS_OF_ITERATOR = {
     "num_workers": "_num_workers",
@@ -71,9 +74,9 @@ class _Loaders:
 
 def _facts(iterator: Any) -> dict[str, Any]:
     """What torch's iterator knows of its loader. None of the user's code is called: their objects are not asked."""
-    own = vars(iterator)
-    sampler = getattr(own.get("_index_sampler"), "__dict__", {})
+    own = own_attributes(iterator)
+    sampler = own_attributes(own.get("_index_sampler"))
     facts = {name: own.get(attribute) for name, attribute in _FACTS_OF_ITERATOR.items()}
     facts["batch_size"] = sampler.get("batch_size")
-    facts = {name: value for name, value in facts.items() if isinstance(value, int)}
-    return {"dataset": type(own.get("_dataset")).__qualname__, **facts}
+    facts = {name: value for name, value in facts.items() if type(value) in (int, bool)}
+    return {"dataset": _name_of(type(own.get("_dataset"))), **facts}

@@ -125,6 +125,36 @@ def test_no_loader_and_no_dataset_is_kept_alive():
     assert len(record(loop)) == 1
 
 
+class Guarded:
+    """A sampler that shows nothing of itself."""
+
+    __dict__ = property(lambda self: 1 / 0)
+
+    def __iter__(self):
+        return iter([[0, 1], [2]])
+
+
+class NamelessKind(type):
+    def __getattribute__(cls, name):
+        if name == "__qualname__":
+            raise RuntimeError("no name for you")
+        return super().__getattribute__(name)
+
+
+class Nameless(metaclass=NamelessKind):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_no_code_of_a_dataset_or_a_sampler_is_called_for_the_facts():
+    found = record(over(data.DataLoader(Nameless(), batch_sampler=Guarded())))
+    assert found[0]["dataset"] == "Nameless"
+    assert "batch_size" not in found[0]
+
+
 def test_the_error_of_a_dataset_is_the_users_own():
     class Broken(data.IterableDataset):
         def __iter__(self):
@@ -135,19 +165,21 @@ def test_the_error_of_a_dataset_is_the_users_own():
         record(over(data.DataLoader(Broken(), batch_size=None)), lambda state: ProfilerAction.ACTIVE)
 
 
-class Guarded:
-    """A sampler that shows nothing of itself."""
+class Unhashable(data.dataloader._SingleProcessDataLoaderIter):
+    """An iterator that no set can hold, so that we cannot note that we have seen it."""
 
-    __dict__ = property(lambda self: 1 / 0)
+    __hash__ = None
 
-    def __iter__(self):
-        return iter([[0, 1], [2]])
+
+class Loader(data.DataLoader):
+    def _get_iterator(self):
+        return Unhashable(self)
 
 
 def test_an_error_of_ours_in_a_fetch_is_logged_once_and_the_batches_come_all_the_same(caplog):
     handler, fetched = MemoryTraceHandler(), []
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[LoaderFacts()]) as profiler:
         for _ in profiler.batches(range(2)):
-            fetched += [len(batch) for batch in data.DataLoader(Rows(), batch_sampler=Guarded())]
+            fetched += [len(batch) for batch in Loader(Rows(), batch_sampler=[[0, 1], [2]])]
     assert (fetched, handler.events("loader")) == ([2, 1] * 2, [])
     assert len([text for text in caplog.messages if "LoaderFacts failed and is switched off" in text]) == 1
