@@ -13,6 +13,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import cyclic_schedule
+from prepared_python import run_prepared
 from trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
@@ -143,3 +144,29 @@ def test_without_sources_nothing_of_them_is_imported():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "['kinetoscope.sources.nvml', 'kinetoscope.sources.system_profiler']"
+
+
+NOTICES_COMPILER = """
+import sys, torch
+from kinetoscope import CompileEvents, Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+
+def double(rows):
+    return rows * 2
+
+handler = MemoryTraceHandler()
+with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[CompileEvents()]) as profiler:
+    for number in profiler.batches(range(4)):
+        if number == 1:
+            print("torch._dynamo" in sys.modules)
+        if number == 2:
+            import torch._dynamo
+        if number == 3:
+            torch.compile(double, backend="eager")(torch.ones(3))
+print([event.name for event in handler.events("compile")])
+"""
+
+
+def test_torchs_compiler_is_not_imported_by_a_source_and_is_noticed_when_it_comes():
+    done = run_prepared(("torch", "kinetoscope.testing"), NOTICES_COMPILER)
+    assert done.stdout.splitlines() == ["False", "['compile/double']"], done.stderr
