@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("polars")
 
 SCHEDULE = cyclic_schedule(skip_first=1, warmup=1, active=10, per="run")
-NUM_ROWS = 20_000
+NUM_ROWS = 100_000
 
 
 def train(folder, make_rows, **options):
