@@ -40,7 +40,7 @@ def _measured(quick: bool) -> SuiteResult:
     tried: dict[str, list[Any]] = {_OFF: [], _OFF_AGAIN: [], **{_name(source): [source] for source in together}}
     tried[_ALL] = together
     candidates = [Candidate(name, _recording(sources), over=_OFF) for name, sources in tried.items()]
-    rounds, round_ms = (3, 15) if quick else (100, 150)
+    rounds, round_ms = (3, 15) if quick else (200, 150)
     timings = measure(candidates, rounds=rounds, round_ms=round_ms, collect_garbage=True)
     return SuiteResult(
         suite="sources",
