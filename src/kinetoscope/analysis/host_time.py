@@ -38,6 +38,9 @@ SMALL_OPERATOR_NS = 10_000
 
 _FEWEST_SMALL_IN_A_ROW = 32
 
+_MOST_LATE_NS, _LITTLE_SHARE = 5_000_000, 0.1
+"""A collective on the CPU may end so long after the pause in which the loop waited for it, and such a share of that."""
+
 _LARGEST_NUMBER = 2**31 - 1
 """No number of a loader is larger, unless its trace is damaged."""
 
@@ -194,7 +197,7 @@ class HostTime:
         the host that came last before one has launched it."""
         pl = import_polars()
         window = self.window
-        calls = window.named(CPU_COLLECTIVES).sort("begin")
+        calls = self._ended_in_time(window.named(CPU_COLLECTIVES)).sort("begin")
         launches = window.named(r"^c10d::").select(
             launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
         )
@@ -202,6 +205,26 @@ class HostTime:
         return events.with_columns(
             kind=pl.lit("communication"), device=pl.lit(-1, dtype=pl.Int64), stream=pl.col("track").cast(pl.Int64)
         ).select(window.device.columns)
+
+    def _ended_in_time(self, calls: "pl.DataFrame") -> "pl.DataFrame":
+        """Collectives of other threads; one that the loop has waited for ends with that pause at the latest.
+
+        Such a thread wakes the loop before its own span ends, and on a busy machine the loop may be the first to go on.
+        """
+        pl = import_polars()
+        ends = calls.select(ended="end").sort("ended")
+        pauses = self.pauses.sort("end").join_asof(ends, left_on="end", right_on="ended", coalesce=False)
+        pauses = pauses.filter((pl.col("ended") <= pl.col("begin")).fill_null(True)).select("begin", "end")
+        calls = calls.with_row_index("call")
+        next_ends = calls.select("call", called="begin", ended="end").sort("ended")
+        pauses = pauses.join_asof(next_ends, left_on="end", right_on="ended", strategy="forward", coalesce=False)
+        little_ns = _LITTLE_SHARE * (pl.col("end") - pl.col("begin"))
+        is_late = pl.col("ended") - pl.col("end") <= pl.min_horizontal(little_ns, _MOST_LATE_NS)
+        is_of_call = pl.col("called") - pl.col("begin") <= little_ns
+        woken = pauses.filter(is_late & is_of_call).group_by("call").agg(woken=pl.col("end").min())
+        return (
+            calls.join(woken, on="call", how="left").with_columns(end=pl.coalesce("woken", "end")).drop("call", "woken")
+        )
 
     @cached_property
     def _not_python(self) -> Coverage:

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.replay.replay import Change
 from simulated_training import Fault, Settings, simulate
 
 CLOCKS_APART_NS = 5_000_000
@@ -49,18 +50,34 @@ def test_calls_are_joined_without_numbers_though_a_rank_began_to_record_within_a
         assert_joined(run, report)
 
 
-def test_what_a_rank_does_before_its_call_is_seen_to_end_does_not_hide_its_wait(tmp_path):
+def write_with_late_ends(run, folder, late_us):
     """On a busy machine the thread of gloo notes the end of a call after the loop has gone on."""
-    late = Fault(kind="late_host", ranks=(1,), cost_ns=20_000_000, every=3)
-    run = simulate(Settings(num_steps=12, num_layers=2, has_device=False, faults=(late,)))
-    path = run.write(tmp_path)[0]
+    path = run.write(folder)[0]
     trace = json.loads(path.read_text())
     for event in trace["traceEvents"]:
         if event["name"].startswith("gloo:"):
-            event["dur"] += 100
+            event["dur"] += late_us
     path.write_text(json.dumps(trace))
-    (found,) = kinetoscope.analyze(tmp_path, cache=False).stragglers
+    return kinetoscope.analyze(folder, cache=False)
+
+
+LATE_IN_EVERY_THIRD = Fault(kind="late_host", ranks=(1,), cost_ns=20_000_000, every=3)
+
+
+def test_what_a_rank_does_before_its_call_is_seen_to_end_does_not_hide_its_wait(tmp_path):
+    run = simulate(Settings(num_steps=12, num_layers=2, has_device=False, faults=(LATE_IN_EVERY_THIRD,)))
+    (found,) = write_with_late_ends(run, tmp_path, 100).stragglers
     assert found.cost_ns_per_step == pytest.approx(run.truth.waiting_ns_per_step(1, exposed=True), rel=0.02)
+
+
+def test_a_wait_for_a_call_that_is_seen_to_end_after_it_is_no_work_of_python(tmp_path):
+    run = simulate(Settings(num_steps=12, num_layers=2, has_device=False, faults=(LATE_IN_EVERY_THIRD,)))
+    in_time, late = (write_with_late_ends(run, tmp_path / str(late_us), late_us) for late_us in (0, 400))
+    for name in ("communication_wait_ns", "python_ns"):
+        before, after = (sum(getattr(row, name) for row in report.steps if row.rank == 0) for report in (in_time, late))
+        assert after == pytest.approx(before, abs=0.02 * 12 * 20_000_000 / 3)
+    savings = [report.saving_ns_per_step(Change(on_time=1)) for report in (in_time, late)]
+    assert savings[1] == pytest.approx(savings[0], rel=0.02)
 
 
 def test_without_steps_and_numbers_a_rank_that_stopped_earlier_is_not_taken_for_a_late_clock(tmp_path):
