@@ -25,12 +25,13 @@ class StackSamples:
 
     def span_of_line(self, code: CodeType, line: int | None) -> Any:
         """The span of a line; None if it is left out."""
-        raise NotImplementedError
+        raise NotImplementedError("Samples need the spans of lines, which a subclass gives.")
 
     def begin_window(self) -> None:
         """Called before the first sample of each window."""
 
     def run(self) -> bool:
+        """Samples as long as anything is recorded, or until `stop`; returns whether that was called."""
         while self._recorder.action and not self._stopped.is_set():
             now_ns = time.monotonic_ns()
             asked_ns = self.next_time(now_ns)
@@ -40,18 +41,22 @@ class StackSamples:
         return self._stopped.is_set()
 
     def wait(self, seconds: float) -> bool:
+        """Waits, or until `stop`; returns whether that was called."""
         return self._stopped.wait(seconds)
 
     def stop(self) -> None:
+        """Ends `run` and `wait` on another thread."""
         self._stopped.set()
 
     def next_time(self, now_ns: int) -> int:
+        """When to sample next: about an interval after the last time, and never before ``now_ns``."""
         self._asked_ns += round(self._interval_ns * self._random.uniform(0.75, 1.25))
         if self._asked_ns < now_ns:
             self._asked_ns = now_ns + round(self._interval_ns * self._random.random())
         return self._asked_ns
 
     def sample(self, asked_ns: int) -> None:
+        """Records what the thread is doing, which was asked for at ``asked_ns``."""
         stack, window = self._stack(), self._recorder.window
         if self._window != window:  # before this window there was no sample, and what is open was cut when it closed
             asked_ns = self._recorder.now()
@@ -64,6 +69,7 @@ class StackSamples:
             self._open.append((span, span.begin_at(asked_ns + depth * _APART_NS)))
 
     def end(self, end_ns: int) -> None:
+        """Ends all open spans."""
         self._end_inner(0, end_ns)
 
     def _end_inner(self, num_kept: int, end_ns: int) -> None:
