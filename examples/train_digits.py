@@ -84,7 +84,7 @@ def summarize(traces: Path) -> Table:
     for path in sorted(traces.glob("ep*.json")):
         trace = json.loads(path.read_text())
         for event in trace["traceEvents"]:
-            if event["ph"] == "X" and "batch" in event.get("args", {}):
+            if event["ph"] == "X" and event.get("cat") in ("marker", "batch", "dataloader"):
                 times[event["name"]][trace["kinetoscope"]["rank"]].append(event["dur"] / 1000)
     table = Table(title="What was recorded: milliseconds a batch, mean")
     ranks = sorted({rank for of_rank in times.values() for rank in of_rank})

@@ -43,6 +43,8 @@ def train(program: str, folder: Path, *options: str) -> Path:
     done = run_prepared(IMPORTED, program, EXAMPLE, "--out", folder, *options, timeout_s=150)
     assert done.returncode == 0, done.stderr
     assert "Final loss" in done.stdout
+    assert "backward" in done.stdout
+    assert ".py(" not in done.stdout  # samples are in the report, not in the table of spans
     return folder
 
 
