@@ -51,9 +51,9 @@ class CollectiveRow:
     """One collective call of the run. Times are unix nanoseconds on the common clock, in the order of ``ranks``.
 
     ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin; ``waits_ns`` how
-    long each rank waited for the last one and computed nothing; what it waits in two calls at once counts for the one
-    in which it began to wait first. They are None for all-to-all, send and receive, in
-    which a rank does not wait for all others. What is not known is None.
+    long each rank waited for the last one and computed nothing. What it waits in two calls at once counts for the one
+    in which it began to wait first. All three are None for all-to-all, send and receive, in which a rank does not wait
+    for all others. What is not known is None.
     """
 
     group: str | None

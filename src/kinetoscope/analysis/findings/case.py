@@ -189,9 +189,8 @@ class Case:
         found = self.sampled_line(kind)
         if found is None:
             return ""
-        return f"{found.line} takes {found.share:.0%} of {whose}, surely {found.at_least:.0%} or more. ".replace(
-            "%", " %"
-        )
+        percent, least = 100 * found.share, 100 * found.at_least
+        return f"{found.line} takes {percent:.0f} % of {whose}, surely {least:.0f} % or more. "
 
     def evidence_of_line(self, kind: str) -> dict[str, float | None]:
         """That line as evidence."""
