@@ -132,6 +132,9 @@ class Scanner:
     def take(self, is_last: bool, /) -> list[list[Column]]: ...
     def texts(self, column: int, /) -> list[bytes]: ...
 
+class TextChangedError(Exception):
+    """The second pass of a `TraceText` reads another text than the first."""
+
 class TraceText:
     """A Chrome trace that is being merged. `kinetoscope.merge.native_rewrite` uses it."""
 

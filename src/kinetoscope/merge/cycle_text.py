@@ -81,9 +81,12 @@ class CycleText:
             writer.write_lines(rewritten)
             return position
 
-        self._write_ours(_writer_to(rewrite, self._survey.base_ns))
-        stream_chrome(self._path, Writing(text, writer.write_lines, None, LOOK_AGAIN))
-        writer.write_lines(text.finish_writing())
+        try:
+            self._write_ours(_writer_to(rewrite, self._survey.base_ns))
+            stream_chrome(self._path, Writing(text, writer.write_lines, None, LOOK_AGAIN))
+            writer.write_lines(text.finish_writing())
+        except _native.TextChangedError:
+            raise self._file.changed_error() from None
         self._file.require_unchanged()
 
 

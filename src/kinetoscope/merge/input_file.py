@@ -99,9 +99,13 @@ class InputFile:
     def require_unchanged(self) -> None:
         """Raises `TraceFileError` if the file has changed since the first reading."""
         if file_state(self.path) != self.state:
-            raise TraceFileError(
-                f"Cannot read the trace {self.path}: it changed meanwhile. Try again when nobody writes to it."
-            )
+            raise self.changed_error()
+
+    def changed_error(self) -> TraceFileError:
+        """The error for a file that is not what it was at the first reading."""
+        return TraceFileError(
+            f"Cannot read the trace {self.path}: it changed meanwhile. Try again when nobody writes to it."
+        )
 
     @property
     def rank(self) -> int:

@@ -113,10 +113,9 @@ class NativeRewriter:
         try:
             writing = Writing(survey.text, put, renumber, look, checks=self._questions.checks)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
-        except MemoryError:
-            file.require_unchanged()  # if it changed, it may have tracks that the survey did not find
-            raise
-        put(survey.text.finish_writing())
+            put(survey.text.finish_writing())
+        except _native.TextChangedError:
+            raise file.changed_error() from None
         file.require_unchanged()
         writer.write(added)
         plan.next_id = numbers.next_first

@@ -254,14 +254,14 @@ static void keep_maybe_changed(KinetoText *lines, const Facts *facts)
 static int note_line(KinetoText *lines, const Facts *facts)
 {
     if (facts->phase == 'X') {
-        if (!array_grow((void **)&lines->spans, lines->num_spans, &lines->spans_capacity,
-                        sizeof *lines->spans))
+        if (!array_room_for_next((void **)&lines->spans, lines->num_spans, &lines->spans_capacity,
+                                 sizeof *lines->spans))
             return 0;
         int64_t end = facts->begin + facts->duration;
         lines->spans[lines->num_spans++] = (TextSpan){facts->begin, end, facts->track, lines->at};
     } else if (facts->phase == 'M') {
-        if (!array_grow((void **)&lines->metadata, lines->num_metadata, &lines->metadata_capacity,
-                        sizeof *lines->metadata))
+        if (!array_room_for_next((void **)&lines->metadata, lines->num_metadata,
+                                 &lines->metadata_capacity, sizeof *lines->metadata))
             return 0;
         lines->metadata[lines->num_metadata++] = lines->at;
     }

@@ -40,7 +40,8 @@ static const OwnFrame *find(const OwnFrames *own, int64_t number)
 
 static int add(OwnFrames *own, int64_t number, int64_t above)
 {
-    if (!array_grow((void **)&own->frames, own->num_frames, &own->capacity, sizeof *own->frames))
+    if (!array_room_for_next((void **)&own->frames, own->num_frames, &own->capacity,
+                             sizeof *own->frames))
         return 0;
     /* the end of the list, if Kineto writes frames in order */
     size_t place = place_of(own, number);

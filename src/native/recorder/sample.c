@@ -53,8 +53,8 @@ static int note_first(Sample *sample, const Record *record)
 {
     uint8_t bit = (uint8_t)(1 << tail_kind(record->tail));
     if (sample->seen[record->name] & bit) return 1;
-    if (!array_grow((void **)&sample->firsts, sample->num_firsts, &sample->most_firsts,
-                    sizeof(Record)))
+    if (!array_room_for_next((void **)&sample->firsts, sample->num_firsts, &sample->most_firsts,
+                             sizeof(Record)))
         return 0;
     sample->seen[record->name] |= bit;
     sample->firsts[sample->num_firsts++] = *record;
@@ -72,7 +72,8 @@ static int nest_span(Sample *sample, int64_t begin, int64_t end)
     size_t at = sample->num_open;
     while (at > 0 && sample->open[at - 1].begin > begin && sample->open[at - 1].end == end) at--;
     if (at > 0 && sample->open[at - 1].begin > begin) return 0;
-    if (!array_grow((void **)&sample->open, sample->num_open, &sample->most_open, sizeof(Interval)))
+    if (!array_room_for_next((void **)&sample->open, sample->num_open, &sample->most_open,
+                             sizeof(Interval)))
         return -1;
     memmove(&sample->open[at + 1], &sample->open[at], (sample->num_open++ - at) * sizeof(Interval));
     sample->open[at] = (Interval){begin, end};

@@ -86,8 +86,8 @@ static PyObject *span_of_frame(StackSamples *samples, PyObject *frame, PyObject 
     Py_DECREF(offset);
     if (place.offset == -1 && PyErr_Occurred() != NULL) return NULL;
     size_t num_known = samples->places.num_entries;
-    if (!array_grow((void **)&samples->spans, num_known, &samples->spans_capacity,
-                    sizeof *samples->spans))
+    if (!array_room_for_next((void **)&samples->spans, num_known, &samples->spans_capacity,
+                             sizeof *samples->spans))
         return PyErr_NoMemory();
     uint32_t number = table_intern(&samples->places, (const char *)&place, sizeof place);
     if (number == TABLE_FULL) return PyErr_NoMemory();

@@ -69,10 +69,12 @@ static int note_series(CounterSurvey *survey, const CounterEvent *counter, uint3
 {
     uint64_t key[2] = {counter->hash, track};
     size_t num_facts = survey->keys.num_entries;
-    uint32_t number = table_intern(&survey->keys, (const char *)key, sizeof key);
-    if (number == TABLE_FULL ||
-        !array_grow((void **)&survey->facts, num_facts, &survey->capacity, sizeof *survey->facts))
+    /* room first, so that each key has a fact */
+    if (!array_room_for_next((void **)&survey->facts, num_facts, &survey->capacity,
+                             sizeof *survey->facts))
         return 0;
+    uint32_t number = table_intern(&survey->keys, (const char *)key, sizeof key);
+    if (number == TABLE_FULL) return 0;
     CounterFact *fact = &survey->facts[number];
     if (number < num_facts)
         fact->has_changed |= fact->value != counter->value;

@@ -11,7 +11,7 @@
 
 static int put(int64_t **moments, size_t *num, size_t *capacity, int64_t moment)
 {
-    if (!array_grow((void **)moments, *num, capacity, sizeof **moments)) return 0;
+    if (!array_room_for_next((void **)moments, *num, capacity, sizeof **moments)) return 0;
     (*moments)[(*num)++] = moment;
     return 1;
 }

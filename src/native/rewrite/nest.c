@@ -32,8 +32,8 @@ static NestAction *action_of(NestSpan *span, NestOutcome *outcome)
 {
     if (span->action == NO_ACTION) {
         if (outcome->num_actions >= NO_ACTION ||
-            !array_grow((void **)&outcome->actions, outcome->num_actions,
-                        &outcome->actions_capacity, sizeof *outcome->actions)) {
+            !array_room_for_next((void **)&outcome->actions, outcome->num_actions,
+                                 &outcome->actions_capacity, sizeof *outcome->actions)) {
             outcome->has_failed = 1;
             return NULL;
         }
@@ -116,8 +116,8 @@ static int repeats_less(const NestRepeat *one, const NestRepeat *other)
 
 static void repeats_push(NestLevel *level, NestSpan span, NestOutcome *outcome)
 {
-    if (!array_grow((void **)&level->repeats, level->num_repeats, &level->repeats_capacity,
-                    sizeof *level->repeats)) {
+    if (!array_room_for_next((void **)&level->repeats, level->num_repeats, &level->repeats_capacity,
+                             sizeof *level->repeats)) {
         outcome->has_failed = 1;
         return;
     }
@@ -196,8 +196,8 @@ static int move(NestLevel *level, NestSpan *span, NestOutcome *outcome)
     NestSpan *leaving = outer_goes ? outer : span;
     send_on(level, leaving, outer_goes ? span : outer, outcome);
     NestLevel *next = level_behind(level, outcome);
-    if (next == NULL || !array_grow((void **)&next->moved, next->num_moved, &next->moved_capacity,
-                                    sizeof *next->moved)) {
+    if (next == NULL || !array_room_for_next((void **)&next->moved, next->num_moved,
+                                             &next->moved_capacity, sizeof *next->moved)) {
         outcome->has_failed = 1;
         return outer_goes;
     }
@@ -218,8 +218,8 @@ static void place_now(NestLevel *level, NestSpan span, NestOutcome *outcome)
         }
         if (outcome->has_failed || (resolution == MOVED && !move(level, &span, outcome))) return;
     }
-    if (!array_grow((void **)&level->open, level->num_open, &level->open_capacity,
-                    sizeof *level->open)) {
+    if (!array_room_for_next((void **)&level->open, level->num_open, &level->open_capacity,
+                             sizeof *level->open)) {
         outcome->has_failed = 1;
         return;
     }

@@ -14,13 +14,13 @@ enum { SLICE_END = 2, NEEDS_STATE = 2 };
 
 PacketTrack *packet_track(PacketOrder *order, uint32_t number)
 {
-    while (number >= order->num_tracks) {
-        if (!array_grow((void **)&order->tracks, order->num_tracks, &order->tracks_capacity,
-                        sizeof *order->tracks)) {
+    if (number >= order->num_tracks) {
+        if (!array_room_up_to((void **)&order->tracks, number, &order->tracks_capacity,
+                              sizeof *order->tracks)) {
             order->has_failed = 1;
             return NULL;
         }
-        order->tracks[order->num_tracks++] = (PacketTrack){0};
+        order->num_tracks = (size_t)number + 1;
     }
     return &order->tracks[number];
 }
@@ -31,8 +31,8 @@ void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, un
     PacketTrack *owner = packet_track(order, track);
     size_t length = order->waiting.length - at;
     if (owner == NULL || length > UINT32_MAX ||
-        !array_grow((void **)&order->units, order->num_units, &order->units_capacity,
-                    sizeof *order->units)) {
+        !array_room_for_next((void **)&order->units, order->num_units, &order->units_capacity,
+                             sizeof *order->units)) {
         order->has_failed = 1;
         return;
     }
@@ -123,8 +123,8 @@ static void put_end(const PacketOrder *order, const PacketTrack *track, int64_t 
 
 static void open_span(PacketOrder *order, PacketTrack *track, int64_t end)
 {
-    if (!array_grow((void **)&track->ends, track->num_ends, &track->ends_capacity,
-                    sizeof *track->ends)) {
+    if (!array_room_for_next((void **)&track->ends, track->num_ends, &track->ends_capacity,
+                             sizeof *track->ends)) {
         order->has_failed = 1;
         return;
     }
@@ -242,8 +242,8 @@ static void release(PacketOrder *order, PacketTrack *track, size_t first, Bytes 
 static int hold(PacketOrder *order, PacketTrack *track, PacketHeld held)
 {
     char *body = malloc(held.length + 1);
-    if (body == NULL || !array_grow((void **)&track->held, track->num_held, &track->held_capacity,
-                                    sizeof *track->held)) {
+    if (body == NULL || !array_room_for_next((void **)&track->held, track->num_held,
+                                             &track->held_capacity, sizeof *track->held)) {
         free(body);
         return 0;
     }

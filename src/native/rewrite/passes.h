@@ -14,16 +14,20 @@ enum TextStatus trace_walk(TraceText *text, const char **where, const char *end,
                            unsigned look, Bytes *out, EventUse use);
 /* What nesting changed in the next event; NULL for nothing. */
 const NestAction *trace_action(TraceText *text);
-/* The number of a flow. Viewers take flows with the same id, category and name for one. */
+/* The number of a flow; in the second pass TABLE_FULL if none such began. Viewers take flows with the
+ * same id, category and name for one. */
 uint32_t trace_flow_number(TraceText *text, const Event *event);
 
 /* The track of an event. NULL with EVENT_ODD in `fault` if Python must write its pid or tid anew
- * first; NULL with `has_failed` set without memory. */
+ * first; NULL with `has_failed` set without memory, or with `has_changed` if the first pass did not
+ * see the track. */
 static inline TextTrack *trace_track(TraceText *text, const Event *event, unsigned look,
                                      EventFault *fault)
 {
     TextTrack *track = tracks_find(&text->tracks, event, look, fault);
-    text->has_failed |= track == NULL && *fault == EVENT_FINE;
+    int is_missing = track == NULL && *fault == EVENT_FINE;
+    text->has_failed |= is_missing && !text->is_surveyed;
+    text->has_changed |= is_missing && text->is_surveyed;
     return track;
 }
 

@@ -10,7 +10,7 @@
 static int keeps_pair(TextTrack *track, const Event *event, int is_inside)
 {
     if (event->phase == 'E') return track->num_kept > 0 && track->kept[--track->num_kept];
-    if (array_grow((void **)&track->kept, track->num_kept, &track->kept_capacity, 1))
+    if (array_room_for_next((void **)&track->kept, track->num_kept, &track->kept_capacity, 1))
         track->kept[track->num_kept++] = (uint8_t)is_inside;
     return is_inside;
 }
@@ -94,16 +94,15 @@ static int64_t id_of_repeated(TraceText *text, const Event *event)
         event->fields[FIELD_ID].at == NULL)
         return 0;
     uint32_t number = trace_flow_number(text, event);
-    size_t before = text->flow_counts_capacity;
-    if (number == TABLE_FULL ||
-        (number >= before && !array_grow((void **)&text->flow_counts, text->flows.num_entries,
-                                         &text->flow_counts_capacity, sizeof *text->flow_counts))) {
+    if (number == TABLE_FULL) { /* in the file nothing begins it */
+        text->has_changed |= event->phase == 's';
+        return 0;
+    }
+    if (!array_room_up_to((void **)&text->flow_counts, number, &text->flow_counts_capacity,
+                          sizeof *text->flow_counts)) {
         text->has_failed = 1;
         return 0;
     }
-    if (text->flow_counts_capacity > before)
-        memset(text->flow_counts + before, 0,
-               (text->flow_counts_capacity - before) * sizeof *text->flow_counts);
     uint32_t count = text->flow_counts[number] += event->phase == 's';
     return count > 1 ? viewers_repeated_id(event->fields[FIELD_ID], count) : 0;
 }
@@ -178,7 +177,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     text->serial++;
     size_t number = track->first_output + (action != NULL ? action->level : 0);
     if (number >= text->num_outputs) {
-        text->has_failed = 1; /* the file was changed since the first pass */
+        text->has_changed = 1;
         return;
     }
     const TextOutput *output = &text->outputs[number];
@@ -206,6 +205,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
 void trace_finish_writing(TraceText *text, Bytes *out)
 {
     packet_finish(&text->packets, out);
+    text->has_changed |= text->serial != text->num_serials || !splices_are_same(&text->splices);
     text->has_failed |= text->packets.has_failed | out->has_failed;
 }
 

@@ -54,8 +54,8 @@ static int take_step(Learning *learning)
         if (node == first) break;
     }
     if ((node != 0 && node != first) || shapes->num_nodes >= MOST_NODES ||
-        !array_grow((void **)&shapes->nodes, shapes->num_nodes, &shapes->nodes_capacity,
-                    sizeof *shapes->nodes))
+        !array_room_for_next((void **)&shapes->nodes, shapes->num_nodes, &shapes->nodes_capacity,
+                             sizeof *shapes->nodes))
         return 0;
     node = (uint32_t)shapes->num_nodes++;
     learning->shape.next = (uint16_t)(first != 0 ? shapes->nodes[first].next : node);
@@ -145,7 +145,8 @@ void shapes_learn(Shapes *shapes, const Event *event)
     Learning learning = {.shapes = shapes, .from = event->begin};
     if (shapes->num_refused >= MOST_REFUSED || event->num_fields == 0) return;
     if (shapes->num_nodes == 0) {
-        if (!array_grow((void **)&shapes->nodes, 0, &shapes->nodes_capacity, sizeof *shapes->nodes))
+        if (!array_room_for_next((void **)&shapes->nodes, 0, &shapes->nodes_capacity,
+                                 sizeof *shapes->nodes))
             return;
         memset(&shapes->nodes[shapes->num_nodes++], 0, sizeof *shapes->nodes);
     }

@@ -9,6 +9,7 @@
 #include "text/numbers.h"
 
 #define MOST_SPLICES ((size_t)4 << 20) /* 64 MB, for all files of a merge */
+#define SHORTEST 16                    /* of all events that have splices, in bytes */
 
 static _Atomic size_t num_kept;
 
@@ -36,12 +37,33 @@ static int add_value(Splice *splice, unsigned number, unsigned field, size_t gap
     return 1;
 }
 
+static inline void add_words(TextSum *sum, const char *at)
+{
+    for (int i = 0; i < 2; i++) {
+        uint64_t word;
+        memcpy(&word, at + 8 * i, sizeof word);
+        sum->plain[i] += word;
+        sum->weighted[i] += sum->plain[i];
+    }
+}
+
+/* Adds a text of at least SHORTEST bytes. */
+static void add_text(TextSum *sum, const char *at, size_t length)
+{
+    TextSum added = *sum;
+    const char *last = at + length - SHORTEST;
+    for (; at < last; at += SHORTEST) add_words(&added, at);
+    add_words(&added, last);
+    *sum = added;
+}
+
 static Splice splice_of(const Event *event)
 {
     Splice splice = {.phase = event->phase};
     const char *at = event->begin;
     unsigned number = 0;
-    if (!is_usual(event) || event->end - event->begin > (ptrdiff_t)UINT32_MAX) return splice;
+    size_t length = (size_t)(event->end - event->begin);
+    if (!is_usual(event) || length < SHORTEST || length > UINT32_MAX) return splice;
     for (unsigned i = 0; i < event->num_fields; i++) {
         unsigned field = event->order[i];
         if (field < FIELD_PID || field > FIELD_DUR) continue;
@@ -50,7 +72,7 @@ static Splice splice_of(const Event *event)
             return splice;
         at = value.at + value.length;
     }
-    splice.length = (uint32_t)(event->end - event->begin);
+    splice.length = (uint32_t)length;
     return splice;
 }
 
@@ -59,12 +81,29 @@ void splices_note(Splices *splices, const Event *event)
     size_t before = splices->capacity;
     if (splices->num == before && !splices->is_full) {
         splices->is_full = atomic_load_explicit(&num_kept, memory_order_relaxed) >= MOST_SPLICES ||
-                           !array_grow((void **)&splices->splices, splices->num, &splices->capacity,
-                                       sizeof(Splice));
+                           !array_room_for_next((void **)&splices->splices, splices->num,
+                                                &splices->capacity, sizeof(Splice));
         atomic_fetch_add_explicit(&num_kept, splices->capacity - before, memory_order_relaxed);
     }
-    if (!splices->is_full)
-        splices->splices[splices->num++] = event != NULL ? splice_of(event) : (Splice){0};
+    if (splices->is_full) return;
+    Splice splice = event != NULL ? splice_of(event) : (Splice){0};
+    if (splice.length > 0) add_text(&splices->noted, event->begin, splice.length);
+    splices->splices[splices->num++] = splice;
+}
+
+int splices_pass(Splices *splices, const Event *event)
+{
+    if (splices->next >= splices->num) return 1;
+    size_t length = splices->splices[splices->next++].length;
+    if (length == 0) return 1;
+    if (event == NULL || (size_t)(event->end - event->begin) != length) return 0;
+    add_text(&splices->passed, event->begin, length);
+    return 1;
+}
+
+int splices_are_same(const Splices *splices)
+{
+    return memcmp(&splices->noted, &splices->passed, sizeof splices->noted) == 0;
 }
 
 /* Reads a time that is the whole value. */

@@ -20,11 +20,17 @@ typedef struct {
     uint8_t lengths[SPLICE_FIELDS], gaps[SPLICE_FIELDS - 1];
 } Splice;
 
+/* Sums over texts, which differ if a byte does, or if two texts change places. */
+typedef struct {
+    uint64_t plain[2], weighted[2];
+} TextSum;
+
 /* Of all events of a file, in order, until there is no more room. */
 typedef struct {
     Splice *splices;
     size_t num, capacity, next;
-    int is_full; /* later events are read as a whole */
+    int is_full;           /* later events are read as a whole */
+    TextSum noted, passed; /* of the events that have splices, in the first and second pass */
     /* the event that was read last; only its place, phase, times and those four fields are set */
     Event event;
 } Splices;
@@ -33,11 +39,11 @@ typedef struct {
 void splices_note(Splices *splices, const Event *event);
 /* The next event, which begins at `at`; NULL if it must be read as a whole. */
 const Event *splices_read(Splices *splices, const char *at, const char *end);
-/* Goes to the next event; call it for every event. */
-static inline void splices_pass(Splices *splices)
-{
-    splices->next++;
-}
+/* Goes to the next event; call it for every event, with NULL for one that Python wrote anew. 0 if it
+ * is not the event that was noted. */
+int splices_pass(Splices *splices, const Event *event);
+/* Whether the texts that were passed are those that were noted. */
+int splices_are_same(const Splices *splices);
 void splices_free(Splices *splices);
 
 #endif

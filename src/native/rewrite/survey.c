@@ -56,8 +56,8 @@ static void collect(TraceText *text, TextTrack *track, const Event *event, unsig
         .begin = event->ts, .dur = event->dur, .serial = text->serial, .action = NO_ACTION};
     span.kind = look & LOOK_FIXED ? SPAN_FIXED : kind_of(event->fields[FIELD_CAT]);
     span.name = table_intern(&text->names, name.at != NULL ? name.at : "", name.length);
-    if (!array_grow((void **)&track->pending, track->num_pending, &track->pending_capacity,
-                    sizeof *track->pending)) {
+    if (!array_room_for_next((void **)&track->pending, track->num_pending, &track->pending_capacity,
+                             sizeof *track->pending)) {
         text->has_failed = 1;
         return;
     }
@@ -256,7 +256,9 @@ void trace_finish(TraceText *text)
               compare_actions);
     keep_names(text);
     text->has_failed |= text->outcome.has_failed | text->steps.has_failed;
+    text->num_serials = text->serial;
     text->serial = 0;
+    text->is_surveyed = text->tracks.are_all_known = 1;
     uint32_t num_outputs = 0;
     for (size_t i = 0; i < text->tracks.num; i++) {
         text->tracks.all[i].first_output = num_outputs;

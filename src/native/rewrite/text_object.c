@@ -18,6 +18,8 @@ typedef struct {
     int is_busy, is_finished;
 } TextObject;
 
+static PyObject *text_changed; /* the exception */
+
 static int text_enter(TextObject *self)
 {
     return is_idle(self, self->is_busy);
@@ -49,6 +51,16 @@ static void text_dealloc(TextObject *self)
     object_free(self);
 }
 
+/* Whether the text could not be passed over; then an error is set. */
+static int tell_failure(const TraceText *text)
+{
+    if (text->has_failed)
+        PyErr_NoMemory();
+    else if (text->has_changed)
+        PyErr_SetString(text_changed, "The text is not the one that was surveyed.");
+    return text->has_failed || text->has_changed;
+}
+
 /* Passes over a piece of text without the GIL; its lines go to `out`. Returns the status, or -1
  * with an error set. */
 static int pass_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, int writes)
@@ -74,11 +86,7 @@ static int pass_over(TextObject *self, PyObject *arguments, Py_ssize_t *position
         *position = at - first;
     }
     PyBuffer_Release(&buffer);
-    if (status >= 0 && self->text.has_failed) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    return status;
+    return status < 0 || tell_failure(&self->text) ? -1 : status;
 }
 
 static PyObject *text_survey(TextObject *self, PyObject *arguments)
@@ -105,7 +113,7 @@ static PyObject *text_finish_writing(TextObject *self, PyObject *Py_UNUSED(nothi
     Bytes *out = text_enter(self) ? owned_begin(&self->out) : NULL;
     if (out == NULL) return NULL;
     trace_finish_writing(&self->text, out);
-    return self->text.has_failed ? PyErr_NoMemory() : owned_view(self->out);
+    return tell_failure(&self->text) ? NULL : owned_view(self->out);
 }
 
 static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
@@ -362,6 +370,9 @@ static PyType_Slot text_slots[] = {
 
 int text_setup(PyObject *module)
 {
+    text_changed = PyErr_NewException("kinetoscope._native.TextChangedError", NULL, NULL);
+    if (text_changed == NULL || PyModule_AddObjectRef(module, "TextChangedError", text_changed) < 0)
+        return -1;
     return add_type(module, "kinetoscope._native.TraceText", sizeof(TextObject), 0, text_slots,
                     NULL);
 }

@@ -36,6 +36,17 @@ static EventFault read_event(TraceText *text, const char *at, const char *end, u
     return event_scan(&text->shapes, at, end, look, event);
 }
 
+/* Notes where the values of an event of the file are, or checks that it is the one that was noted.
+ * An event that Python wrote anew counts here too: the file has it once. */
+static void count_splice(TraceText *text, const Event *event, unsigned look)
+{
+    const Event *as_in_file = look & LOOK_CANONICAL ? NULL : event;
+    if (text->is_surveyed)
+        text->has_changed |= !splices_pass(&text->splices, as_in_file);
+    else
+        splices_note(&text->splices, as_in_file);
+}
+
 enum TextStatus trace_walk(TraceText *text, const char **where, const char *end, int is_first,
                            unsigned look, Bytes *out, EventUse use)
 {
@@ -53,11 +64,8 @@ enum TextStatus trace_walk(TraceText *text, const char **where, const char *end,
         EventFault fault = *at == '{' ? read_event(text, at, end, look, &event, &found) : EVENT_ODD;
         if (fault == EVENT_CUT) return TEXT_MORE;
         if (fault == EVENT_FINE) use(text, found, look, out, &fault);
-        if (out == NULL && look == 0)
-            splices_note(&text->splices, fault == EVENT_FINE ? found : NULL);
-        else if (look == LOOK_AGAIN)
-            splices_pass(&text->splices);
         if (fault != EVENT_FINE) return TEXT_ODD;
+        if (!(look & LOOK_FIXED)) count_splice(text, found, look);
         note_commas(text, num_commas, !is_first);
         *where = found->end;
     }
@@ -77,8 +85,11 @@ uint32_t trace_flow_number(TraceText *text, const Event *event)
     bytes_put(&key, category.at != NULL ? category.at : "", category.length);
     bytes_put_char(&key, 0);
     bytes_put(&key, name.at != NULL ? name.at : "", name.length);
-    uint32_t number = key.has_failed ? TABLE_FULL : table_intern(&text->flows, key.at, key.length);
-    text->has_failed |= number == TABLE_FULL;
+    uint32_t number = TABLE_FULL;
+    if (!key.has_failed)
+        number = text->is_surveyed ? table_find(&text->flows, key.at, key.length)
+                                   : table_intern(&text->flows, key.at, key.length);
+    text->has_failed |= key.has_failed || (number == TABLE_FULL && !text->is_surveyed);
     bytes_free(&key);
     return number;
 }

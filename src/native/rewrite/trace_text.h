@@ -42,9 +42,11 @@ typedef struct {
     NestOutcome outcome;
     size_t next_action;
     size_t most_pending, num_pending;
-    uint64_t serial, num_events, num_timed, num_spans;
+    uint64_t serial, num_serials, num_events, num_timed, num_spans;
     int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
     int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, has_phases, is_late, has_failed;
+    int is_surveyed;    /* the first pass is over */
+    int has_changed;    /* the second pass reads another text than the first */
     uint64_t num_stray; /* number of missing or extra commas between events */
     Splices splices;
     /* -- the plan -- */

@@ -46,8 +46,8 @@ static Text plain_tid(Text tid)
     return number;
 }
 
-/* The number that a table gives to a pid and a tid. */
-static uint32_t intern_place(Table *table, Text pid, Text tid)
+/* The number that a table gives to a pid and a tid; TABLE_FULL if there is none. */
+static uint32_t place_number(const Tracks *tracks, Table *table, Text pid, Text tid)
 {
     char small[512], *key = small;
     size_t length = pid.length + 1 + tid.length;
@@ -55,7 +55,8 @@ static uint32_t intern_place(Table *table, Text pid, Text tid)
     memcpy(key, pid.at != NULL ? pid.at : "", pid.length);
     key[pid.length] = 0;
     memcpy(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length);
-    uint32_t number = table_intern(table, key, length);
+    uint32_t number = tracks->are_all_known ? table_find(table, key, length)
+                                            : table_intern(table, key, length);
     if (key != small) free(key);
     return number;
 }
@@ -77,24 +78,27 @@ uint32_t tracks_number(Tracks *tracks, Text *pid, Text tid)
     tid = plain_tid(none_if_null(tid));
     if (tracks->is_for_viewers && pid->at == NULL) *pid = (Text){"0", 1};
     if (tracks->is_for_viewers && (tid.at == NULL || TEXT_IS(tid, "0"))) tid = *pid;
-    return intern_place(&tracks->keys, *pid, tid);
+    return place_number(tracks, &tracks->keys, *pid, tid);
 }
 
 /* The track of a pid and tid in a form that was not seen before; makes a new track if needed.
- * TABLE_FULL if there is no memory. */
+ * TABLE_FULL if there is no memory, or no such track. */
 static uint32_t track_of_place(Tracks *tracks, Text pid, Text tid)
 {
+    /* room first: a key without a track would be worse than a missing key */
+    if (!array_room_for_next((void **)&tracks->all, tracks->num, &tracks->capacity,
+                             sizeof *tracks->all))
+        return TABLE_FULL;
     uint32_t number = tracks_number(tracks, &pid, tid);
-    if (number == tracks->num && number != TABLE_FULL) {
-        if (!array_grow((void **)&tracks->all, number, &tracks->capacity, sizeof *tracks->all))
-            return TABLE_FULL;
+    if (number == TABLE_FULL || tracks->are_all_known) return number;
+    if (number == tracks->num) {
         tracks->all[tracks->num++] = (TextTrack){.first_serial = UINT64_MAX,
                                                  .pid_length = (uint32_t)pid.length,
                                                  .num_levels = 1,
                                                  .first_output = NO_OUTPUT,
                                                  .flows.latest_end = INT64_MIN};
     }
-    if (number != TABLE_FULL && none_if_null(tid).at != NULL) {
+    if (none_if_null(tid).at != NULL) {
         tracks->all[number].has_text_tid |= *tid.at == '"';
         tracks->all[number].has_number_tid |= *tid.at != '"';
     }
@@ -110,19 +114,16 @@ TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned look, EventF
         return NULL;
     }
     size_t num_known = tracks->places.num_entries;
-    uint32_t place = intern_place(&tracks->places, pid, tid);
-    if (place == num_known && place != TABLE_FULL) {
-        uint32_t track = track_of_place(tracks, pid, tid);
-        if (track == TABLE_FULL || !array_grow((void **)&tracks->track, num_known,
-                                               &tracks->places_capacity, sizeof *tracks->track))
-            place = TABLE_FULL;
-        else
-            tracks->track[place] = track;
-    }
-    if (place == TABLE_FULL) return NULL;
+    if (!array_room_for_next((void **)&tracks->track, num_known, &tracks->places_capacity,
+                             sizeof *tracks->track))
+        return NULL;
+    uint32_t place = place_number(tracks, &tracks->places, pid, tid);
+    uint32_t track = place < num_known ? tracks->track[place] : track_of_place(tracks, pid, tid);
+    if (place == num_known) tracks->track[place] = track;
+    if (track == TABLE_FULL) return NULL;
     tracks->last_place = place;
     tracks->last_pid_length = (uint32_t)pid.length;
-    return &tracks->all[tracks->track[place]];
+    return &tracks->all[track];
 }
 
 Text tracks_thread(const Tracks *tracks, const TextTrack *track)

@@ -44,20 +44,22 @@ typedef struct {
     TextTrack *all;
     size_t num, capacity;
     int is_for_viewers;
-    Table keys;      /* of the tracks: the pid, a zero byte and the tid */
-    Table places;    /* pids and tids as written */
-    uint32_t *track; /* of each place */
+    int are_all_known; /* the first pass is over: no track is added */
+    Table keys;        /* of the tracks: the pid, a zero byte and the tid */
+    Table places;      /* pids and tids as written */
+    uint32_t *track;   /* of each place */
     size_t places_capacity;
     uint32_t last_place, last_pid_length;
 } Tracks;
 
-/* The track of an event; a new one is added. NULL with EVENT_ODD in `fault` if Python must write
- * its pid or tid anew first; NULL if there is no memory. */
+/* The track of an event; a new one is added, unless all are known. NULL with EVENT_ODD in `fault` if
+ * Python must write its pid or tid anew first; NULL if there is no memory, or no such track. */
 TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned look, EventFault *fault);
 /* Whether its pid and tid are written in the usual way: numbers without a sign or leading zeros,
  * strings without escapes. */
 int tracks_take(const Event *event, unsigned look);
-/* The number of the track for this pid and tid; TABLE_FULL if there is no memory. */
+/* The number of the track for this pid and tid; TABLE_FULL if there is no memory, or no such
+ * track. */
 uint32_t tracks_number(Tracks *tracks, Text *pid, Text tid);
 /* The tid of a track; empty if it has none. */
 Text tracks_thread(const Tracks *tracks, const TextTrack *track);

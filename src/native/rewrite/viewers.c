@@ -147,8 +147,8 @@ enum FlowAnswer flow_place_note(FlowPlace *place, const Event *event)
 
 int flow_place_wait(FlowPlace *place, int64_t ts)
 {
-    if (!array_grow((void **)&place->early, place->num_early, &place->early_capacity,
-                    sizeof *place->early))
+    if (!array_room_for_next((void **)&place->early, place->num_early, &place->early_capacity,
+                             sizeof *place->early))
         return 0;
     place->early[place->num_early++] = 2 * ts + place->has_seen_other;
     return 1;

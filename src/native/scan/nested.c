@@ -190,8 +190,8 @@ static int sweep(Nested *nested, const uint32_t *rows, size_t count)
                 end = nested->open[num_open - 1].end;
             nested->clipped_ns[row] = end - begin;
         }
-        if (!array_grow((void **)&nested->open, num_open, &nested->open_capacity,
-                        sizeof *nested->open))
+        if (!array_room_for_next((void **)&nested->open, num_open, &nested->open_capacity,
+                                 sizeof *nested->open))
             return 0;
         nested->own_ns[row] = end - begin;
         nested->depths[row] = (uint32_t)num_open;

@@ -32,15 +32,33 @@ void bytes_free(Bytes *bytes)
     memset(bytes, 0, sizeof *bytes);
 }
 
-int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes)
+/* Makes room for all elements up to this index, which has none yet. */
+static int enlarge(void **array, size_t index, size_t *capacity, size_t element_bytes)
 {
-    if (num_used < *capacity) return 1;
-    size_t larger = *capacity == 0 ? 16 : *capacity * 2;
-    if (larger > SIZE_MAX / element_bytes) return 0;
+    size_t larger = *capacity == 0 ? 16 : *capacity, most = SIZE_MAX / element_bytes;
+    while (larger <= index) {
+        if (larger > most / 2) return 0;
+        larger *= 2;
+    }
+    if (larger > most) return 0;
     void *grown = realloc(*array, larger * element_bytes);
     if (grown == NULL) return 0;
     *array = grown;
     *capacity = larger;
+    return 1;
+}
+
+int array_room_for_next(void **array, size_t num_used, size_t *capacity, size_t element_bytes)
+{
+    return num_used < *capacity || enlarge(array, num_used, capacity, element_bytes);
+}
+
+int array_room_up_to(void **array, size_t index, size_t *capacity, size_t element_bytes)
+{
+    size_t before = *capacity;
+    if (index < before) return 1;
+    if (!enlarge(array, index, capacity, element_bytes)) return 0;
+    memset((char *)*array + before * element_bytes, 0, (*capacity - before) * element_bytes);
     return 1;
 }
 
@@ -100,8 +118,8 @@ static uint32_t table_add(Table *table, size_t slot, const char *key, size_t len
 {
     int is_over = table->most_bytes > 0 && table->keys.length + length > table->most_bytes;
     if (is_over || table->num_entries >= UINT32_MAX - 2 ||
-        !array_grow((void **)&table->entries, table->num_entries, &table->entries_capacity,
-                    sizeof *table->entries) ||
+        !array_room_for_next((void **)&table->entries, table->num_entries, &table->entries_capacity,
+                             sizeof *table->entries) ||
         bytes_room(&table->keys, length) == NULL)
         return TABLE_FULL;
     table->entries[table->num_entries] = (TableEntry){table->keys.length, length, hash};
@@ -110,18 +128,33 @@ static uint32_t table_add(Table *table, size_t slot, const char *key, size_t len
     return (uint32_t)table->num_entries - 1;
 }
 
-uint32_t table_intern(Table *table, const char *key, size_t length)
+/* The slot of a key, or the free one where it belongs. The table has slots. */
+static inline size_t slot_of(const Table *table, const char *key, size_t length, uint64_t hash)
 {
-    if (table->num_entries * 2 >= table->num_slots && !table_widen(table)) return TABLE_FULL;
-    uint64_t hash = hash_of(key, length);
     size_t slot = hash & (table->num_slots - 1);
     for (; table->slots[slot] != 0; slot = (slot + 1) & (table->num_slots - 1)) {
         const TableEntry *entry = &table->entries[table->slots[slot] - 1];
         if (entry->hash == hash && entry->length == length &&
             memcmp(table->keys.at + entry->at, key, length) == 0)
-            return table->slots[slot] - 1;
+            break;
     }
-    return table_add(table, slot, key, length, hash);
+    return slot;
+}
+
+uint32_t table_intern(Table *table, const char *key, size_t length)
+{
+    if (table->num_entries * 2 >= table->num_slots && !table_widen(table)) return TABLE_FULL;
+    uint64_t hash = hash_of(key, length);
+    size_t slot = slot_of(table, key, length, hash);
+    return table->slots[slot] != 0 ? table->slots[slot] - 1
+                                   : table_add(table, slot, key, length, hash);
+}
+
+uint32_t table_find(const Table *table, const char *key, size_t length)
+{
+    if (table->num_slots == 0) return TABLE_FULL;
+    size_t slot = slot_of(table, key, length, hash_of(key, length));
+    return table->slots[slot] != 0 ? table->slots[slot] - 1 : TABLE_FULL;
 }
 
 void table_free(Table *table)

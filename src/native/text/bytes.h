@@ -84,8 +84,11 @@ static inline void bytes_put_char(Bytes *bytes, char byte)
     }
 }
 
-/* Enlarges an array for one more element; 0 if there is no memory. */
-int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes);
+/* Makes room for the element after the first `num_used` ones; 0 if there is no memory. */
+int array_room_for_next(void **array, size_t num_used, size_t *capacity, size_t element_bytes);
+/* Makes room for all elements up to this index, and sets those to zero that had none before; 0 if
+ * there is no memory. */
+int array_room_up_to(void **array, size_t index, size_t *capacity, size_t element_bytes);
 
 /* -- a table: different byte strings, numbered from 0 in the order in which they came -- */
 
@@ -108,6 +111,8 @@ typedef struct {
 /* The number of a key; a new key is added. TABLE_FULL if there is no memory, or the limit is
  * reached. */
 uint32_t table_intern(Table *table, const char *key, size_t length);
+/* The number of a key that was added before; TABLE_FULL if it was not. */
+uint32_t table_find(const Table *table, const char *key, size_t length);
 void table_free(Table *table);
 
 static inline const char *table_key(const Table *table, uint32_t number, size_t *length)

@@ -269,3 +269,28 @@ def test_a_bare_list_of_ours_becomes_an_object_with_its_header(tmp_path):
     result = repaired(tmp_path, [header, span(1)], cut=1)
     assert (result["kinetoscope"], len(result["traceEvents"])) == ({"rank": 5}, 1)
     assert (check_trace(tmp_path / "out.json").ranks, check_trace(tmp_path / "in.json").num_events) == ([5], 1)
+
+
+def flow(phase: str, number: int, ts: float, **more: object) -> dict[str, Any]:
+    return {"ph": phase, "bp": "e", "id": number, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": ts} | more
+
+
+@both
+def test_flows_whose_ends_stand_before_their_begins_keep_their_ids_beside_one_that_begins_twice(tmp_path):
+    """As in every GPU trace of Kineto's: first the kernels, then the launches."""
+    ends = [flow("f", number, 2) for number in reversed(range(1000))]
+    begins = [flow("s", number, 2) for number in (*range(1000), 5)]
+    result = repaired(tmp_path, [span(1), *ends, *begins, flow("f", 5, 3)], cut=1)
+    ids = [event["id"] for event in result["traceEvents"][1:]]
+    assert ids[:2000] == [*reversed(range(1000)), *range(1000)]
+    assert ids[2000] == ids[2001] != 5
+
+
+@both
+def test_a_flow_that_begins_twice_gets_a_new_id_also_after_many_flows_that_are_in_no_span(tmp_path):
+    hidden = [flow("s", number, 1, tid=2) for number in range(100_000)]
+    shown = [span(1), *(flow("s", 200_000, 2) for _ in range(3))]
+    result = repaired(tmp_path, [*hidden, *shown], cut=1)
+    first, second, third = (event["id"] for event in result["traceEvents"][1:])
+    assert first == 200_000
+    assert len({first, second, third}) == 3
