@@ -2,10 +2,10 @@
 
 #include "kineto/own_frames.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "text/json.h"
+#include "text/numbers.h"
 
 #define BUILT_IN "\"<built-in "
 
@@ -51,43 +51,54 @@ static int add(OwnFrames *own, int64_t number, int64_t above)
     return 1;
 }
 
-/* The value of a field of the args, which end with a zero byte; NULL if there is no such field. */
-static char *value_of(char *args, const char *field)
+/* What the args say about a frame: its number and its parent's, as text; empty if they do not. */
+typedef struct {
+    Text number, parent;
+} FrameArgs;
+
+static FrameArgs read_args(const char *args, const char *end)
 {
-    char *found = strstr(args, field);
-    return found != NULL ? found + strlen(field) : NULL;
+    FrameArgs found = {0};
+    if (*args != '{') return found;
+    JsonMembers members = json_members(args, end);
+    while (json_next(&members)) {
+        Text key = members.key, value = json_skip_member(&members);
+        if (TEXT_IS(key, "Python id")) found.number = value;
+        if (TEXT_IS(key, "Python parent id")) found.parent = value;
+    }
+    return found;
 }
 
-static int64_t number_at(const char *value)
+static int64_t number_of(Text value)
 {
-    return value != NULL && *value >= '1' && *value <= '9' ? strtoll(value, NULL, 10) : NO_FRAME;
+    int64_t number;
+    return value.at != NULL && read_integer(value, &number) && number > 0 ? number : NO_FRAME;
 }
 
 /* Replaces the number at `value` by another one, or by null. */
-static void put_number(char *value, int64_t number, char **end)
+static void put_number(char *value, size_t old_length, int64_t number, char **end)
 {
-    char digits[24];
-    int length = number != NO_FRAME ? snprintf(digits, sizeof digits, "%" PRId64, number) : 4;
-    size_t old_length = strspn(value, "0123456789");
+    char digits[INTEGER_DIGITS];
+    size_t length = number != NO_FRAME ? (size_t)(write_integer(digits, number) - digits) : 4;
     memmove(value + length, value + old_length, (size_t)(*end - value) - old_length);
-    memcpy(value, number != NO_FRAME ? digits : "null", (size_t)length);
-    *end += length - (ptrdiff_t)old_length;
+    memcpy(value, number != NO_FRAME ? digits : "null", length);
+    *end += (ptrdiff_t)length - (ptrdiff_t)old_length;
 }
 
 enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,
                                 char **args_end)
 {
-    **args_end = '\0';
-    char *parent_text = value_of(args, "\"Python parent id\":");
-    int64_t parent = number_at(parent_text);
+    FrameArgs found = read_args(args, *args_end);
+    int64_t parent = number_of(found.parent);
     const OwnFrame *own_parent = parent != NO_FRAME ? find(own, parent) : NULL;
     int64_t above = own_parent != NULL ? own_parent->above : parent;
     int is_ours = has_own_name(own, name, length) ||
                   (own_parent != NULL && TEXT_BEGINS(((Text){name, length}), BUILT_IN));
     if (is_ours) {
-        int64_t number = number_at(value_of(args, "\"Python id\":"));
+        int64_t number = number_of(found.number);
         return number == NO_FRAME || add(own, number, above) ? FRAME_GOES : FRAME_FAILED;
     }
-    if (own_parent != NULL) put_number(parent_text, above, args_end);
+    if (own_parent != NULL)
+        put_number(args + (found.parent.at - args), found.parent.length, above, args_end);
     return FRAME_STAYS;
 }

@@ -223,6 +223,22 @@ def test_our_frames_go_and_their_children_are_those_of_the_frame_above(tmp_path,
     }
 
 
+@pytest.mark.parametrize(
+    "decoy", ['"note": {"Python parent id": 1, "Python id": 7}', '"say \\"Python parent id": 1, "say \\"Python id": 7']
+)
+def test_a_frame_is_told_by_its_own_fields_not_by_such_words_in_others(tmp_path, decoy):
+    names = [
+        ("train.py(1): <module>", "null"),
+        ("kinetoscope/loop.py(2): batches", 1),
+        ("kinetoscope/loop.py(3): _next", 2),
+        ("data.py(4): __next__", 3),
+    ]
+    frames = [frame(name, number, parent) for number, (name, parent) in enumerate(names, 1)]
+    events = [text.replace('"Python parent id"', f'{decoy}, "Python parent id"', 1) for text in frames]
+    rewrite_trace([(read_text(Pieces(kineto(*events)), []), {})], tmp_path / "trace.json", {})
+    assert parents_of(tmp_path / "trace.json") == {"train.py(1): <module>": None, "data.py(4): __next__": 1}
+
+
 @needs_native
 def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
     text = read_text(Pieces(kineto(*FRAMES)), [])
