@@ -29,8 +29,14 @@ static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
 static PyObject *take_all(Recorder *recorder)
 {
     PyObject *list = PyList_New(0);
-    for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track)
+    for (Track *track = recorder->tracks; list != NULL && track != NULL;) {
+        track_keep(track);
         if (track_take(track, list) < 0) Py_CLEAR(list);
+        /* Python code that ran meanwhile may have removed it */
+        Track *next = track->recorder == recorder ? track->next_track : recorder->tracks;
+        track_drop(track);
+        track = next;
+    }
     return list;
 }
 

@@ -168,6 +168,34 @@ def test_a_finalizer_may_begin_a_span_while_one_is_begun(twin):
     assert len({begin for _, begin, _ in twin.spans()}) == 200
 
 
+@pytest.mark.parametrize("num_allocations", range(1, 8))
+def test_records_are_handed_out_once_also_if_a_finalizer_takes_them_meanwhile(native, num_allocations):
+    """The finalizer runs at any of the allocations that handing out needs."""
+    recorder, taken = native.recorder, []
+
+    def take(phase, info):
+        taken.append(recorder.take_filled()[1])
+        recorder.remove_ended()
+
+    native.open()
+    record = native.span().instant
+    threads = [threading.Thread(target=record) for _ in range(3)]
+    [(thread.start(), thread.join()) for thread in threads]
+    record()
+    recorder.action = 0
+    before = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(take)
+    try:
+        gc.set_threshold(num_allocations)
+        taken.append(recorder.take_at_close())
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(take)
+    chunks = [chunk for threads in taken for *_, chunks in threads for chunk in chunks]
+    assert len(chunks) == len({id(chunk) for chunk in chunks}) > 0
+
+
 def test_a_span_begun_inactive_does_not_end_one_begun_active(twin):
     span = twin.span()
     twin.recorder.open_window()
