@@ -6,8 +6,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from arrow_streams import AlteredStream
 
 _native = pytest.importorskip("kinetoscope._native", reason="the native module was not built")
 
@@ -53,7 +56,8 @@ def test_the_memory_of_unused_lines_is_reused_for_the_next_ones():
 
 
 def test_the_last_packets_of_a_trace_stay_valid_after_it_is_freed():
-    text = rewriting(10)
+    text, piece = rewriting(10), events(0, 10)
+    text.rewrite(piece, 0, len(piece), True, 0)
     lines = text.finish_writing()
     del text
     assert bytes(lines) == b""
@@ -95,6 +99,7 @@ MISUSE = Path(__file__).parents[1] / "misuse.py"
 MADE_BY_PYTHON = {"KinetoLines", "Recorder", "Sample", "Scanner", "Span", "StackSamples", "TraceText"}
 DESCRIPTORS = [type(vars(_native.Span)[name]) for name in ("__enter__", "__exit__")]
 TYPES = {kind.__name__: kind for kind in (*vars(_native).values(), *DESCRIPTORS) if isinstance(kind, type)}
+del TYPES["TextChangedError"]  # an exception as any
 
 
 def run_alone(*command: object) -> None:
@@ -162,7 +167,7 @@ def test_a_thread_that_a_trace_did_not_have_when_it_was_looked_at_is_an_error_an
     text.finish()
     text.plan([(b"1", b"2", True, -(2**63), 2**63 - 1, 1, 2, 0)], 0, 0, True, False, True, 0, (0, 0, 1))
     changed = b'{"ph":"X","name":"a","pid":1,"tid":9,"ts":3,"dur":4},{"ph":"M","name":"thread_name","pid":1,"tid":9}'
-    with pytest.raises(MemoryError):
+    with pytest.raises(_native.TextChangedError):
         text.rewrite(changed, 0, len(changed), True, 0)
 
 
@@ -207,3 +212,37 @@ def test_finishing_a_save_accepts_only_the_object_that_began_it():
     for other in (None, 1, make(1, None, None), make(1, b"another", None)):
         with pytest.raises(ValueError):
             saving.finish(other)
+
+
+def spans_table(num_rows: int = 3, **columns: Any) -> Any:
+    polars = pytest.importorskip("polars")
+    types = {"ts": polars.Int64, "dur": polars.Int64, "track": polars.UInt32}
+    values = {"ts": list(range(num_rows)), "dur": [1] * num_rows, "track": [0] * num_rows}
+    return polars.DataFrame(values | columns, schema=types)
+
+
+@pytest.mark.parametrize("name", ["ts", "dur", "track"])
+def test_columns_with_nulls_are_refused(name):
+    with pytest.raises(ValueError, match="nulls"):
+        _native.nest_spans(spans_table(**{name: [None, 1, 2]}).__arrow_c_stream__())
+
+
+@pytest.mark.parametrize(
+    ("of_column", "numbers"),
+    [
+        (True, {"length": 2}),
+        (True, {"length": -1}),
+        (True, {"offset": -1}),
+        (True, {"null_count": 1}),
+        (True, {"n_buffers": 1}),
+        (False, {"length": 1 << 40}),
+        (False, {"length": -1}),
+        (False, {"offset": 1}),
+        (False, {"offset": (1 << 63) - 1}),
+        (False, {"n_children": 2}),
+    ],
+)
+def test_columns_shorter_than_their_batch_are_refused(of_column, numbers):
+    altered = AlteredStream(spans_table(), numbers, of_column=of_column)
+    with pytest.raises(ValueError, match="The stream has other columns"):
+        _native.nest_spans(altered.capsule)

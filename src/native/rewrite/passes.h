@@ -14,8 +14,8 @@ enum TextStatus trace_walk(TraceText *text, const char **where, const char *end,
                            unsigned look, Bytes *out, EventUse use);
 /* What nesting changed in the next event; NULL for nothing. */
 const NestAction *trace_action(TraceText *text);
-/* The number of a flow; in the second pass TABLE_FULL if none such began. Viewers take flows with the
- * same id, category and name for one. */
+/* The number of a flow; in the second pass TABLE_FULL if none such began. Viewers take flows with
+ * the same id, category and name for one. */
 uint32_t trace_flow_number(TraceText *text, const Event *event);
 
 /* The track of an event. NULL with EVENT_ODD in `fault` if Python must write its pid or tid anew

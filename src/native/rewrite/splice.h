@@ -39,8 +39,8 @@ typedef struct {
 void splices_note(Splices *splices, const Event *event);
 /* The next event, which begins at `at`; NULL if it must be read as a whole. */
 const Event *splices_read(Splices *splices, const char *at, const char *end);
-/* Goes to the next event; call it for every event, with NULL for one that Python wrote anew. 0 if it
- * is not the event that was noted. */
+/* Goes to the next event; call it for every event, with NULL for one that Python wrote anew. 0 if
+ * it is not the event that was noted. */
 int splices_pass(Splices *splices, const Event *event);
 /* Whether the texts that were passed are those that were noted. */
 int splices_are_same(const Splices *splices);

@@ -52,8 +52,8 @@ typedef struct {
     uint32_t last_place, last_pid_length;
 } Tracks;
 
-/* The track of an event; a new one is added, unless all are known. NULL with EVENT_ODD in `fault` if
- * Python must write its pid or tid anew first; NULL if there is no memory, or no such track. */
+/* The track of an event; a new one is added, unless all are known. NULL with EVENT_ODD in `fault`
+ * if Python must write its pid or tid anew first; NULL if there is no memory, or no such track. */
 TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned look, EventFault *fault);
 /* Whether its pid and tid are written in the usual way: numbers without a sign or leading zeros,
  * strings without escapes. */

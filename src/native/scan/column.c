@@ -270,6 +270,29 @@ static int are_expected(const struct ArrowSchema *schema, const char *const *for
     return 1;
 }
 
+/* Whether nothing in the array is null. A count of -1 is unknown. */
+static int has_no_nulls(const struct ArrowArray *array)
+{
+    return array->null_count == 0 ||
+           (array->null_count < 0 && (array->n_buffers == 0 || array->buffers[0] == NULL));
+}
+
+/* Whether the arrays hold a number for each row of each column. */
+static int are_whole(const struct ArrowArray *rows, int num_columns)
+{
+    int64_t end;
+    if (rows->n_children != num_columns || rows->offset < 0 || rows->length < 0 ||
+        __builtin_add_overflow(rows->offset, rows->length, &end) || !has_no_nulls(rows))
+        return 0;
+    for (int i = 0; i < num_columns; i++) {
+        const struct ArrowArray *column = rows->children[i];
+        if (column->n_buffers != 2 || column->offset < 0 || column->length < end ||
+            !has_no_nulls(column) || (end > 0 && column->buffers[1] == NULL))
+            return 0;
+    }
+    return 1;
+}
+
 static int read_stream(struct ArrowArrayStream *stream, const char *const *formats, int num_columns,
                        ColumnsRead *read)
 {
@@ -279,6 +302,7 @@ static int read_stream(struct ArrowArrayStream *stream, const char *const *forma
                   stream->get_next(stream, &read->rows) == 0;
     schema.release(&schema);
     if (!is_read || read->rows.release == NULL) return is_read;
+    if (!are_whole(&read->rows, num_columns)) return 0;
     for (int i = 0; i < num_columns; i++) {
         const struct ArrowArray *column = read->rows.children[i];
         size_t width = *formats[i] == 'l' ? sizeof(int64_t) : sizeof(uint32_t);
@@ -300,7 +324,7 @@ int columns_read(PyObject *capsule, const char *const *formats, int num_columns,
     if (read_stream(stream, formats, num_columns, read)) return 0;
     columns_release(read);
     PyErr_SetString(PyExc_ValueError,
-                    "The stream has other columns, or its rows are in several pieces.");
+                    "The stream has other columns, or nulls, or its rows are in several pieces.");
     return -1;
 }
 

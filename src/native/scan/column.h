@@ -39,8 +39,8 @@ typedef struct {
     struct ArrowArray rows;
 } ColumnsRead;
 
-/* Reads columns without nulls, with the formats "l" or "I", from a capsule with an Arrow stream of
- * one batch. Returns -1 with an error set. */
+/* Reads columns with the formats "l" or "I" from a capsule with an Arrow stream of one batch.
+ * Refuses nulls, and columns that are shorter than the batch. Returns -1 with an error set. */
 int columns_read(PyObject *capsule, const char *const *formats, int num_columns, ColumnsRead *read);
 void columns_release(ColumnsRead *read);
 
