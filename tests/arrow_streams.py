@@ -1,4 +1,4 @@
-"""Shared by tests: a stream of Arrow's C data interface with any numbers in it, as a library with a fault would pass."""
+"""Shared by tests: a stream of Arrow's C data interface with any numbers in it, as of a library with a fault."""
 
 import ctypes
 from typing import Any

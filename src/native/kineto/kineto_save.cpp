@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <typeinfo>
@@ -119,6 +120,7 @@ static const char SAVING[] = "kinetoscope._kineto_save.Saving"; /* the name of i
 
 struct Saving {
     std::thread thread;
+    std::mutex joining; /* a thread can be joined once */
     std::string failure;
     PyObject *result;
     Py_buffer is_written;
@@ -145,7 +147,10 @@ static void run(Saving *saving, Save function, void *address, std::string path, 
 static void join(Saving *saving)
 {
     Py_BEGIN_ALLOW_THREADS
-    if (saving->thread.joinable()) saving->thread.join();
+    {
+        std::lock_guard<std::mutex> alone(saving->joining);
+        if (saving->thread.joinable()) saving->thread.join();
+    }
     Py_END_ALLOW_THREADS
 }
 
@@ -187,7 +192,7 @@ static PyObject *start(PyObject *, PyObject *arguments)
                    ? nullptr
                    : PyErr_Format(PyExc_ValueError, "One byte tells that all is written.");
     }
-    Saving *saving = new Saving{{}, {}, Py_NewRef(result), is_written, end_to_write};
+    Saving *saving = new Saving{{}, {}, {}, Py_NewRef(result), is_written, end_to_write};
     PyObject *capsule = PyCapsule_New(saving, SAVING, forget);
     if (capsule != nullptr && !start_thread(saving, function, address, path, gives_way))
         Py_CLEAR(capsule);

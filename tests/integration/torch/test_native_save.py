@@ -61,3 +61,31 @@ def test_an_untested_version_of_torch_saves_by_itself_and_one_line_says_so(tmp_p
     [line] = [line for line in log.splitlines() if "saves its traces" in line]
     assert line.startswith("INFO")
     assert "9.1.0" in line
+
+
+FINISHES_TWICE = """
+import fcntl, os, threading
+import torch
+from kinetoscope import _kineto_save
+from kinetoscope.torch.kineto_stream import LIBRARY
+with torch.profiler.profile() as profiler:
+    torch.ones(3)
+os.mkfifo("trace.json.tmp")
+written = os.open("trace.json.tmp", os.O_RDONLY | os.O_NONBLOCK)
+end = os.open("trace.json.tmp", os.O_WRONLY)
+os.write(end, bytes(fcntl.fcntl(end, fcntl.F_GETPIPE_SZ)))  # so that the save has to wait
+saving = _kineto_save.start(profiler.profiler.kineto_results, LIBRARY, "trace.json", bytearray(1), end, 0)
+finishing = [threading.Thread(target=_kineto_save.finish, args=(saving,)) for _ in range(2)]
+[thread.start() for thread in finishing]
+finishing[0].join(0.5)  # by now both wait, since nobody reads what is written
+os.set_blocking(written, True)
+with open(written, "rb") as text:
+    print(b"traceEvents" in text.read())
+[thread.join() for thread in finishing]
+_kineto_save.finish(saving)
+"""
+
+
+def test_a_save_may_be_finished_by_two_threads_at_once(tmp_path):
+    child = run_prepared(("torch",), FINISHES_TWICE, folder=tmp_path)
+    assert (child.returncode, child.stdout) == (0, "True\n"), child.stderr
