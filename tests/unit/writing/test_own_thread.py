@@ -1,11 +1,13 @@
 """Our own threads, kept out of profiles of Python's frames: real threads with a real profile function."""
 
 import os
+import runpy
 import sys
 import threading
 
 import pytest
 
+from kinetoscope.writing import own_thread as own_thread_module
 from kinetoscope.writing.own_thread import OwnThread, spare_own_threads
 
 
@@ -65,6 +67,15 @@ def test_a_busy_thread_of_ours_is_no_longer_profiled():
         before = busy.num_calls
         busy.profile()
         assert busy.num_calls == before
+
+
+def test_a_python_with_which_it_was_not_tried_leaves_all_profiles_as_they_are(monkeypatch):
+    """CPython may change the function that we call without notice, and then calling it could crash."""
+    monkeypatch.setattr(sys, "version_info", (3, 15, 0, "final", 0))
+    later = runpy.run_path(own_thread_module.__file__)
+    with Busy(lambda target: later["OwnThread"](target, "kinetoscope-test")) as busy:
+        later["spare_own_threads"]()
+        assert busy.profile() is not None
 
 
 def test_the_users_threads_stay_profiled():
