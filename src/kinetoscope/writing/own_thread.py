@@ -20,8 +20,8 @@ _state_of_this_thread: Any = _api.PyThreadState_Get
 
 _state_of_this_thread.restype = ctypes.c_void_p
 
-# The function that `sys.setprofile` and torch call. CPython exports it for its own extension modules and may change it in
-# any version, so it is called only by versions with which it was tried. With others our threads are recorded as well.
+# The function that `sys.setprofile` and torch call. CPython exports it for its own extension modules and may change it
+# in any version, so only versions with which it was tried call it. With others our threads are recorded as well.
 _TRIED = range(11, 15)  # of CPython 3
 _is_tried = sys.implementation.name == "cpython" and sys.version_info[0] == 3 and sys.version_info[1] in _TRIED
 _set_profile: Any = getattr(_api, "_PyEval_SetProfile", None) if _is_tried else None
