@@ -3,11 +3,14 @@
 import sys
 import threading
 import time
+from collections import deque
 from random import Random
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
-_MOST_FRAMES = 200
+_MOST_INNER = _MOST_OUTER = 100  # frames; of a deeper stack, those between these ends are left out
+_MOST_LOOKED = 10_000  # frames beyond the inner ones, in search of the outermost
+_MOST_PLACES = 10_000  # when there are more, all are forgotten, and with them their code
 _APART_NS = 10  # between the begins of a frame and of the one that it calls, so that viewers can tell which is outside
 _NS = 1_000_000_000
 
@@ -26,6 +29,10 @@ class StackSamples:
     def span_of_line(self, code: CodeType, line: int | None) -> Any:
         """The span of a line; None if it is left out."""
         raise NotImplementedError("Samples need the spans of lines, which a subclass gives.")
+
+    def span_of_gap(self) -> Any:
+        """The span that stands for frames that are left out."""
+        raise NotImplementedError("Deep stacks need a span for what is left out, which a subclass gives.")
 
     def begin_window(self) -> None:
         """Called before the first sample of each window."""
@@ -69,8 +76,9 @@ class StackSamples:
             self._open.append((span, span.begin_at(asked_ns + depth * _APART_NS)))
 
     def end(self, end_ns: int) -> None:
-        """Ends all open spans."""
+        """Ends all open spans, and forgets the code of their lines."""
         self._end_inner(0, end_ns)
+        self._places.clear()
 
     def _end_inner(self, num_kept: int, end_ns: int) -> None:
         """Ends all open spans but the outermost ``num_kept``."""
@@ -87,15 +95,33 @@ class StackSamples:
 
     def _stack(self) -> list[Any]:
         """The spans of the thread's frames, outermost first. No frame is kept, as its tensors would be, too."""
-        frame = sys._current_frames().get(self._ident)
-        places, stack = self._places, list[Any]()
-        while frame is not None and len(stack) < _MOST_FRAMES:
-            code = frame.f_code
-            place = id(code), frame.f_lasti
-            if place not in places:
-                places[place] = code, self.span_of_line(code, frame.f_lineno)
-            if (span := places[place][1]) is not None:
-                stack.append(span)
-            frame = None if code is self._outermost else frame.f_back
-        stack.reverse()
-        return stack
+        if len(self._places) > _MOST_PLACES:
+            self._places.clear()
+        frame, inner = sys._current_frames().get(self._ident), list[Any]()
+        while frame is not None and len(inner) < _MOST_INNER:
+            inner += self._spans_of(frame)
+            frame = self._caller_of(frame)
+        return [*self._outer(frame), *reversed(inner)]
+
+    def _outer(self, frame: FrameType | None) -> list[Any]:
+        """The spans of the outermost frames of those from ``frame`` on, and a gap behind them if there are more. Of an
+        endless stack the outermost frames are not found."""
+        last, num_frames = deque[FrameType](maxlen=_MOST_OUTER), 0
+        while frame is not None and num_frames < _MOST_LOOKED:
+            last.appendleft(frame)
+            num_frames += 1
+            frame = self._caller_of(frame)
+        found = [span for one in last for span in self._spans_of(one)] if frame is None else []
+        return found + [self.span_of_gap()] * (num_frames > _MOST_OUTER)
+
+    def _caller_of(self, frame: FrameType) -> FrameType | None:
+        return None if frame.f_code is self._outermost else frame.f_back
+
+    def _spans_of(self, frame: FrameType) -> list[Any]:
+        """The span of the line that the frame is at, unless that is left out."""
+        code = frame.f_code
+        place = id(code), frame.f_lasti
+        if place not in self._places:
+            self._places[place] = code, self.span_of_line(code, frame.f_lineno)
+        span = self._places[place][1]
+        return [] if span is None else [span]

@@ -13,6 +13,7 @@ TRACK = "samples of {}"
 
 _SAMPLE, _LIBRARY = "stack_sample", "library"
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
+_GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"
 _IDLE_S = 0.05  # how often to look whether recording goes on
 
 
@@ -33,6 +34,7 @@ class StackSpans(StackSamples):
         super().__init__(recorder, ident or 0, round(interval_ms * 1e6), outermost)
         self._recorder = recorder
         self._interval = self._new_span(f"sampled every {interval_ms:g} ms", (_SAMPLE,))
+        self._gap = self._new_span(_GAP, (_SAMPLE, _LIBRARY))
         self._spans: dict[str, ProcessSpan] = {}
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
@@ -54,6 +56,10 @@ class StackSpans(StackSamples):
         if name not in self._spans:
             self._spans[name] = self._new_span(name, (_SAMPLE,) if is_of_user(file) else (_SAMPLE, _LIBRARY))
         return self._spans[name]
+
+    def span_of_gap(self) -> ProcessSpan:
+        """The span that stands for the frames between the two ends of a deep stack."""
+        return self._gap
 
     def _new_span(self, name: str, categories: tuple[str, ...]) -> ProcessSpan:
         return ProcessSpan(self._recorder, self._recorder.names.intern(name, categories), _MASK)

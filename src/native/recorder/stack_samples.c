@@ -10,7 +10,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#define MOST_FRAMES 200
+/* Of a deeper stack, the frames between these ends are left out. */
+#define MOST_INNER 100
+#define MOST_OUTER 100
+#define MOST_FRAMES (MOST_INNER + 1 + MOST_OUTER)
+#define MOST_LOOKED 10000 /* frames beyond the inner ones, in search of the outermost */
+#define MOST_PLACES 10000 /* when there are more, all are forgotten, and with them their code */
 /* Between the begins of a frame and of the one that it calls, so that viewers can tell which is
  * outside. */
 #define APART_NS 10
@@ -24,8 +29,7 @@ typedef struct {
 } Place;
 
 typedef struct {
-    Span *span;
-    PyObject *token;
+    PyObject *span, *token;
 } OpenSpan;
 
 typedef struct {
@@ -42,9 +46,10 @@ typedef struct {
     Table places;
     PyObject **spans; /* of each place; Py_None if its frames are left out */
     size_t spans_capacity;
+    PyObject *gap; /* the span that stands for frames that are left out; NULL before the first */
     OpenSpan open[MOST_FRAMES];
     uint32_t num_open;
-    Span *stack[MOST_FRAMES]; /* as of the last look, the innermost frame first; borrowed */
+    PyObject *stack[MOST_FRAMES]; /* as of the last look, the innermost frame first; borrowed */
     uint32_t num_frames;
 } StackSamples;
 
@@ -58,6 +63,15 @@ static int64_t later(int64_t time, int64_t by_ns)
 
 /* -- the stack of the thread -- */
 
+/* 0 with an error set if Python gave something else; then it is released. */
+static int require_span(PyObject *span)
+{
+    if (PyObject_TypeCheck(span, span_type)) return 1;
+    PyErr_SetString(PyExc_TypeError, "A line is recorded as a native span.");
+    Py_DECREF(span);
+    return 0;
+}
+
 /* Asks Python for the span of a place; 0 with an error set. */
 static int name_place(StackSamples *samples, uint32_t number, const Place *place, PyObject *frame)
 {
@@ -67,11 +81,7 @@ static int name_place(StackSamples *samples, uint32_t number, const Place *place
                                                         place->code, line);
     Py_XDECREF(line);
     if (span == NULL) return 0;
-    if (span != Py_None && !PyObject_TypeCheck(span, span_type)) {
-        PyErr_SetString(PyExc_TypeError, "span_of_line() must return a native span or None.");
-        Py_DECREF(span);
-        return 0;
-    }
+    if (span != Py_None && !require_span(span)) return 0;
     samples->spans[number] = span;
     Py_INCREF(place->code); /* no other code gets its address */
     return 1;
@@ -104,7 +114,7 @@ static PyObject *add_frame(StackSamples *samples, PyObject *frame)
     int is_outermost = code == samples->outermost;
     Py_XDECREF(code);
     if (span == NULL) return NULL;
-    if (span != Py_None) samples->stack[samples->num_frames++] = (Span *)span;
+    if (span != Py_None) samples->stack[samples->num_frames++] = span;
     return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
 }
 
@@ -128,18 +138,84 @@ static PyObject *innermost_frame(const StackSamples *samples)
     return frame;
 }
 
+/* The caller of a frame, or None. NULL with an error set. */
+static PyObject *caller_of(const StackSamples *samples, PyObject *frame)
+{
+    PyObject *code = PyObject_GetAttr(frame, name_of_code);
+    int is_outermost = code == samples->outermost;
+    Py_XDECREF(code);
+    if (code == NULL) return NULL;
+    return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
+}
+
+/* Says in the stack that frames are left out; 0 with an error set. */
+static int add_gap(StackSamples *samples)
+{
+    if (samples->gap == NULL) {
+        PyObject *gap = PyObject_CallMethod((PyObject *)samples, "span_of_gap", NULL);
+        if (gap == NULL || !require_span(gap)) return 0;
+        samples->gap = gap;
+    }
+    samples->stack[samples->num_frames++] = samples->gap;
+    return 1;
+}
+
+/* Adds the outermost frames of those from this one on, which it takes over, and a gap before them
+ * if there are more. Of an endless stack the outermost frames are not found. 0 with an error set. */
+static int add_outer_frames(StackSamples *samples, PyObject *frame)
+{
+    PyObject *last[MOST_OUTER] = {NULL};
+    uint32_t num = 0;
+    for (; frame != NULL && frame != Py_None && num < MOST_LOOKED; num++) {
+        PyObject *caller = caller_of(samples, frame);
+        Py_XDECREF(last[num % MOST_OUTER]);
+        last[num % MOST_OUTER] = frame;
+        frame = caller;
+    }
+    int is_done = frame != NULL && (num <= MOST_OUTER || add_gap(samples));
+    uint32_t next = frame != Py_None ? num : num > MOST_OUTER ? num - MOST_OUTER : 0;
+    Py_XDECREF(frame);
+    for (; is_done && next < num; next++) {
+        PyObject *caller = add_frame(samples, last[next % MOST_OUTER]);
+        Py_XDECREF(caller);
+        is_done = caller != NULL;
+    }
+    for (uint32_t i = 0; i < MOST_OUTER; i++) Py_XDECREF(last[i]);
+    return is_done;
+}
+
 /* Reads the stack; 0 with an error set. No frame is kept, as its tensors would be, too. */
 static int read_stack(StackSamples *samples)
 {
     samples->num_frames = 0;
     PyObject *frame = innermost_frame(samples);
-    while (frame != NULL && frame != Py_None && samples->num_frames < MOST_FRAMES) {
+    while (frame != NULL && frame != Py_None && samples->num_frames < MOST_INNER) {
         PyObject *caller = add_frame(samples, frame);
         Py_DECREF(frame);
         frame = caller;
     }
-    Py_XDECREF(frame);
-    return frame != NULL;
+    return add_outer_frames(samples, frame);
+}
+
+/* Forgets all places, and the code that was kept for them. What is open stays open. */
+static void forget_places(StackSamples *samples)
+{
+    Table places = samples->places;
+    PyObject **spans = samples->spans;
+    memset(&samples->places, 0, sizeof samples->places);
+    samples->spans = NULL;
+    samples->spans_capacity = 0;
+    samples->num_frames = 0;
+    for (size_t i = 0; i < places.num_entries; i++) {
+        size_t length;
+        Place place;
+        memcpy(&place, table_key(&places, (uint32_t)i, &length), sizeof place);
+        if (spans[i] == NULL) continue; /* Python could not name it */
+        Py_DECREF(place.code);
+        Py_DECREF(spans[i]);
+    }
+    free(spans);
+    table_free(&places);
 }
 
 /* -- spans -- */
@@ -148,9 +224,10 @@ static int read_stack(StackSamples *samples)
 static int end_spans(StackSamples *samples, uint32_t num_kept, int64_t end)
 {
     while (samples->num_open > num_kept) {
-        PyObject *token = samples->open[--samples->num_open].token;
-        PyObject *nothing = token_end_at(token, end);
-        Py_DECREF(token);
+        OpenSpan innermost = samples->open[--samples->num_open];
+        PyObject *nothing = token_end_at(innermost.token, end);
+        Py_DECREF(innermost.token);
+        Py_DECREF(innermost.span);
         if (nothing == NULL) return 0;
         Py_DECREF(nothing);
     }
@@ -179,6 +256,9 @@ static int begin_window(StackSamples *samples, uint32_t window, int64_t now)
 /* Records what the thread is doing, which was asked for at that time; 0 with an error set. */
 static int take_sample(StackSamples *samples, int64_t asked)
 {
+    if (samples->window != recorder_window(samples->recorder) ||
+        samples->places.num_entries > MOST_PLACES)
+        forget_places(samples);
     if (!read_stack(samples)) return 0;
     uint32_t window = recorder_window(samples->recorder);
     if (window != samples->window) { /* before this window there was no sample */
@@ -188,19 +268,26 @@ static int take_sample(StackSamples *samples, int64_t asked)
     if (!end_spans(samples, num_same_frames(samples), asked)) return 0;
     while (samples->num_open < samples->num_frames) {
         uint32_t depth = samples->num_open;
-        Span *span = samples->stack[samples->num_frames - 1 - depth];
-        PyObject *token = span_token_at(span, later(asked, (int64_t)depth * APART_NS));
+        PyObject *span = samples->stack[samples->num_frames - 1 - depth];
+        PyObject *token = span_token_at((Span *)span, later(asked, (int64_t)depth * APART_NS));
         if (token == NULL) return 0;
-        samples->open[depth] = (OpenSpan){span, token};
+        samples->open[depth] = (OpenSpan){Py_NewRef(span), token};
         samples->num_open++;
     }
     return 1;
 }
 
-static int end_all(StackSamples *samples)
+/* Ends all open spans, and forgets what a later window may not need; 0 with an error set. */
+static int end_all(StackSamples *samples, int64_t end)
+{
+    forget_places(samples);
+    return end_spans(samples, 0, end);
+}
+
+static int end_now(StackSamples *samples)
 {
     int64_t now = samples->num_open > 0 ? recorder_now(samples->recorder) : 0;
-    return !recorder_failed(now) && end_spans(samples, 0, now);
+    return !recorder_failed(now) && end_all(samples, now);
 }
 
 /* -- when to sample -- */
@@ -276,7 +363,7 @@ static PyObject *samples_run(PyObject *self, PyObject *Py_UNUSED(nothing))
         is_stopped = wait_to_stop(samples, asked - now);
         if (!is_stopped && is_recording(samples)) is_done = take_sample(samples, asked);
     }
-    return end_work(samples, is_done && end_all(samples), is_stopped ? Py_True : Py_False);
+    return end_work(samples, is_done && end_now(samples), is_stopped ? Py_True : Py_False);
 }
 
 static PyObject *samples_wait(PyObject *self, PyObject *seconds)
@@ -318,7 +405,7 @@ static PyObject *samples_end(PyObject *self, PyObject *end)
     long long end_ns = PyLong_AsLongLong(end);
     if (end_ns == -1 && PyErr_Occurred() != NULL) return NULL;
     StackSamples *samples = begin_work(self);
-    return samples == NULL ? NULL : end_work(samples, end_spans(samples, 0, end_ns), Py_None);
+    return samples == NULL ? NULL : end_work(samples, end_all(samples, end_ns), Py_None);
 }
 
 /* -- the type -- */
@@ -361,30 +448,25 @@ static int samples_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(samples->recorder);
     for (size_t i = 0; samples->spans != NULL && i < samples->places.num_entries; i++)
         Py_VISIT(samples->spans[i]);
-    for (uint32_t i = 0; i < samples->num_open; i++) Py_VISIT(samples->open[i].token);
+    for (uint32_t i = 0; i < samples->num_open; i++) {
+        Py_VISIT(samples->open[i].span);
+        Py_VISIT(samples->open[i].token);
+    }
+    Py_VISIT(samples->gap);
     return 0;
 }
 
-/* Forgets all places. What is open is not recorded: nobody can say any more when it ended. */
+/* Forgets everything. What is open is not recorded: nobody can say any more when it ended. */
 static int samples_clear(PyObject *self)
 {
     StackSamples *samples = (StackSamples *)self;
-    Table places = samples->places;
-    PyObject **spans = samples->spans;
-    memset(&samples->places, 0, sizeof samples->places);
-    samples->spans = NULL;
-    samples->spans_capacity = 0;
-    while (samples->num_open > 0) Py_DECREF(samples->open[--samples->num_open].token);
-    for (size_t i = 0; i < places.num_entries; i++) {
-        size_t length;
-        Place place;
-        memcpy(&place, table_key(&places, (uint32_t)i, &length), sizeof place);
-        if (spans[i] == NULL) continue; /* Python could not name it */
-        Py_DECREF(place.code);
-        Py_DECREF(spans[i]);
+    while (samples->num_open > 0) {
+        OpenSpan innermost = samples->open[--samples->num_open];
+        Py_DECREF(innermost.token);
+        Py_DECREF(innermost.span);
     }
-    free(spans);
-    table_free(&places);
+    forget_places(samples);
+    Py_CLEAR(samples->gap);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 """StackSampler: which lines the loop is at, as spans, and that nothing of it is left."""
 
+import gc
 import os
 import sys
 import threading
@@ -233,3 +234,116 @@ def test_samples_are_irregular_and_those_that_were_missed_are_left_out():
     assert len(steps) > 50
     assert 750 <= min(steps) <= max(steps) <= 1250
     assert 1_000_000 <= spans.next_time(1_000_000) <= 1_001_000
+
+
+class OwnSamples:
+    """Samples of the thread that asks for them, taken in functions that are made for each."""
+
+    def __init__(self):
+        self.clock = FakeClock(monotonic_ns=1000)
+        self.recorder = ProcessRecorder(self.clock)
+        self.recorder.open_window()
+        self.recorder.action = 2
+        self.spans = StackSpans(self.recorder, threading.get_ident(), 10.0, OwnSamples.begin.__code__)
+        self.codes = []
+
+    def begin(self, function, *arguments):
+        """The outermost frame of each sample."""
+        function(*arguments)
+
+    def sample(self):
+        self.clock.advance(1000)
+        self.spans.sample(self.clock.monotonic_ns())
+
+    def sample_in_new_code(self):
+        code = compile("sample()", "made_by_training.py", "exec")
+        self.codes.append(weakref.ref(code))
+        exec(code, {"sample": self.sample})
+
+    def sample_deep(self, depth):
+        if depth == 0:
+            self.sample()
+        else:
+            self.sample_deep(depth - 1)
+
+    def names(self):
+        """The names of the spans of the last sample, outermost first."""
+        self.spans.end(self.clock.monotonic_ns() + 1000)
+        self.recorder.action = 0
+        self.clock.advance(9000)
+        names = self.recorder.names.names
+        records = [record for one in self.recorder.close_window().threads() for record in one.records()]
+        return [names[record.name].name for record in sorted(records, key=lambda record: record.begin) if record.end]
+
+    def num_codes_kept(self):
+        gc.collect()
+        return sum(code() is not None for code in self.codes)
+
+
+def test_code_that_was_sampled_is_not_kept_when_its_window_is_over():
+    samples = OwnSamples()
+    for _ in range(10):
+        samples.begin(samples.sample_in_new_code)
+    samples.spans.end(9000)
+    assert samples.num_codes_kept() == 0
+    samples.names()
+
+
+def test_code_that_was_sampled_is_not_kept_in_the_next_window_either():
+    samples = OwnSamples()
+    samples.begin(samples.sample_in_new_code)
+    samples.recorder.close_window()
+    samples.recorder.open_window()
+    samples.begin(samples.sample)
+    assert samples.num_codes_kept() == 0
+    samples.names()
+
+
+def test_of_a_window_in_which_code_is_made_all_the_time_only_so_much_is_kept():
+    samples = OwnSamples()
+    for _ in range(25_000):
+        samples.begin(samples.sample_in_new_code)
+    assert samples.num_codes_kept() < 10_100
+    samples.names()
+
+
+@pytest.mark.parametrize("depth", [97, 197])
+def test_a_stack_that_is_not_deep_is_recorded_whole(depth):
+    samples = OwnSamples()
+    samples.begin(samples.sample_deep, depth)
+    lines = [name.rpartition(" ")[2] for name in samples.names() if "sampled every" not in name]
+    assert lines == ["begin", *["sample_deep"] * (depth + 1), "sample"]
+
+
+@pytest.mark.parametrize("depth", [198, 300, 700])
+def test_of_a_deep_stack_both_ends_are_recorded_and_that_frames_are_left_out(depth):
+    samples = OwnSamples()
+    samples.begin(samples.sample_deep, depth)
+    names = [name for name in samples.names() if "sampled every" not in name]
+    assert [name for name in names if name.startswith("frames left out")] == names[100:101]
+    lines = [name.rpartition(" ")[2] for name in names[:100] + names[101:]]
+    assert lines == ["begin", *["sample_deep"] * 198, "sample"]
+
+
+def test_equal_samples_of_a_deep_stack_are_one_span():
+    samples = OwnSamples()
+    samples.sample_twice = lambda: [samples.sample() for _ in range(2)]
+    samples.begin(lambda: deep(samples.sample_twice, 300))
+    assert sum(name.startswith("frames left out") for name in samples.names()) == 1
+
+
+def deep(function, depth):
+    deep(function, depth - 1) if depth else function()
+
+
+def test_of_an_endless_stack_the_inner_frames_are_recorded_and_that_others_are_left_out():
+    samples = OwnSamples()
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(30_000)
+    try:
+        samples.begin(samples.sample_deep, 12_000)
+    finally:
+        sys.setrecursionlimit(before)
+    names = [name for name in samples.names() if "sampled every" not in name]
+    assert names[0].startswith("frames left out")
+    assert [name.rpartition(" ")[2] for name in names[1:]] == [*["sample_deep"] * 99, "sample"]
