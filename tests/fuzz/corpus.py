@@ -1,7 +1,11 @@
-"""The corpus that the fuzzers begin with: small traces of every kind of event."""
+"""The corpus that the fuzzers begin with: small traces of every kind of event, and one for each fault found."""
 
 import json
 from pathlib import Path
+from typing import Any
+
+CHANGE = b"\n--- after the first reading ---\n"
+"""Text before it is what the first reading of a file finds, text behind it what the second one finds."""
 
 _SPAN = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 7, "tid": 8, "ts": 1.5, "dur": 2.25}
 _TRACES = [
@@ -24,6 +28,37 @@ _OVERLAPPING = [
 ]
 
 
+def _flow(phase: str, number: int, tid: int) -> dict[str, Any]:
+    return {"ph": phase, "id": number, "bp": "e", "pid": 7, "tid": tid, "ts": 2}
+
+
+def _name(tid: int) -> dict[str, Any]:
+    return {"ph": "M", "name": "thread_name", "pid": 7, "tid": tid, "args": {}}
+
+
+_FAULTS = {
+    # C numbers flows by their begins: the first that it looks up has a number beyond all that it counted.
+    "ends-before-begins": [
+        _SPAN,
+        *(_flow("f", number, 8) for number in range(40, 0, -1)),
+        *(_flow("s", number, 8) for number in (*range(1, 41), 5)),
+    ],
+    "hidden-flows": [*(_flow("s", number, 9) for number in range(90)), _SPAN, *[_flow("s", 99, 8)] * 3],
+    # Python writes its id anew, and it ends where the first piece ends.
+    "odd-id-at-the-end-of-a-piece": [
+        _SPAN | {"args": {"filled": "x" * 814}},
+        _SPAN | {"ph": "b", "id": "a"},
+        *[_SPAN] * 9,
+    ],
+}
+_CHANGES = {
+    "new-tracks": ([_SPAN] * 90, [*map(_name, range(60)), *(_SPAN | {"tid": tid} for tid in range(90, 99))]),
+    "fewer-events": ([_SPAN] * 9, [_SPAN] * 8),
+    "moved-values": ([_SPAN] * 9, [*[_SPAN] * 4, _SPAN | {"name": "aten::m", "dur": 22.25}, *[_SPAN] * 4]),
+    "new-flows": (_FAULTS["hidden-flows"], [_SPAN, *(_flow("s", number, 8) for number in range(900, 990))]),
+}
+
+
 def write_corpus(folder: Path) -> None:
     """Writes the traces, indented and compact."""
     overlapping = {"baseTimeNanoseconds": 10**18, "distributedInfo": {"rank": 1}, "traceEvents": _OVERLAPPING}
@@ -31,3 +66,11 @@ def write_corpus(folder: Path) -> None:
     for number, trace in enumerate([*_TRACES, overlapping]):
         for indent in (None, 2):
             (folder / f"{number}-{indent}.json").write_text(json.dumps(trace, indent=indent))
+    for name, events in _FAULTS.items():
+        (folder / f"{name}.json").write_text(_compact(events))
+    for name, (before, after) in _CHANGES.items():
+        (folder / f"{name}.json").write_bytes(_compact(before).encode() + CHANGE + _compact(after).encode())
+
+
+def _compact(events: list[dict[str, Any]]) -> str:
+    return json.dumps({"baseTimeNanoseconds": 10**18, "traceEvents": events}, separators=(",", ":"))

@@ -3,11 +3,13 @@
     make fuzz                                        a minute of it, from a corpus of small traces
     python tests/fuzz/fuzz_rewriting.py CORPUS ...   as long as you like; arguments are libFuzzer's
 
-An error must be one that a user understands. Output must be strict JSON, the same from both, and a check must not find
-in it what a merge or a repair promises to remove. Failing inputs are written to ``crash-*``; add them to
-``tests/unit/merge/test_check.py``.
+The page behind each text is protected, so that reading on is a crash. Text behind ``CHANGE`` (`corpus`) is what the
+second reading of the file finds. An error must be one that a user understands. Output must be strict JSON, the same
+from both, and a check must not find in it what a merge or a repair promises to remove. Failing inputs are written to
+``crash-*``; add them to ``tests/unit/merge/test_check.py``.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -25,7 +27,8 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.mer
     from kinetoscope.merge.check import check_trace, repair_trace
     from kinetoscope.merge.merge_traces import merge_traces
 
-from corpus import write_corpus
+from corpus import CHANGE, write_corpus
+from guarded import guard_texts
 
 from merged_traces import meaning
 
@@ -40,6 +43,10 @@ def go_through(data: bytes) -> None:
     """Checks, merges and repairs ``data`` as a file; its first bit chooses the size of the window."""
     chrome_stream._PIECE_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 18
     source, target = _FOLDER / "rank0.json", _FOLDER / "out.json"
+    before, is_changing, after = data.partition(CHANGE)
+    if is_changing:
+        _write_while_it_changes(source, target, before, after)
+        return
     source.write_bytes(data)
     repaired = [_repaired(source, target, pure) for pure in ("0", "1")]
     if repaired[0] != repaired[1]:
@@ -49,6 +56,26 @@ def go_through(data: bytes) -> None:
     merged = [_merged(source, target, pure) for pure in ("0", "1")]
     if merged[0] != merged[1]:
         raise AssertionError(f"C and Python merge differently:\n{merged[0]}\n{merged[1]}")
+
+
+def _write_while_it_changes(source: Path, target: Path, before: bytes, after: bytes) -> None:
+    """Merges and repairs a file that changes between the two readings, but not its size and its time. What is written
+    must be JSON, though that it is right nobody can promise."""
+    size = max(len(before), len(after))
+    before, after = before.ljust(size), after.ljust(size)
+    os.environ["KINETOSCOPE_PURE"] = "0"
+
+    def on_progress(num_done: int, num_all: int) -> None:
+        if 2 * num_done >= num_all and source.read_bytes() == before:
+            state = source.stat()
+            source.write_bytes(after)
+            os.utime(source, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+    for write in (merge_traces, lambda target, source, on_progress: repair_trace(source, target, on_progress)):
+        source.write_bytes(before)
+        with contextlib.suppress(MergeError, TraceFileError):
+            write(target, source, on_progress=on_progress)
+            json.loads(target.read_bytes(), parse_constant=_refuse)
 
 
 def _merged(source: Path, target: Path, pure: str) -> Any:
@@ -93,5 +120,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as name:
         _FOLDER = Path(name)
         write_corpus(Path(sys.argv[1]))
+        guard_texts()
         atheris.Setup(sys.argv, go_through)
         atheris.Fuzz()

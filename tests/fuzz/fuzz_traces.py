@@ -3,7 +3,8 @@
     make fuzz                                        a minute of it, from a corpus of small traces
     python tests/fuzz/fuzz_traces.py CORPUS ...      as long as you like; arguments are libFuzzer's
 
-Failing inputs are written to ``crash-*``; add them to ``tests/unit/formats/test_chrome_scan.py``.
+The page behind each text is protected, so that reading on is a crash. Failing inputs are written to ``crash-*``; add
+them to ``tests/unit/formats/test_chrome_scan.py``.
 """
 
 import sys
@@ -18,6 +19,7 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.tab
     from scanning import SCANNERS, read_with
 
 from corpus import write_corpus
+from guarded import guard_texts
 
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files need several windows
 
@@ -35,5 +37,6 @@ if __name__ == "__main__":
     if len(sys.argv) == 1:
         raise SystemExit(__doc__)
     write_corpus(Path(sys.argv[1]))
+    guard_texts()
     atheris.Setup(sys.argv, compare)
     atheris.Fuzz()
