@@ -161,7 +161,7 @@ static int add_gap(StackSamples *samples)
 }
 
 /* Adds the outermost frames of those from this one on, which it takes over, and a gap before them
- * if there are more. Of an endless stack the outermost frames are not found. 0 with an error set. */
+ * if there are more. Of an endless stack the outermost ones are not found. 0 with an error set. */
 static int add_outer_frames(StackSamples *samples, PyObject *frame)
 {
     PyObject *last[MOST_OUTER] = {NULL};

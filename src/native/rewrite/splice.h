@@ -20,17 +20,13 @@ typedef struct {
     uint8_t lengths[SPLICE_FIELDS], gaps[SPLICE_FIELDS - 1];
 } Splice;
 
-/* Sums over texts, which differ if a byte does, or if two texts change places. */
-typedef struct {
-    uint64_t plain[2], weighted[2];
-} TextSum;
-
 /* Of all events of a file, in order, until there is no more room. */
 typedef struct {
     Splice *splices;
     size_t num, capacity, next;
-    int is_full;           /* later events are read as a whole */
-    TextSum noted, passed; /* of the events that have splices, in the first and second pass */
+    int is_full; /* later events are read as a whole */
+    /* sums over the texts of the events that have splices, in the first and second pass */
+    uint64_t noted, passed;
     /* the event that was read last; only its place, phase, times and those four fields are set */
     Event event;
 } Splices;
