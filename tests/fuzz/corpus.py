@@ -7,6 +7,7 @@ from typing import Any
 CHANGE = b"\n--- after the first reading ---\n"
 """Text before it is what the first reading of a file finds, text behind it what the second one finds."""
 
+_MARK = b"\xef\xbb\xbf"  # of UTF-8
 _SPAN = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 7, "tid": 8, "ts": 1.5, "dur": 2.25}
 _TRACES = [
     [_SPAN | {"args": {"External id": 4, "Input Dims": [[4, 8], []], "stream": 7}}] * 3,
@@ -44,17 +45,10 @@ _FAULTS = {
         *(_flow("s", number, 8) for number in (*range(1, 41), 5)),
     ],
     "hidden-flows": [*(_flow("s", number, 9) for number in range(90)), _SPAN, *[_flow("s", 99, 8)] * 3],
-    # Python writes its id anew, and it ends where the first piece ends.
-    "odd-id-at-the-end-of-a-piece": [
-        _SPAN | {"args": {"filled": "x" * 814}},
-        _SPAN | {"ph": "b", "id": "a"},
-        *[_SPAN] * 9,
-    ],
 }
 _CHANGES = {
     "new-tracks": ([_SPAN] * 90, [*map(_name, range(60)), *(_SPAN | {"tid": tid} for tid in range(90, 99))]),
     "fewer-events": ([_SPAN] * 9, [_SPAN] * 8),
-    "moved-values": ([_SPAN] * 9, [*[_SPAN] * 4, _SPAN | {"name": "aten::m", "dur": 22.25}, *[_SPAN] * 4]),
     "new-flows": (_FAULTS["hidden-flows"], [_SPAN, *(_flow("s", number, 8) for number in range(900, 990))]),
 }
 
@@ -68,8 +62,20 @@ def write_corpus(folder: Path) -> None:
             (folder / f"{number}-{indent}.json").write_text(json.dumps(trace, indent=indent))
     for name, events in _FAULTS.items():
         (folder / f"{name}.json").write_text(_compact(events))
+    (folder / "odd-id-at-the-end-of-a-piece.json").write_bytes(_odd_id_at_the_end_of_a_piece())
+    spans = _compact([_SPAN] * 9)
+    broken = spans.replace("},{", "]]{", 5)
+    (folder / "broken-brackets.json").write_bytes(spans.encode() + CHANGE + broken.encode())
     for name, (before, after) in _CHANGES.items():
         (folder / f"{name}.json").write_bytes(_compact(before).encode() + CHANGE + _compact(after).encode())
+
+
+def _odd_id_at_the_end_of_a_piece() -> bytes:
+    """The mark in front makes the fuzzers read pieces of a kilobyte. Python writes the odd id anew."""
+    filled, odd = _SPAN | {"args": {"filled": ""}}, _SPAN | {"ph": "b", "id": "a"}
+    num_missing = 1024 - len(_MARK) - len(_compact([filled, odd]).removesuffix("]}"))
+    filled = _SPAN | {"args": {"filled": "x" * num_missing}}
+    return _MARK + _compact([filled, odd, *[_SPAN] * 9]).encode()
 
 
 def _compact(events: list[dict[str, Any]]) -> str:
