@@ -18,7 +18,7 @@ from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events, import_polars
 from kinetoscope.table.executors import each_with
-from kinetoscope.table.live import is_to_redact, read_live
+from kinetoscope.table.live import FoundLive, is_to_redact, read_found, read_live
 from kinetoscope.table.trace import Trace, TraceSet
 from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
@@ -71,7 +71,7 @@ def names_in(source: PathLike | Iterable[PathLike]) -> list[str]:
     if not isinstance(source, (str, os.PathLike)):
         return [os.fspath(path) for path in source]
     name = os.fspath(source)
-    return [name] if is_single(name) else find_traces(name)
+    return [name] if isinstance(name, FoundLive) or is_single(name) else find_traces(name)
 
 
 def is_single(name: str) -> bool:
@@ -81,6 +81,8 @@ def is_single(name: str) -> bool:
 
 def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
     """The trace in one file or live folder; ``on_bytes`` is called now and then with the bytes read since."""
+    if isinstance(name, FoundLive):
+        return read_found(name)
     if is_live_folder(Path(name)):
         return read_live(Path(name))
     return load_trace(name, cache=cache, on_bytes=on_bytes)
@@ -148,7 +150,7 @@ def _in_folder(folder: Path) -> list[str]:
     files = _traces_of(folder)
     if not files and (not HAS_RUN_FOLDERS or RunFolder(folder).status("traces") is not None):
         files = _traces_of(folder / "traces")
-    return [*files, *(str(live) for live in live_folders(folder) if not is_to_redact(live))]
+    return [*files, *(FoundLive(live) for live in live_folders(folder) if not is_to_redact(live))]
 
 
 def _traces_of(folder: Path) -> list[str]:
