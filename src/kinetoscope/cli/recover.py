@@ -9,6 +9,7 @@ from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
 from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded, read_queue
+from kinetoscope.training.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
 from kinetoscope.training.wording import counted, printable, printable_lines
 
 _EXAMPLES = """\
@@ -73,6 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     failed = [rank for rank in found if isinstance(rank, UnrecoveredRank)]
     for rank in ranks:
         print(printable_lines(_summary(rank)))
+    for sentence in dict.fromkeys(_later_attempts(rank, run_folder) for rank in ranks):
+        if sentence:
+            print(printable_lines(sentence))
     failures = [_failure_to_merge(run_folder, merge, of_merge) for (merge, _), of_merge in _by_merge(ranks).items()]
     failures += [_what_stays(rank, run_folder) for rank in ranks if rank.is_kept]
     failures += [f"{rank.live_folder} stays as it is. {rank.reason}" for rank in failed if not rank.is_discarded]
@@ -85,6 +89,20 @@ def run(arguments: argparse.Namespace) -> int:
         waiting = counted(num_waiting, "file")
         print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {run_folder}")
     return 1 if any(failures) else 0
+
+
+def _later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
+    """Which attempts of the run came after the one of the recovered rank; "" if there is none."""
+    restart = rank.run.restart
+    for folder in dict.fromkeys(merge.folder for merge in rank.merges):
+        traces = folder if attempt_of_name(folder.name) is None else folder.parent
+        last = max(attempt_folders(traces), default=0)
+        if last > restart:
+            return (
+                f"That was attempt {restart} of the run. The last one is {last}, in {attempt_folder(traces, last)}: "
+                f"kinetoscope summary {run_folder} reads that one; to read this one, add --attempt {restart}."
+            )
+    return ""
 
 
 def _what_stays(rank: RecoveredRank, run_folder: Path) -> str:

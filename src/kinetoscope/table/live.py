@@ -90,6 +90,14 @@ def is_to_redact(folder: Path) -> bool:
         return False  # `read_live` says why it cannot be read
 
 
+def restart_of(folder: Path) -> int:
+    """The attempt of the run to which a live folder belongs."""
+    try:
+        return read_live_run(folder).restart
+    except TraceFileError:
+        return 0  # `read_live` says why it cannot be read
+
+
 class _Rows:
     """Puts records into columns, except records of ``saved`` windows, which workers' files may still hold."""
 
