@@ -329,29 +329,44 @@ def _gap_row(step: HostSpan, following: HostSpan | None, outside: list[HostSpan]
 
 
 def _host_row(step: HostSpan, before_ns: int, spans: list[HostSpan], outside: list[HostSpan], window: Window) -> Row:
-    """What the host did in a step. The fetch may lie before it."""
-    fetches = clip(_host(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
-    fetches += _host(span for span in spans if span.phase == "data")
+    """What the loop did in a step: parts that share nothing, of which the first takes what several have. The fetch may
+    lie before the step."""
+    before = clip(_host(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
     on_loop = [span for span in spans if span.thread == "loop"]
     waits = [wait for wait in window.waits if step.begin_ns <= wait.begin_ns < step.end_ns]
-    operators = [span for span in on_loop if span.category in ("cpu_op", "cuda_runtime") or span.phase == "data"]
-    occupied = _host(operators) + [(wait.begin_ns, wait.end_ns) for wait in waits]
-    calls = _host(span for span in on_loop if span.name.startswith("c10d::"))
-    in_communication = [(wait.begin_ns, wait.end_ns) for wait in waits if wait.kind == "communication"]
-    return {
-        "data_wait_ns": length_ns(fetches),
-        "forward_ns": _phase_ns(spans, "forward"),
-        "backward_ns": _phase_ns(spans, "backward"),
-        "optimizer_ns": _phase_ns(spans, "optimizer"),
-        "sync_ns": length_ns(_host(span for span in spans if span.has_blocked)),
-        "gc_ns": length_ns(_host(span for span in spans if span.category == "gc")),
-        "python_ns": step.end_ns - step.begin_ns - length_ns(occupied),
-        "communication_wait_ns": length_ns(calls + in_communication),
+    of_wait = {
+        kind: [(wait.begin_ns, wait.end_ns) for wait in waits if wait.kind == kind]
+        for kind in ("backward", "communication")
     }
+    busy = _host(span for span in on_loop if span.category in ("cpu_op", "cuda_runtime") or span.phase == "data")
+    parts = {
+        "gc_ns": _host(span for span in spans if span.category == "gc"),
+        "data_wait_ns": _host(span for span in spans if span.phase == "data"),
+        "communication_wait_ns": _host(span for span in on_loop if span.name.startswith("c10d::"))
+        + of_wait["communication"],
+        "sync_ns": _host(span for span in spans if span.has_blocked),
+        "backward_ns": _of_phase(spans, "backward") + of_wait["backward"],
+        "optimizer_ns": _of_phase(spans, "optimizer"),
+        "forward_ns": _of_phase(spans, "forward"),
+        "python_ns": _outside(step, [*busy, *of_wait["backward"], *of_wait["communication"]]),
+        "unknown_ns": [(step.begin_ns, step.end_ns)],
+    }
+    row: Row = {}
+    taken: list[Interval] = []
+    for name, intervals in parts.items():
+        row[name] = less_ns(intervals, taken)
+        taken += intervals
+    return row | {"data_wait_ns": row["data_wait_ns"] + length_ns(before)}
 
 
-def _phase_ns(spans: Iterable[HostSpan], phase: str) -> int:
-    return length_ns(_host(span for span in spans if span.phase == phase))
+def _of_phase(spans: Iterable[HostSpan], phase: str) -> list[Interval]:
+    return _host(span for span in spans if span.phase == phase)
+
+
+def _outside(step: HostSpan, busy: list[Interval]) -> list[Interval]:
+    """The stretches of a step that none of these covers."""
+    first, last = (step.begin_ns, step.begin_ns), (step.end_ns, step.end_ns)
+    return gaps([first, *union(clip(busy, step.begin_ns, step.end_ns)), last])
 
 
 def _first_begin(spans: Sequence[QueuedSpan]) -> int | None:
