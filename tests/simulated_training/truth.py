@@ -193,7 +193,7 @@ class Truth:
             row |= _computed_row(by_step[number], row, self._settings.has_device)
             row["num_launches"] = len({id(queued.launch) for queued in device.get(number, [])})
             row["num_kernels"] = sum(queued.kernel.category == "kernel" for queued in device.get(number, []))
-            row["peak_memory_bytes"] = _peak_bytes(step, window)
+            row["peak_memory_bytes"] = _peak_bytes(step, self._memory(window))
             rows.append(row)
         return rows
 
@@ -224,8 +224,22 @@ class Truth:
 
     # -- memory
 
+    def _memory(self, window: Window) -> list[Memory]:
+        """What is known of memory: on the host, only what the window allocates, or releases of what was there before."""
+        if self._settings.has_device or not window.memory:
+            return window.memory
+        seen: set[int] = set()
+        known_bytes = 0
+        for event in window.memory:
+            known_bytes -= min(0, event.num_bytes) if event.address not in seen else 0
+            seen.add(event.address)
+        first = window.memory[0]
+        less = first.total_bytes - first.num_bytes - known_bytes
+        return [event._replace(total_bytes=event.total_bytes - less) for event in window.memory]
+
     def _memory_row(self, rank: "RankRun") -> Row:
-        events = [event for window in rank.windows for event in window.memory]
+        windows = [self._memory(window) for window in rank.windows]
+        events = [event for events in windows for event in events]
         peak = max(events, key=lambda event: event.total_bytes)
         leaks = [fault for fault in self._settings.faults if fault.kind == "leak"]
         growth_bytes = sum(
@@ -236,7 +250,7 @@ class Truth:
             "device": rank.device if self._settings.has_device else None,
             "peak_bytes": peak.total_bytes,
             "peak_step": peak.step,
-            "by_category": _held_at(peak, next(window for window in rank.windows if peak in window.memory)),
+            "by_category": _held_at(peak, next(events for events in windows if peak in events)),
             "growth_bytes_per_step": growth_bytes,
             "holders": ("aten::clone",) if growth_bytes else (),
         }
@@ -400,17 +414,17 @@ def _computed_row(spans: list[HostSpan], row: Row, has_device: bool) -> Row:
     return {"flops": flops, "flops_per_s": flops / length_ns * 1e9 if length_ns else None}
 
 
-def _peak_bytes(step: HostSpan, window: Window) -> int | None:
+def _peak_bytes(step: HostSpan, memory: list[Memory]) -> int | None:
     """The most that was allocated at any moment of a step, as far as events up to its end say."""
-    before = [event.total_bytes for event in window.memory if event.at_ns <= step.begin_ns]
-    inside = [event.total_bytes for event in window.memory if step.begin_ns <= event.at_ns < step.end_ns]
+    before = [event.total_bytes for event in memory if event.at_ns <= step.begin_ns]
+    inside = [event.total_bytes for event in memory if step.begin_ns <= event.at_ns < step.end_ns]
     return max(before[-1:] + inside, default=None)
 
 
-def _held_at(peak: Memory, window: Window) -> dict[str, int]:
+def _held_at(peak: Memory, memory: list[Memory]) -> dict[str, int]:
     """The memory that is held after an event, by the phase of the step in which it was allocated."""
     held: dict[int, tuple[str, int]] = {}
-    for event in window.memory[: window.memory.index(peak) + 1]:
+    for event in memory[: memory.index(peak) + 1]:
         held.pop(event.address, None)
         if event.num_bytes > 0:
             held[event.address] = (_phase_of_memory(event), event.num_bytes)
