@@ -264,14 +264,17 @@ class HostTime:
     @cached_property
     def _not_python(self) -> Coverage:
         others = (self.collections, self.compilations, self.profiling, self.evaluations)
-        return Coverage(self.busy.islands, self._before_torch, *map(self.window.on_loop, others))
+        return Coverage(self.busy.islands, self._not_recorded, *map(self.window.on_loop, others))
 
     @cached_property
-    def _before_torch(self) -> "pl.DataFrame":
-        """The stretch (``begin``, ``end``) in which torch did not record yet: what was done in it is not known."""
-        pl = import_polars()
+    def _not_recorded(self) -> "pl.DataFrame":
+        """The stretch (``begin``, ``end``) in which torch did not record operators yet, or ever: what the loop's thread
+        did in it is not known."""
+        pl, host = import_polars(), self.window.host
+        first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
+        if not len(self.window.operators):
+            return pl.select(begin=first, end=last).drop_nulls()
         recordings = self.window.named(r"^PyTorch Profiler \(\d+\)$").sort("begin").head(1)
-        first = pl.lit(self.window.host["begin"].min(), pl.Int64)
         return recordings.select(begin=first, end=pl.max_horizontal("begin", first))
 
     @cached_property
