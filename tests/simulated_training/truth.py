@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from simulated_training import kineto
 from simulated_training.engine import HostSpan, Memory, QueuedSpan, Window
 from simulated_training.groups import POINT_TO_POINT
+from simulated_training.host_truth import host_row, stretches_of
 from simulated_training.intervals import Interval, clip, gaps, length_ns, less_ns, union
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Truth:
             row: Row = {"rank": rank.rank, "step": number, "begin_ns": kineto.START_NS + step.begin_ns}
             row["duration_ns"] = step.end_ns - step.begin_ns
             row |= _gap_row(step, following, outside)
-            row |= _host_row(step, before_ns, by_step[number], outside, window)
+            row |= host_row(step, before_ns, by_step[number], outside, window, self._settings)
             next_ns = _first_begin(device.get(following.step, ())) if following else None
             row |= _step_device_row(device.get(number, []), _on_device(window), next_ns, self._settings.has_device)
             row |= _computed_row(by_step[number], row, self._settings.has_device)
@@ -225,7 +226,7 @@ class Truth:
     # -- memory
 
     def _memory(self, window: Window) -> list[Memory]:
-        """What is known of memory: on the host, only what the window allocates, or releases of what was there before."""
+        """What is known of memory: on the host, only what the window allocates, or releases of older memory."""
         if self._settings.has_device or not window.memory:
             return window.memory
         seen: set[int] = set()
@@ -289,10 +290,6 @@ def _of_kind(spans: Iterable[QueuedSpan], *kinds: str) -> list[Interval]:
     return [_interval(span) for span in spans if span.kernel.kind in kinds]
 
 
-def _host(spans: Iterable[HostSpan]) -> list[Interval]:
-    return [(span.begin_ns, span.end_ns) for span in spans]
-
-
 def _device_times(spans: list[QueuedSpan]) -> Row:
     """Where the time of a device went, from its first event's begin to its last one's end."""
     if not spans:
@@ -333,54 +330,13 @@ def _gap_row(step: HostSpan, following: HostSpan | None, outside: list[HostSpan]
     if following is None:
         return {"between_ns": None, "evaluation_ns": None}
     begin_ns, end_ns = step.end_ns, following.begin_ns
-    evaluation = clip(_host(span for span in outside if span.category == "eval"), begin_ns, end_ns)
-    fetch = clip(_host(span for span in outside if span.phase == "data"), begin_ns, end_ns)
+    evaluation = clip(stretches_of(span for span in outside if span.category == "eval"), begin_ns, end_ns)
+    fetch = clip(stretches_of(span for span in outside if span.phase == "data"), begin_ns, end_ns)
     evaluation_ns = length_ns(evaluation)
     return {
         "between_ns": end_ns - begin_ns - evaluation_ns - length_ns(fetch),
         "evaluation_ns": evaluation_ns,
     }
-
-
-def _host_row(step: HostSpan, before_ns: int, spans: list[HostSpan], outside: list[HostSpan], window: Window) -> Row:
-    """What the loop did in a step: parts that share nothing, of which the first takes what several have. The fetch may
-    lie before the step."""
-    before = clip(_host(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
-    on_loop = [span for span in spans if span.thread == "loop"]
-    waits = [wait for wait in window.waits if step.begin_ns <= wait.begin_ns < step.end_ns]
-    of_wait = {
-        kind: [(wait.begin_ns, wait.end_ns) for wait in waits if wait.kind == kind]
-        for kind in ("backward", "communication")
-    }
-    busy = _host(span for span in on_loop if span.category in ("cpu_op", "cuda_runtime") or span.phase == "data")
-    parts = {
-        "gc_ns": _host(span for span in spans if span.category == "gc"),
-        "data_wait_ns": _host(span for span in spans if span.phase == "data"),
-        "communication_wait_ns": _host(span for span in on_loop if span.name.startswith("c10d::"))
-        + of_wait["communication"],
-        "sync_ns": _host(span for span in spans if span.has_blocked),
-        "backward_ns": _of_phase(spans, "backward") + of_wait["backward"],
-        "optimizer_ns": _of_phase(spans, "optimizer"),
-        "forward_ns": _of_phase(spans, "forward"),
-        "python_ns": _outside(step, [*busy, *of_wait["backward"], *of_wait["communication"]]),
-        "unknown_ns": [(step.begin_ns, step.end_ns)],
-    }
-    row: Row = {}
-    taken: list[Interval] = []
-    for name, intervals in parts.items():
-        row[name] = less_ns(intervals, taken)
-        taken += intervals
-    return row | {"data_wait_ns": row["data_wait_ns"] + length_ns(before)}
-
-
-def _of_phase(spans: Iterable[HostSpan], phase: str) -> list[Interval]:
-    return _host(span for span in spans if span.phase == phase)
-
-
-def _outside(step: HostSpan, busy: list[Interval]) -> list[Interval]:
-    """The stretches of a step that none of these covers."""
-    first, last = (step.begin_ns, step.begin_ns), (step.end_ns, step.end_ns)
-    return gaps([first, *union(clip(busy, step.begin_ns, step.end_ns)), last])
 
 
 def _first_begin(spans: Sequence[QueuedSpan]) -> int | None:

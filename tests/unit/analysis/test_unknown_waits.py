@@ -1,4 +1,4 @@
-"""What is said of communication where the traces of other ranks are missing: how much of it is waiting, nobody knows."""
+"""What is said of communication without the traces of other ranks: how much of it is waiting, nobody knows."""
 
 import pytest
 
