@@ -61,7 +61,10 @@ function sentence(calls: CollectiveRow[]): string {
   const total = `${counted(calls.length, "call")} took ${formatDuration(lengthsNs)}`;
   if (!skew && !transfer) return `${total}. How much of that was waiting for late ranks is not known.`;
   const unknown = Math.max(0, 1 - (skew + transfer) / lengthsNs);
-  const rest = unknown < 0.005 ? "the rest transfer" : `${formatShare(transfer / lengthsNs)} transfer, ${formatShare(unknown)} is not known`;
+  const rest =
+    unknown < 0.005
+      ? "the rest transfer"
+      : `${formatShare(transfer / lengthsNs)} transfer, ${formatShare(unknown)} is not known`;
   return `${total}: ${formatShare(skew / lengthsNs)} of that was waiting for late ranks, ${rest}.`;
 }
 
