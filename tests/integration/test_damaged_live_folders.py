@@ -77,11 +77,11 @@ def live_folder(run):
     return folder
 
 
-def recover(run):
+def recover(run, *options):
     """The exit code of `kinetoscope recover`, and its output."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = main(["recover", str(run)])
+        code = main(["recover", str(run), *options])
     return code, said.getvalue()
 
 
@@ -104,13 +104,19 @@ def num_spans(killed, tmp_path_factory):
     run = Path(shutil.copytree(killed, tmp_path_factory.mktemp("whole") / "run"))
     code, said = recover(run)
     assert code == 0, said
-    assert "Damaged" not in said
     assert list(live_folder(killed).glob("*.spool"))
     return count_spans(run)
 
 
 def test_an_undamaged_live_folder_is_recovered_completely(num_spans):
     assert num_spans == 8 * 10 + 2 * 4 * 10 + NUM_WORK + 10
+
+
+def stays(run, code, said):
+    """Whether the live folder stays; then the exit code and the output say so."""
+    is_there = (run / "live").exists()
+    assert (code == 1) == is_there == ("not all that is in it is in the traces" in said), said
+    return is_there
 
 
 def file_of(run, suffix):
@@ -124,7 +130,7 @@ def test_a_file_of_garbage_is_named_and_the_others_are_recovered(run, num_spans,
     path = file_of(run, suffix)
     path.write_bytes(content)
     code, said = recover(run)
-    assert code == 0, said
+    stays(run, code, said)
     assert count_spans(run) >= 60
     if content and suffix != "windows.jsonl":
         assert path.name in said
@@ -134,7 +140,7 @@ def test_a_file_of_garbage_is_named_and_the_others_are_recovered(run, num_spans,
 def test_a_file_with_an_unknown_name_is_reported(run, num_spans):
     (live_folder(run) / "mine.names").write_text("hello\n")
     code, said = recover(run)
-    assert code == 0
+    assert stays(run, code, said)
     assert "mine.names" in said
     assert count_spans(run) == num_spans
 
@@ -144,7 +150,7 @@ def test_a_file_with_an_unknown_name_is_reported(run, num_spans):
 def test_a_file_that_is_not_regular_is_named_and_not_read(run, num_spans, make, name):
     make(live_folder(run) / name)
     code, said = recover(run)
-    assert code == 0
+    assert stays(run, code, said)
     assert name in said
     assert count_spans(run) == num_spans
 
@@ -161,7 +167,7 @@ def test_a_name_that_cannot_be_read_gets_another_one_and_no_span_is_lost(run, nu
         lines = path.read_bytes().split(b"\n")
         path.write_bytes(b"\n".join(b"{" if b'"work"' in line else line for line in lines))
     code, said = recover(run)
-    assert code == 0
+    assert stays(run, code, said)
     number = next(int(word.strip("'.")) for word in said.split("unreadable name ")[1].split())
     assert count_spans(run, f"unreadable name {number}") + count_spans(run) == num_spans
 
@@ -174,7 +180,7 @@ def test_a_damaged_entry_of_a_spool_does_not_hide_later_ones(run, num_spans):
     content[:4] = b"????"
     path.write_bytes(content)
     code, said = recover(run)
-    assert code == 0
+    assert stays(run, code, said)
     assert path.name in said
     assert num_spans - 9000 < count_spans(run) < num_spans
 
@@ -185,21 +191,82 @@ def test_a_spool_entry_that_claims_to_be_huge_is_left_out(run, num_spans):
     content[28:32] = b"\xff" * 4
     path.write_bytes(content)
     code, said = recover(run)
-    assert code == 0
+    assert stays(run, code, said)
     assert path.name in said
     assert num_spans - 9000 < count_spans(run) < num_spans
 
 
-def test_files_of_another_version_are_named_and_the_others_are_recovered(run, num_spans):
+def test_files_of_another_version_are_named_and_stay_and_the_others_are_recovered(run, num_spans):
     path = file_of(run, ".chunk")
     content = bytearray(path.read_bytes())
     content[8:12] = (99).to_bytes(4, "little")
     path.write_bytes(content)
     code, said = recover(run)
-    assert code == 0
+    assert stays(run, code, said)
     assert path.name in said
     assert "version 99" in said
+    assert f"kinetoscope recover {run} --discard" in said
     assert count_spans(run) < num_spans
+    assert path.read_bytes() == content
+
+
+def test_what_could_not_be_read_at_first_is_in_the_same_traces_once_it_can_be_read(run, num_spans):
+    path = file_of(run, ".chunk")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:8] + (99).to_bytes(4, "little") + whole[12:])
+    assert recover(run)[0] == 1
+    num_traces = len(list((run / "traces").glob("ep*.json")))
+    path.write_bytes(whole)
+    code, said = recover(run)
+    assert not stays(run, code, said)
+    assert (count_spans(run), len(list((run / "traces").glob("ep*.json")))) == (num_spans, num_traces)
+
+
+def test_recovering_again_what_cannot_be_read_changes_no_trace_and_discard_deletes_it_and_says_what(run, num_spans):
+    path = file_of(run, ".chunk")
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + (99).to_bytes(4, "little") + content[12:])
+    recover(run)
+    found, folder = count_spans(run), live_folder(run)
+    code, said = recover(run)
+    assert stays(run, code, said)
+    assert count_spans(run) == found
+    code, said = recover(run, "--discard")
+    assert code == 0, said
+    assert f"Deleted {folder}" in said.split(path.name)[0]
+    assert "version 99" in said
+    assert not (run / "live").exists()
+    assert count_spans(run) == found
+
+
+def test_names_beyond_their_limit_stay(run):
+    path = file_of(run, ".names")
+    with path.open("ab") as file:
+        file.truncate(65 << 20)
+    code, said = recover(run)
+    assert stays(run, code, said)
+    assert f"{path.name} is left out" in said
+
+
+def test_a_trace_that_a_source_contributed_and_that_cannot_be_read_stays(run, num_spans):
+    contributed = live_folder(run) / "contributed" / "4"
+    contributed.mkdir(parents=True)
+    (contributed / "torch.json").write_text("no trace at all")
+    code, said = recover(run)
+    assert stays(run, code, said)
+    assert "left out torch.json" in said
+    assert count_spans(run) == num_spans
+    assert (contributed / "torch.json").exists()
+
+
+def test_a_folder_that_does_not_say_whose_it_is_is_deleted_on_request_if_its_process_is_dead(run):
+    folder = live_folder(run)
+    (folder / "run.json").write_text('{"run_na')
+    assert recover(run)[0] == 1
+    code, said = recover(run, "--discard")
+    assert code == 0, said
+    assert f"Deleted {folder}" in said
+    assert not (run / "live").exists()
 
 
 @pytest.mark.parametrize(
@@ -212,7 +279,7 @@ def test_a_damaged_record_is_counted_and_its_neighbours_are_recovered(run, num_s
     content[place : place + len(value)] = value
     path.write_bytes(content)
     code, said = recover(run)
-    assert code == 0
+    assert stays(run, code, said)
     assert "1 records of" in said
     assert count_spans(run) == num_spans - 1
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -232,6 +233,78 @@ def test_a_full_disk_does_not_stop_training_and_recover_finds_the_unsaved_window
         assert recover(tmp_path).returncode == 0
         assert span_names(tmp_path).count("train") == 20 * 500
         assert list((tmp_path / "live").glob("*")) == []
+
+
+@pytest.fixture
+def small_run(tmp_path):
+    """The folder of a run, with its live folder in it, on a file system of 3 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+FILL_THE_DISK = """
+import resource
+schedule = kinetoscope.cyclic_schedule(warmup=0, active=1, repeat=0)
+handler = JSONTraceHandler("small/traces", merged_trace_filename=None)
+with Profiler(schedule, handler, live_folder="small") as profiler:
+    for batch in profiler.batches(range({num_windows})):
+        for n in range(10_000):
+            with profiler.marker("train"):
+                pass
+        {after}
+"""
+
+
+def said_of(err, what):
+    """How many records a log says are in a place."""
+    found = re.search(rf"([0-9,]+) records? (?:is|are) {what}", err)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
+@pytest.mark.parametrize("num_windows", [8, 40])
+def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it_is(tmp_path, small_run, num_windows):
+    status, _, err = run(tmp_path, FILL_THE_DISK.format(num_windows=num_windows, after=""))
+    assert status == 0, err
+    on_disk, in_memory = said_of(err, "on disk"), said_of(err, "in memory only")
+    disk = os.statvfs(small_run)
+    if in_memory:
+        assert disk.f_bavail < disk.f_blocks / 4
+    num_saved = count_in(small_run, "train")
+    subprocess.run(["mount", "-o", "remount,size=200m", str(small_run)], check=True)
+    assert run_command("recover", small_run).returncode == 0
+    num_found = count_in(small_run, "train")
+    all_spans = num_windows * 10_000
+    # Each window has a few records of its own: of the batch, of the wait for it, of the saves.
+    assert all_spans - in_memory <= num_found <= all_spans - in_memory + 20 * num_windows
+    assert abs(num_found - num_saved - on_disk) <= 20 * num_windows
+    assert (num_found < all_spans) == (in_memory > 0)
+
+
+@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
+def test_once_a_full_disk_has_space_again_a_kill_loses_nothing_of_what_was_in_memory_only(tmp_path, small_run):
+    after = """if batch == 30:
+            assert profiler.run.drain(60)
+            subprocess.run(["mount", "-o", "remount,size=200m", "small"], check=True)
+        if batch == 39:
+            assert profiler.run.drain(60)
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+    status, _, err = run(tmp_path, "import subprocess\n" + FILL_THE_DISK.format(num_windows=40, after=after))
+    assert status == -signal.SIGKILL, err
+    assert run_command("recover", small_run).returncode == 0
+    assert count_in(small_run, "train") == 40 * 10_000
+
+
+def count_in(run_folder, name):
+    traces = [json.loads(path.read_text()) for path in (run_folder / "traces").glob("ep*.json")]
+    return sum(event["ph"] == "X" and event["name"] == name for trace in traces for event in trace["traceEvents"])
 
 
 def test_a_disk_that_is_full_for_a_while_loses_no_span(tmp_path, small_disk):

@@ -138,7 +138,6 @@ def test_saved_and_recovered_traces_together_have_the_spans_that_a_witness_count
     traces = tmp_path / "run" / "traces"
     done = run_command("recover", tmp_path / "run", timeout_s=300)
     assert done.returncode == 0, done.stderr
-    assert "Damaged" not in done.stdout
     witnessed = Counter((tmp_path / "witness").read_text().splitlines())
     found = [span for path in traces.glob("ep*.json") for span in spans_in(path)]
     was_open = [(name, is_cut) for name, is_cut in found if name not in witnessed]

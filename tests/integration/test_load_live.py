@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,48 @@ def test_a_live_folder_itself_is_one_trace(run: Path):
     now = trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
     assert trace.has_clock
     assert abs(now - (run / "live").stat().st_mtime_ns) < 60e9
+
+
+# One window is saved, and another is open until the test ends it.
+WITH_TRACES = """
+import sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+def schedule(state):
+    return ProfilerAction.ACTIVE if state.timestamp.batch % 10 != 9 else ProfilerAction.ACTIVE_AND_SAVE
+with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces", merged_trace_filename=None)) as profiler:
+    for batch in profiler.batches(range(15)):
+        pass
+    profiler.run.drain(60)
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+class LateExecutor(Executor):
+    """Ends a process before it does its first work."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self._process = process
+
+    def submit(self, work, /, *values, **settings):
+        if self._process.poll() is None:
+            self._process.communicate("go on\n", timeout=60)
+        future = Future()
+        future.set_result(work(*values, **settings))
+        return future
+
+
+@pytest.mark.parametrize("read", [kinetoscope.analyze, kinetoscope.load])
+def test_a_run_that_ends_while_it_is_read_is_read_without_what_it_had_not_saved(tmp_path, read):
+    command = [sys.executable, "-c", WITH_TRACES, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        found = read(tmp_path, executor=LateExecutor(process), cache=False)
+    if read is kinetoscope.analyze:
+        assert found.run["num_steps"] == 10
+        assert any("went away while it was read" in note for note in found.run["notes"])
+    else:
+        assert len(found[0].spans.filter(pl.col("name") == "event/batch").collect()) == 10
+        assert [len(trace.spans.collect()) for trace in found[1:]] == [0]
+    assert kinetoscope.analyze(tmp_path, cache=False).run["num_steps"] == 15

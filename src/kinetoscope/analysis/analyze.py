@@ -27,7 +27,7 @@ from kinetoscope.analysis.step_parts import run_parts
 from kinetoscope.analysis.steps import StepRow, computed, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
-from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
+from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
 
@@ -43,6 +43,7 @@ def analyze(
     step: str | None = None,
     ranks: Iterable[int] | None = None,
     last_s: float | None = None,
+    attempt: int | None = None,
     executor: Executor | None = None,
     cache: bool = True,
 ) -> RunReport:
@@ -50,14 +51,15 @@ def analyze(
 
     ``source`` is what `kinetoscope.load` takes, or traces that it returned. ``step`` is the name of the spans that are
     steps, if not ``event/batch`` or ``ProfilerStep``. With ``ranks``, only these are looked at; with ``last_s``, only
-    the last seconds that each rank recorded. Several traces are analyzed by ``executor``, where one is given: its
+    the last seconds that each rank recorded. Of a run that was restarted, the last attempt is looked at, or the
+    ``attempt`` of this number, and a note says so. Several traces are analyzed by ``executor``, where one is given: its
     processes, or the workers of a Dask cluster (``client.get_executor()``), read the files and send back a summary of
     each.
 
         report = kinetoscope.analyze("runs/digits")
         print(report.steps[0].data_wait_ns)
     """
-    selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
+    selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s, attempt=attempt)
     sources = [source] if isinstance(source, (str, os.PathLike, Trace)) else source
     return report_of(sources, selection, each_by(executor), cache=cache)
 
@@ -69,11 +71,26 @@ def report_of(
     *,
     cache: bool = True,
     with_graph: bool = False,
+    notes: Iterable[str] = (),
 ) -> RunReport:
     """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
     `map` does; where it is given names of files, it may pass ``on_bytes``, too. ``with_graph`` is whether the graph
-    will be needed, which a kept report does not have."""
-    found = [one for source in sources for one in _traces_in(source)]
+    will be needed, which a kept report does not have. ``notes`` are said besides those on the traces."""
+    sources = list(sources)
+    found = [one for source in sources for one in _traces_in(source, selection.attempt)]
+    notes = [*notes, *(note for source in sources for note in notes_on_attempts(source, selection.attempt))]
+    report = _kept_or_new(found, selection, each, cache=cache, with_graph=with_graph)
+    return replace(report, run=report.run | {"notes": [*notes, *report.run["notes"]]}) if notes else report
+
+
+def _kept_or_new(
+    found: Sequence[str | Trace],
+    selection: Selection,
+    each: Callable[..., Iterable[Any]],
+    *,
+    cache: bool,
+    with_graph: bool,
+) -> RunReport:
     kept = KeptReport.of(found, selection) if cache else None
     if kept is not None and not with_graph and (rows := kept.read()) is not None:
         return RunReport(**vars(rows), build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
@@ -105,8 +122,8 @@ def _report_and_sample(
     return report, [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
 
 
-def _traces_in(source: Source) -> Sequence[str | Trace]:
-    return [source] if isinstance(source, Trace) else names_in(source)
+def _traces_in(source: Source, attempt: int | None) -> Sequence[str | Trace]:
+    return [source] if isinstance(source, Trace) else names_in(source, attempt)
 
 
 def _sum_all(

@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The part of a run that is looked at: ``ranks``, or all; of each rank the last ``last_s`` seconds that it
-    recorded, or everything. ``step`` is the name of the spans that are steps, if not the usual. A replay can make
-    ``operators`` faster."""
+    recorded, or everything; of a run that was restarted, one ``attempt``, or the last. ``step`` is the name of the
+    spans that are steps, if not the usual. A replay can make ``operators`` faster."""
 
     step: str | None = None
     ranks: frozenset[int] | None = None
     last_s: float | None = None
     operators: frozenset[str] = frozenset()
+    attempt: int | None = None
 
     def __post_init__(self) -> None:
         if self.last_s is not None and not self.last_s > 0:

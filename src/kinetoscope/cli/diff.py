@@ -7,9 +7,8 @@ from functools import partial
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
-from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
-from kinetoscope.cli.summary import add_selection
+from kinetoscope.cli.summary import add_selection, selection_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
 _EXAMPLES = """\
@@ -59,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> Comparison:
     """The comparison of what the arguments name. A file that cannot be read is exit code 2: 1 has another meaning."""
-    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
+    selection = selection_of(arguments)
     try:
         with reader(arguments) as each:
             report_on = partial(report_of, each=each, cache=not arguments.no_cache)

@@ -2,9 +2,11 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 
-from kinetoscope.cli.reading import load_all
+from kinetoscope.cli.reading import add_attempt, load_all
+from kinetoscope.table.load import notes_on_attempts
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
 from kinetoscope.training.wording import counted, printable_lines
 
@@ -25,12 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders, globs, URLs, or - for stdin")
     parser.add_argument("--json", action="store_true", help="print one JSON object per trace and line")
+    add_attempt(parser)
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of traces")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
-    traces = load_all(arguments.inputs, cache=not arguments.no_cache)
+    traces = load_all(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
+    for note in (note for name in arguments.inputs for note in notes_on_attempts(name, arguments.attempt)):
+        print(printable_lines(note), file=sys.stderr)
     summaries = [summarize_trace(trace) for trace in traces]
     if arguments.json:
         for summary in summaries:

@@ -1,5 +1,6 @@
 """The traces that a command reads as tables, with a bar of progress."""
 
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -9,9 +10,19 @@ from kinetoscope.table.load import load_one, names_in
 from kinetoscope.table.trace import Trace
 
 
-def load_all(names: Iterable[str], *, cache: bool = True) -> list[Trace]:
+def add_attempt(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--attempt``."""
+    parser.add_argument(
+        "--attempt",
+        metavar="N",
+        type=int,
+        help="of a run that was restarted, this attempt; 0 is the first one (default: the last)",
+    )
+
+
+def load_all(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:
     """The traces that ``names`` mean, as tables, with a bar of progress."""
-    return read_each(partial(load_one, cache=cache), [found for name in names for found in names_in(name)])
+    return read_each(partial(load_one, cache=cache), [found for name in names for found in names_in(name, attempt)])
 
 
 def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequence[Any]) -> list[Result]:

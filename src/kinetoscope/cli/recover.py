@@ -5,9 +5,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
 from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded, read_queue
+from kinetoscope.training.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
 from kinetoscope.training.wording import counted, printable, printable_lines
 
 _EXAMPLES = """\
@@ -16,6 +18,8 @@ examples:
       after a kill -9, an out-of-memory kill or a crash: writes the traces that the run would have written at its end
   kinetoscope recover runs/digits --keep
       the same, and keeps the files that the traces were made from
+  kinetoscope recover runs/digits --discard
+      the same, and deletes also what could not be read; without --discard, that stays in `live`
   kinetoscope recover /local/live --traces /shared/runs/digits/traces
       for a run with live_folder=/local/live: writes outside of the given folder only to places that you name
 
@@ -45,17 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also recover what a run with redact= left; the traces then have all names as they were recorded",
     )
-    parser.add_argument("--keep", action="store_true", help="do not delete the live folders afterwards")
+    endings = parser.add_mutually_exclusive_group()
+    endings.add_argument("--keep", action="store_true", help="do not delete the live folders afterwards")
+    endings.add_argument(
+        "--discard",
+        action="store_true",
+        help="also delete the live folders of which something could not be read, which stay otherwise",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
+    run_folder = Path(arguments.run_folder)
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
-    settings["without_redaction"] = arguments.without_redaction
-    found = list(recover(arguments.run_folder, **settings, say=_say))
+    settings |= {"without_redaction": arguments.without_redaction, "discard": arguments.discard}
+    found = list(recover(run_folder, **settings, say=_say))
     if not found:
         print(
-            f"Nothing to recover in {arguments.run_folder}: its processes still run, or ran on another machine. If you "
+            f"Nothing to recover in {run_folder}: its processes still run, or ran on another machine. If you "
             "know that those have ended, pass --other-hosts."
         )
         return 0
@@ -63,15 +74,61 @@ def run(arguments: argparse.Namespace) -> int:
     failed = [rank for rank in found if isinstance(rank, UnrecoveredRank)]
     for rank in ranks:
         print(printable_lines(_summary(rank)))
-    for rank in failed:
-        reason = printable_lines(f"{rank.live_folder} stays as it is. {rank.error}")
-        print(f"kinetoscope recover: {reason}", file=sys.stderr)
-    for (merge, _), of_merge in _by_merge(ranks).items():
-        _merge(Path(arguments.run_folder), merge, of_merge)
-    if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):
+    for sentence in dict.fromkeys(_later_attempts(rank, run_folder) for rank in ranks):
+        if sentence:
+            print(printable_lines(sentence))
+    failures = [_failure_to_merge(run_folder, merge, of_merge) for (merge, _), of_merge in _by_merge(ranks).items()]
+    failures += [_what_stays(rank, run_folder) for rank in ranks if rank.is_kept]
+    failures += [f"{rank.live_folder} stays as it is. {rank.reason}" for rank in failed if not rank.is_discarded]
+    for sentence in (_what_went(rank) for rank in found):
+        if sentence:
+            print(printable_lines(sentence))
+    for failure in filter(None, failures):
+        _say(f"kinetoscope recover: {failure}")
+    if num_waiting := sum(len(read_queue(run_folder, rank.run.rank)) for rank in ranks):
         waiting = counted(num_waiting, "file")
-        print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {arguments.run_folder}")
-    return 1 if failed else 0
+        print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {run_folder}")
+    return 1 if any(failures) else 0
+
+
+def _later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
+    """Which attempts of the run came after the one of the recovered rank; "" if there is none."""
+    restart = rank.run.restart
+    for folder in dict.fromkeys(merge.folder for merge in rank.merges):
+        traces = folder if attempt_of_name(folder.name) is None else folder.parent
+        last = max(attempt_folders(traces), default=0)
+        if last > restart:
+            return (
+                f"That was attempt {restart} of the run. The last one is {last}, in {attempt_folder(traces, last)}: "
+                f"kinetoscope summary {run_folder} reads that one; to read this one, add --attempt {restart}."
+            )
+    return ""
+
+
+def _what_stays(rank: RecoveredRank, run_folder: Path) -> str:
+    """What of a rank is not in its traces, where that is, and what to do; "" if all of it is."""
+    if rank.undeleted:
+        return f"All that {rank.live_folder} holds is in the traces. {rank.undeleted}"
+    if rank.is_complete:
+        return ""
+    found = [f"{rank.live_folder} stays as it is: not all that is in it is in the traces."]
+    found += [f"  {missing}" for missing in [*rank.damages, *rank.unwritten]]
+    if rank.unwritten:
+        found.append(f"When that is mended, once more: kinetoscope recover {run_folder}")
+    else:
+        found.append(f"If you do not need that, delete it: kinetoscope recover {run_folder} --discard")
+    return "\n".join(found)
+
+
+def _what_went(rank: RecoveredRank | UnrecoveredRank) -> str:
+    """What was deleted although it is in no trace; "" if there is none."""
+    if isinstance(rank, UnrecoveredRank):
+        return f"Deleted {rank.live_folder}, of which nothing was recovered. {rank.reason}" if rank.is_discarded else ""
+    if rank.is_complete or rank.is_kept:
+        return ""
+    return "\n".join(
+        [f"Deleted {rank.live_folder}, with what could not be read:", *(f"  {one}" for one in rank.damages)]
+    )
 
 
 def _say(sentence: str) -> None:
@@ -85,6 +142,16 @@ def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], li
         for merge in dict.fromkeys(rank.merges):
             found.setdefault((merge, rank.run.node_rank), []).append(rank)
     return found
+
+
+def _failure_to_merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) -> str:
+    """Merges what was recovered; returns why that failed, or ""."""
+    try:
+        _merge(run_folder, merge, ranks)
+    except (KinetoscopeError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return f"The traces in {merge.folder} are complete, but not merged into {merge.output.name}: {reason}"
+    return ""
 
 
 def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) -> None:
@@ -121,5 +188,4 @@ def _summary(rank: RecoveredRank) -> str:
         f"  {printable(thread.name)}: {thread.num_spans:,} finished, {thread.num_open} open"
         for thread in rank.threads.values()
     ]
-    lines += [f"  Written to {path}" for path in rank.traces]
-    return "\n".join(lines + [f"  Damaged: {damage}" for damage in rank.damages])
+    return "\n".join(lines + [f"  Written to {path}" for path in rank.traces])

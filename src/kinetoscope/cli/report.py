@@ -13,15 +13,14 @@ from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.paths import add_force, require_free
 from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.summary import add_selection
+from kinetoscope.cli.summary import add_selection, selection_of
 from kinetoscope.pages.page import render_page
 from kinetoscope.report.page.build import Recorded, build_page
 from kinetoscope.report.page.rank_traces import RankTraces, Source
-from kinetoscope.table.load import STDIN, is_url, load_one, names_in
+from kinetoscope.table.load import STDIN, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.training.wording import printable_lines, sized
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -101,12 +100,14 @@ def _analyzed(
     arguments: argparse.Namespace, each: Callable[..., list[Any]]
 ) -> tuple[RunReport, Comparison | None, list[Source]]:
     """The report, what it was made from, and the comparison with an earlier run, if two are given."""
-    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
+    selection = selection_of(arguments)
     report_on = partial(report_of, each=each, cache=not arguments.no_cache)
-    runs = [_sources([given]) for given in arguments.inputs] if _are_two_runs(arguments.inputs) else []
+    are_two = _are_two_runs(arguments.inputs)
+    runs = [_sources([given], arguments.attempt) for given in arguments.inputs] if are_two else []
     if not runs:
-        sources = _sources(arguments.inputs)
-        return report_on(sources, selection), None, sources
+        sources = _sources(arguments.inputs, arguments.attempt)
+        notes = [note for given in arguments.inputs for note in notes_on_attempts(given, arguments.attempt)]
+        return report_on(sources, selection, notes=notes), None, sources
     reports = [report_on(sources, selection) for sources in runs]
     return reports[1], compare_sources(reports, selection, report_on, threshold=_THRESHOLD), runs[1]
 
@@ -115,9 +116,9 @@ def _are_two_runs(inputs: Sequence[str]) -> bool:
     return len(inputs) == 2 and all(map(os.path.isdir, inputs))
 
 
-def _sources(inputs: Sequence[str]) -> list[Source]:
+def _sources(inputs: Sequence[str], attempt: int | None) -> list[Source]:
     """The traces that are meant; those that can be read only once are read here."""
-    names = [name for given in inputs for name in names_in(given)]
+    names = [name for given in inputs for name in names_in(given, attempt)]
     return [load_one(name) if name == STDIN or is_url(name) else name for name in names]
 
 

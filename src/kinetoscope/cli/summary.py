@@ -8,6 +8,7 @@ from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
+from kinetoscope.cli.reading import add_attempt
 
 _EXAMPLES = """\
 examples:
@@ -59,6 +60,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last", metavar="SECONDS", type=_seconds, help="only the last seconds that each rank recorded"
     )
+    add_attempt(parser)
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
     parser.add_argument(
         "--dask",
@@ -67,11 +69,22 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def selection_of(arguments: argparse.Namespace, faster: frozenset[str] = frozenset()) -> Selection:
+    """The part of a run that the arguments of `add_selection` name."""
+    return Selection(
+        step=arguments.step,
+        ranks=arguments.ranks,
+        last_s=arguments.last,
+        operators=faster,
+        attempt=arguments.attempt,
+    )
+
+
 def report_on(
     arguments: argparse.Namespace, faster: frozenset[str] = frozenset(), *, with_graph: bool = False
 ) -> RunReport:
     """The report of what the arguments name, in which operators can be ``faster``."""
-    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last, operators=faster)
+    selection = selection_of(arguments, faster)
     with reader(arguments) as each:
         return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
 

@@ -37,7 +37,6 @@ from kinetoscope.training.wording import counted
 from kinetoscope.writing.atomic_file import atomic_file
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
-_SAME_MOMENT_NS = 10_000_000_000
 _Contents = tuple[dict[str, Any], Callable[[ChromeWriter], None]]
 """The header of a file, and the function that writes its events."""
 
@@ -198,10 +197,19 @@ class JSONTraceHandler(TraceHandler):
         return header, write
 
     def find_written(self, cycle: Cycle) -> Path | None:
-        """For `recover`: the file that a process wrote of this cycle before it was killed, or None. It is added to the
-        manifest if it is not there yet."""
-        path = next((path for path in self._folder.written_for(cycle.timestamp) if _holds(path, cycle)), None)
-        if path is not None and not self._folder.is_noted(path):
+        """For `recover`: the file that a process wrote of this cycle before it was killed, or an earlier `recover`; or
+        None. It is added to the manifest if it is not there yet.
+
+        If `recover` wrote it when other parts of the cycle could not be read, it is written anew.
+        """
+        written = ((path, _own_header(path)) for path in self._folder.written_for(cycle.timestamp))
+        path, header = next(((path, header) for path, header in written if _holds(header, cycle)), (None, {}))
+        if path is None:
+            return None
+        is_other = header.get("recovered") is True and header["kinetoscope"].get("repaired") != _damages(cycle)
+        if is_other:
+            self._write_to(path, cycle)
+        if is_other or not self._folder.is_noted(path):
             self._folder.add(path, cycle.number, cycle.timestamp)
         return path
 
@@ -255,6 +263,7 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             trace = read_chrome(file)
         except (TraceFileError, OSError) as error:
             notes.append(f"left out {file.name}: {error}")
+            cycle.contributions.unread.append(notes[-1])
             continue
         notes += trace.repairs
         header |= _from_kineto(trace.header)
@@ -265,9 +274,12 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 def _header(cycle: Cycle) -> dict[str, Any]:
     return {
         **cycle.metadata,
-        "kinetoscope": _description(cycle)
-        | {"repaired": [*cycle.damages, *cycle.contributions.damages, *_left_out(cycle)]},
+        "kinetoscope": _description(cycle) | {"repaired": _damages(cycle)},
     }
+
+
+def _damages(cycle: Cycle) -> list[str]:
+    return [*cycle.damages, *cycle.contributions.damages, *_left_out(cycle)]
 
 
 def _left_out(cycle: Cycle) -> list[str]:
@@ -279,15 +291,21 @@ def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:
     return {key: header[key] for key in _FROM_KINETO if key in header}
 
 
-def _holds(path: Path, cycle: Cycle) -> bool:
-    """Whether a trace file holds this cycle: another process may have written a file of the same name."""
+def _own_header(path: Path) -> dict[str, Any]:
+    """The header of a trace file of ours; empty if it is none."""
     try:
-        own = read_header(path)["kinetoscope"]
-        begin_ns = own["clock"]["anchors"][0]["unix_ns"]
-        is_same = (own["rank"], own["pid"], own["cycle"]) == (cycle.ranks.rank, cycle.pid, cycle.number)
-        return is_same and abs(begin_ns - cycle.begin.unix_ns) < _SAME_MOMENT_NS
-    except (TraceFileError, OSError, LookupError, TypeError):
-        return False
+        header = read_header(path)
+    except (TraceFileError, OSError):
+        return {}
+    return header if isinstance(header.get("kinetoscope"), dict) else {}
+
+
+def _holds(header: dict[str, Any], cycle: Cycle) -> bool:
+    """Whether a trace file with this header holds this cycle. Another attempt may have written a file of the same name,
+    and in a container its process has the same pid: only ``start`` tells attempts apart."""
+    wanted = {"rank": cycle.ranks.rank, "pid": cycle.pid, "start": cycle.attempt.start, "cycle": cycle.number}
+    own = header.get("kinetoscope", {})
+    return all(own.get(key) == value for key, value in wanted.items())
 
 
 def _number_of(tid: Any) -> str:

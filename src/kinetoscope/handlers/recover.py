@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kinetoscope.errors import FileNameError, KinetoscopeError, SettingsError, TraceFileError
@@ -19,7 +19,6 @@ from kinetoscope.live.folders import (
 )
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
-from kinetoscope.live.window_log import WindowLog, WindowSaved
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.storage.uploads import queue_recovered
 from kinetoscope.training.file_names import FileNameFormat
@@ -33,8 +32,9 @@ _OURS = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_tra
 
 _REDACTS = (
     "Its run redacts what it writes (redact=), and only the run knows how. What is left here has all names as they "
-    "were recorded. To make traces with these names, pass --without-redaction. If you need none, delete the folder."
+    "were recorded. To make traces with these names, pass --without-redaction. If you need none, pass --discard."
 )
+_FAULT = "This is a fault of Kinetoscope's own; nothing in the folder was changed."
 
 
 @dataclass(slots=True)
@@ -68,14 +68,33 @@ class RecoveredRank:
     merges: list[RecoveredMerge] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
     """What could not be read, one sentence each."""
+    unwritten: list[str] = field(default_factory=list)
+    """Which windows could not be written, and why, one sentence each."""
+    is_kept: bool = False
+    """Whether the live folder is there still, because it was to be kept, or something in it is in no trace."""
+    undeleted: str = ""
+    """Why the live folder is there still though all is in traces; else empty."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that the rank had not saved stands in the traces."""
+        return not (self.damages or self.unwritten)
 
 
 @dataclass(frozen=True, slots=True)
 class UnrecoveredRank:
-    """A live folder that stays as it is, and why."""
+    """A live folder of which nothing was recovered, and why; it stays, unless it ``is_discarded``."""
 
     live_folder: Path
     error: Exception
+    is_discarded: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was recovered, in sentences."""
+        if isinstance(self.error, (KinetoscopeError, OSError)):
+            return str(self.error)
+        return f"{type(self.error).__name__}: {self.error}. {_FAULT}"
 
 
 class TracePlaces:
@@ -150,6 +169,7 @@ def recover(
     run_folder: str | os.PathLike[str],
     *,
     keep: bool = False,
+    discard: bool = False,
     other_hosts: bool = False,
     without_redaction: bool = False,
     traces: Collection[str | os.PathLike[str]] = (),
@@ -157,15 +177,17 @@ def recover(
 ) -> Iterator[RecoveredRank | UnrecoveredRank]:
     """Makes traces from what the killed processes of a run left, rank by rank: one for each window that was not saved.
 
-    The live folders are deleted when the traces are written, unless ``keep``. Processes that still run are skipped. So
-    are processes of other machines, unless ``other_hosts``: whether they run cannot be found out from here. Nothing is
-    made of what a run has left that redacts what it writes, unless ``without_redaction``: only the run knows how. A
-    place outside of the run's folder that a file in it names is used only if it is among ``traces``; else the traces go
-    to ``traces`` in the run's folder. ``say`` is called with a sentence for each thing that is done differently from
-    what the folder says.
+    A live folder is deleted when all that is in it stands in traces, unless ``keep``. If something in it could not be
+    read or written, it stays; with ``discard``, what could not be read is deleted too. Each folder is recovered by
+    itself, whatever is wrong with others. Processes that still run are skipped. So are processes of other machines,
+    unless ``other_hosts``: whether they run cannot be found out from here. Nothing is made of what a run has left that
+    redacts what it writes, unless ``without_redaction``: only the run knows how. A place outside of the run's folder
+    that a file in it names is used only if it is among ``traces``; else the traces go to ``traces`` in the run's
+    folder. ``say`` is called with a sentence for each thing that is done differently from what the folder says.
     Raises `TraceFileError` if ``run_folder`` holds nothing to recover.
     """
     run_folder = Path(run_folder)
+    ends = _Ends(run_folder, keep=keep, discard=discard)
     places = TracePlaces(run_folder, traces, say)
     if not keep:
         _remove_partials(run_folder)
@@ -182,13 +204,45 @@ def recover(
             if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
                 if run.redacts and not without_redaction:
                     raise TraceFileError(_REDACTS)
-                yield _recover_rank(run_folder, places, folder, run, keep)
-        except (KinetoscopeError, OSError) as error:
-            yield UnrecoveredRank(folder, error)
+                yield ends.end(_recover_rank(run_folder, places, folder, run))
+        except Exception as error:  # no folder's failure may keep what is in the others from being recovered
+            yield ends.give_up(folder, error)
     for folder in without_run:
-        yield UnrecoveredRank(folder, TraceFileError("Its run.json, which says whose folder it is, is missing."))
+        missing = TraceFileError("Its run.json, which says whose folder it is, is missing.")
+        yield ends.give_up(folder, missing)
     if not keep:
         delete_what_is_empty(run_folder)
+
+
+class _Ends:
+    """Deletes the live folders that are not needed any more."""
+
+    def __init__(self, run_folder: Path, *, keep: bool, discard: bool) -> None:
+        self._run_folder = run_folder
+        self._keep = keep
+        self._discard = discard
+
+    def end(self, rank: RecoveredRank) -> RecoveredRank:
+        """Deletes the folder of a recovered rank if everything in it stands in traces, or if the rest is not wanted."""
+        is_needed = bool(rank.unwritten or (rank.damages and not self._discard))
+        if self._keep or is_needed:
+            return replace(rank, is_kept=True)
+        try:
+            delete_live_folder(self._run_folder, rank.live_folder)
+        except OSError as error:
+            return replace(rank, is_kept=True, undeleted=f"It cannot be deleted: {error.strerror or error}.")
+        return rank
+
+    def give_up(self, folder: Path, error: Exception) -> UnrecoveredRank:
+        """Deletes a folder that cannot be read if it is not wanted, and if its process is known to be dead."""
+        is_unreadable = isinstance(error, TraceFileError) and owner_state(folder, "", 0) is Owner.DEAD
+        if not (self._discard and is_unreadable):
+            return UnrecoveredRank(folder, error)
+        try:
+            delete_live_folder(self._run_folder, folder)
+        except OSError as not_deleted:
+            return UnrecoveredRank(folder, not_deleted)
+        return UnrecoveredRank(folder, error, is_discarded=True)
 
 
 def _folders_without_run(run_folder: Path) -> Iterator[Path]:
@@ -209,26 +263,31 @@ def _remove_partials(run_folder: Path) -> None:
                 remove_partials(run_folder / folder)
 
 
-def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run: LiveRun, keep: bool) -> RecoveredRank:
-    left, log = RankRecords(live_folder, run), WindowLog(live_folder)
+def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run: LiveRun) -> RecoveredRank:
+    left = RankRecords(live_folder, run)
     found = RecoveredRank(run, live_folder, damages=left.damages)
     for window in left.windows():
-        cycle = window.cycle
-        _count(cycle.threads, found.threads)
-        for recipe in places.choose(run, cycle):
-            folder = Path(recipe.folder)
-            handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks, cycle.attempt)
-            found.traces.append(handler.find_written(cycle) or handler.write(cycle))
-            if recipe.remote:
-                queue_recovered(run_folder, recipe.remote, found.traces[-1], cycle)
-            if recipe.merged:
-                merge = RecoveredMerge(folder, folder / recipe.merged, recipe.in_pairs, recipe.merged_remote)
-                found.merges.append(merge)
-        if not keep:
-            log.append(WindowSaved(window.number))
-    if not keep:
-        delete_live_folder(run_folder, live_folder)
+        try:
+            _recover_window(run_folder, places, window.cycle, found)
+        except Exception as error:  # a full disk, for instance: the window stays in the live folder
+            why = UnrecoveredRank(live_folder, error).reason
+            found.unwritten.append(f"Window {window.number} is not in a trace: {why}")
     return found
+
+
+def _recover_window(run_folder: Path, places: TracePlaces, cycle: Cycle, found: RecoveredRank) -> None:
+    """Writes a window's traces, unless its process or an earlier call has written them."""
+    for recipe in places.choose(found.run, cycle):
+        folder = Path(recipe.folder)
+        handler = JSONTraceHandler.reopen(folder, recipe, found.run.run_name, cycle.ranks, cycle.attempt)
+        found.traces.append(handler.find_written(cycle) or handler.write(cycle))
+        if recipe.remote:
+            queue_recovered(run_folder, recipe.remote, found.traces[-1], cycle)
+        if recipe.merged:
+            merge = RecoveredMerge(folder, folder / recipe.merged, recipe.in_pairs, recipe.merged_remote)
+            found.merges.append(merge)
+    found.damages.extend(note for note in cycle.contributions.unread if note not in found.damages)
+    _count(cycle.threads, found.threads)
 
 
 def _count(threads: list[ThreadRecords], counts: dict[int, RecoveredThread]) -> None:

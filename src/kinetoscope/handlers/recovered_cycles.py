@@ -4,6 +4,7 @@ The writer thread writes the log of windows, and may have been late when the pro
 taken from the window before, and from the process's records, which name their window.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -44,7 +45,8 @@ class UnsavedWindow:
     """A window that was opened and not saved: when it began and closed, and where the run was then. Windows do not
     overlap. ``epochs`` are as in `Cycle`.
 
-    The ``end`` of a window that was still open is None; it closes at the last known moment.
+    The ``end`` of a window that was still open is None; it closes at the last known moment. Records of child processes
+    that began after ``after_ns``, when the window before closed, belong to this window.
     """
 
     number: int
@@ -55,6 +57,7 @@ class UnsavedWindow:
     end: Timestamp | None
     epochs: Sequence[tuple[int, int]] = ()
     first_active: int | None = None
+    after_ns: int = -1
 
 
 class RankRecords:
@@ -72,7 +75,8 @@ class RankRecords:
 
     def windows(self) -> Iterator[RecoveredWindow]:
         """The windows that were not saved and are not empty."""
-        windows = find_unsaved_windows(self._log, self._owner, max(map(_last_moment, self._tracks()), default=0))
+        last_ns = max(map(_last_moment, self._tracks()), default=0)
+        windows = find_unsaved_windows(self._log, self._owner, last_ns, self._last_begin_of_children())
         for window in windows:
             names, threads = self._recorded_in(window)
             files = contributed_files(self._folder, window.cycle)
@@ -81,6 +85,11 @@ class RankRecords:
 
     def _tracks(self) -> Iterator[LiveTrack]:
         return (track for process in self._processes for track in process.tracks)
+
+    def _last_begin_of_children(self) -> int:
+        """When the last record of a child process began; 0 if there is none."""
+        tracks = (track for process in self._processes if process is not self._owner for track in process.tracks)
+        return max(map(_last_begin, tracks), default=0)
 
     def _recorded_in(self, window: UnsavedWindow) -> tuple[list[SpanName], list[ThreadRecords]]:
         """What all processes recorded in a window, and the names to which the ids in the records refer."""
@@ -92,7 +101,7 @@ class RankRecords:
                 if process is self._owner:
                     threads.append(_own_records(track, window))
                 else:
-                    threads.append(child_records_in_window(track, ids, window.began_ns, window.closed_ns))
+                    threads.append(_child_records(track, ids, window))
             names += [SpanName(name.name, name.categories) for name in process.names]
         return names, [thread for thread in threads if thread.num_records]
 
@@ -144,9 +153,18 @@ def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
     return ThreadRecords(track.tid, track.name, track.is_main, parts, num_dropped)
 
 
+def _child_records(track: LiveTrack, ids: Sequence[int], window: UnsavedWindow) -> ThreadRecords:
+    """What a thread of a child process recorded in the window. A child may begin a span right after a window has
+    closed: that span is clipped to the next one."""
+    thread = child_records_in_window(track, ids, window.after_ns + 1, window.closed_ns)
+    return replace(thread, parts=[_within(part, window) for part in thread.parts])
+
+
 def _within(part: RecordPart, window: UnsavedWindow) -> RecordPart:
     """The part, with its records clipped to the window where a damaged record reaches out of it: it would overlap the
     spans of other windows."""
+    if not len(part):
+        return part
     columns = record_columns(part.read())
     ends = (end for end, kind in zip(columns.end, columns.kind, strict=True) if kind == Kind.SPAN)
     if min(columns.begin) >= window.began_ns and max(chain(columns.begin, ends)) <= window.closed_ns:
@@ -167,6 +185,11 @@ def _last_moment(track: LiveTrack) -> int:
     return max([track.dropped_ns, *ends, *(span.begin for span in track.open_spans)])
 
 
+def _last_begin(track: LiveTrack) -> int:
+    begins = [max(record_columns(part.read()).begin, default=0) for part in track.parts]
+    return max([*begins, *(span.begin for span in track.open_spans)], default=0)
+
+
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
     """Where the run was when it was killed: the window's first batch, and the batches whose spans had ended."""
     batches = {
@@ -181,21 +204,37 @@ def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) 
     return timestamp
 
 
-def find_unsaved_windows(log: Iterable[LiveWindow], owner: LiveProcess | None, last_ns: int) -> list[UnsavedWindow]:
+def find_unsaved_windows(
+    log: Iterable[LiveWindow], owner: LiveProcess | None, last_ns: int, last_child_begin_ns: int = 0
+) -> list[UnsavedWindow]:
     """The windows that were not saved, by number.
 
-    ``owner`` is what is left of the process that opened them, and ``last_ns`` the latest known moment.
+    ``owner`` is what is left of the process that opened them, and ``last_ns`` the latest known moment. A child process
+    records only while a window is open: if one began a record at ``last_child_begin_ns`` and no known window was open
+    then, the next one was, of which the owner had recorded nothing yet when it was killed.
     """
     windows = _all_windows(log, owner)
+    if last_child_begin_ns > _last_close(windows):
+        windows.append(LiveWindow(windows[-1].number + 1 if windows else 1))
     found: list[UnsavedWindow] = []
     for window in windows:
         found.append(_complete(window, found[-1] if found else None, owner, last_ns))
-    limits_ns = [following.began_ns - 1 for following in found[1:]] + [last_ns]
-    return [
-        replace(complete, closed_ns=min(complete.closed_ns, limit_ns))
-        for window, complete, limit_ns in zip(windows, found, limits_ns, strict=True)
-        if not window.is_saved
-    ]
+    found = list(map(_before, found, [*found[1:], None]))
+    return [complete for window, complete in zip(windows, found, strict=True) if not window.is_saved]
+
+
+def _last_close(windows: Sequence[LiveWindow]) -> float:
+    """When the last window closed: never, if it was still open."""
+    if not windows:
+        return 0
+    closed_ns = windows[-1].closed_ns
+    return math.inf if closed_ns is None else closed_ns
+
+
+def _before(window: UnsavedWindow, following: UnsavedWindow | None) -> UnsavedWindow:
+    """The window, closed before the following one began."""
+    limit_ns = window.closed_ns if following is None else following.began_ns - 1
+    return replace(window, closed_ns=min(window.closed_ns, limit_ns))
 
 
 def _all_windows(log: Iterable[LiveWindow], owner: LiveProcess | None) -> list[LiveWindow]:
@@ -220,15 +259,17 @@ def _complete(
         is_closed = before.end is not None
         began_ns = before.closed_ns + 1 if is_closed else _first_moment(owner, window.number, last_ns)
         began_ns = max(began_ns, before.began_ns + 1)
+    began_ns = began_ns if window.began_ns is None else window.began_ns
     return UnsavedWindow(
         number=window.number,
         cycle=cycle if window.cycle is None else window.cycle,
-        began_ns=began_ns if window.began_ns is None else window.began_ns,
+        began_ns=began_ns,
         closed_ns=last_ns if window.closed_ns is None else window.closed_ns,
         begin=_timestamp(window.timestamp) or (before and (before.end or before.begin)) or Timestamp(),
         end=_timestamp(window.end_timestamp),
         epochs=sorted(window.epochs),
         first_active=window.first_active,
+        after_ns=min(began_ns - 1, before.closed_ns if before is not None else began_ns),
     )
 
 

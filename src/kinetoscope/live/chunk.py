@@ -56,12 +56,17 @@ class NamesFile:
         """Writes the next name: the number of its line is its id. What a full disk did not take is written before the
         next name, so that later lines keep their numbers."""
         self._unwritten += json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what a full disk did not take before, as far as it takes it now."""
         with contextlib.suppress(OSError):
             self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
 
     def close(self) -> None:
         """Closes the file."""
         if self._file >= 0:
+            self.flush()
             os.close(self._file)
             self._file = -1
 

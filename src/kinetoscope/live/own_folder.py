@@ -219,7 +219,7 @@ class LiveFolder:
         if not self._said:
             self._said = True
             _log.warning(
-                "The live folder %s cannot be used: %s. From now on, records stay in memory until they are saved, "
+                "The live folder %s cannot be used: %s. Until it can, records stay in memory until they are saved, "
                 "and a kill would lose them. Choose another folder with live_folder=.",
                 path,
                 error.strerror or error,

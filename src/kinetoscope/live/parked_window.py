@@ -41,6 +41,10 @@ class _ParkedChunk:
     def move_to(self, spooled: SpooledRecords) -> None:
         self.chunk, self._spooled = None, spooled
 
+    @property
+    def num_records(self) -> int:
+        return len(self.chunk) if self.chunk is not None else 0
+
     def read(self) -> memoryview:
         if self.chunk is not None:
             return memoryview(self.chunk)
@@ -96,6 +100,7 @@ class ParkedWindow:
         self._on_full = on_full
         self._chunks: list[_ParkedChunk] = []
         self._dropped: list[tuple[TrackMark, int]] = []
+        self._folder, self._window = folder, window
         self._spool = Spool(folder, window) if folder is not None else None
         self._full_spool: Spool | None = None
         self._waiting: list[_ParkedChunk] = []
@@ -140,6 +145,27 @@ class ParkedWindow:
     def set_aside(self) -> None:
         """Frees the memory of the chunks, and the unused space in their files."""
         _native.seal_chunks(_chunks_of(self._chunks))
+
+    def keep_on_disk(self) -> int:
+        """Writes to the spool what is in memory only, until the disk is full. Returns how many records are still in
+        memory only."""
+        in_memory = [parked for parked in self._chunks if parked.chunk is not None and not parked.chunk.has_file]
+        while in_memory and self._write(in_memory[0]):
+            in_memory.pop(0)
+        return sum(parked.num_records for parked in in_memory)
+
+    def _write(self, parked: _ParkedChunk) -> bool:
+        if self._folder is None or parked.chunk is None:
+            return False
+        self._spool = self._spool or self._full_spool or Spool(self._folder, self._window)
+        chunks = [parked.chunk]
+        try:
+            (spooled,) = self._spool.add(chunks)
+        except OSError:
+            return False
+        parked.move_to(spooled)
+        _native.discard_chunks(chunks)
+        return True
 
     def threads(self) -> list[ThreadRecords]:
         """All records, by thread."""

@@ -76,19 +76,23 @@ class WindowLog:
         self._lines: list[tuple[int, bytes]] = []
         self._last_saved = 0
         self._num_bytes = 0
+        self._lacks_lines = False
 
     def append(self, event: Event) -> None:
-        """Appends what has happened to a window. Raises OSError if it cannot be written."""
+        """Appends what has happened to a window. Raises OSError if it cannot be written; what was not written is
+        written with the next event, if that can be."""
         line = msgspec.json.encode(event)
         if isinstance(event, WindowSaved):
             self._lines = [(window, text) for window, text in self._lines if window != self._last_saved]
             self._last_saved = event.window
         self._lines.append((event.window, line))
-        if self._num_bytes > _MOST_LOG_BYTES:
+        if self._lacks_lines or self._num_bytes > _MOST_LOG_BYTES:
             self._write_anew()
         else:
+            self._lacks_lines = True
             append_line(self._folder, _LOG, line)
             self._num_bytes += len(line) + 1
+        self._lacks_lines = False
 
     def _write_anew(self) -> None:
         """Replaces the file completely or not at all, even if the process is killed meanwhile."""

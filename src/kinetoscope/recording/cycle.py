@@ -30,7 +30,8 @@ class Contributions:
     When every handler has taken the cycle, the files in ``temporary`` are deleted and the functions in ``afterwards``
     called. ``to_retry`` holds functions of sources that failed to add a file and are called again; ``not_taken`` holds
     pairs of a handler and a file that it failed to take. ``damages`` says what could not be read of the files, as far
-    as that cannot be seen in the files any more.
+    as that cannot be seen in the files any more, and ``unread`` which files could not be read when the cycle was
+    written.
     """
 
     cycle: int = 0
@@ -40,6 +41,7 @@ class Contributions:
     to_retry: list[Callable[["Contributions"], object]] = field(default_factory=list)
     not_taken: list[tuple[Any, Path]] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     events: SourceEvents = field(default_factory=SourceEvents)
 
     def add_temporary(self, file: Path) -> None:

@@ -33,6 +33,8 @@ class Save:
     missed: list[Any] = field(default_factory=list)
     num_took: int = 0
     num_records: int = 0
+    num_in_memory: int = 0
+    """How many of its records were in memory only at the last look."""
     is_redacted: bool = False
 
     @property
@@ -60,6 +62,21 @@ class UnsavedCycles:
 
     def __len__(self) -> int:
         return len(self._saves)
+
+    @property
+    def num_records_on_disk(self) -> int:
+        """How many records of them are in files of the live folder."""
+        return sum(max(0, save.num_records - save.num_in_memory) for save in self._saves)
+
+    @property
+    def num_records_in_memory(self) -> int:
+        """How many records of them are in memory only."""
+        return sum(save.num_in_memory for save in self._saves)
+
+    def keep_on_disk(self) -> None:
+        """Writes to the live folder what is in memory only, as far as there is space."""
+        for save in self._saves:
+            save.num_in_memory = save.cycle.recorded.keep_on_disk()
 
     def to_try(self) -> list[Save]:
         """The cycles that may still be saved; the one whose last try is longest ago comes first."""
@@ -143,6 +160,11 @@ class Delivery:
         if self.unsaved:
             self.writer.submit("Saving what could not be saved before", self._try_all)
 
+    def keep_on_disk(self) -> None:
+        """Once the writer thread has nothing to do: writes to the live folder what is in memory only of unsaved cycles,
+        as far as the disk has space."""
+        self.unsaved.keep_on_disk()
+
     def make_room(self, is_short: Callable[[], bool] = lambda: False) -> None:
         """On the writer thread: discards the oldest unsaved cycles, as long as they take too much space or space
         ``is_short`` for what is being recorded."""
@@ -178,6 +200,7 @@ class Delivery:
             self._say_once(f"Cycle {cycle.number} could not be read", error, "reading")
         if save.is_to_try or save.is_for_recover:
             cycle.recorded.set_aside()
+            save.num_in_memory = cycle.recorded.keep_on_disk()
             self.make_room()
             return False
         self.unsaved.drop(save)

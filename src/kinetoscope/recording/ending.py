@@ -161,8 +161,10 @@ class RunEnd:
             self._delivery.try_again()
             done = self._wait(lambda: writer.drain(self.seconds_left))
         num_left = len(self._delivery.unsaved) if done else writer.num_waiting + 1
+        if num_left and done:
+            self._wait(self._delivery.keep_on_disk)
         if num_left:
-            self._say_left("The run is over" if done else "Time to close is up", num_left)
+            self._say_left("The run is over" if done else "Time to close is up", num_left, is_known=bool(done))
         self._is_drained = bool(done)
         return self._is_drained
 
@@ -189,17 +191,32 @@ class RunEnd:
         """Calls ``call``, which waits, and returns its result; None if Ctrl-C ended it."""
         return self._ending.wait_for(call) if self._ending is not None else call()
 
-    def _say_left(self, why: str, num_left: int) -> None:
-        folder = self._live.path
-        _log.error(
-            "%s, and %s not done. %s",
-            why,
-            f"{counted(num_left, 'save')} {'is' if num_left == 1 else 'are'}",
-            f"What was recorded of them stays in {folder}. Call close() once more, or when this process has ended: "
-            f"kinetoscope recover {self._live.run_folder}"
-            if folder is not None
-            else "There is no live folder, so they are lost when this process ends.",
-        )
+    def _say_left(self, why: str, num_left: int, *, is_known: bool) -> None:
+        saves = f"{_are(num_left, 'save')} not done."
+        _log.error("%s, and %s", why, " ".join([saves, *self._where_left(is_known)]))
+
+    def _where_left(self, is_known: bool) -> Iterator[str]:
+        """Where the records of windows that are not saved are: on disk, in memory only, or lost; in sentences."""
+        unsaved, folder = self._delivery.unsaved, self._live.path
+        on_disk, in_memory = unsaved.num_records_on_disk, unsaved.num_records_in_memory
+        later = f"Call close() once more, or when this process has ended: kinetoscope recover {self._live.run_folder}"
+        if folder is None:
+            yield "There is no live folder, so they are lost when this process ends. Call close() once more before."
+        elif not is_known:
+            yield f"What was recorded of them and is on disk stays in {folder}. {later}"
+        elif on_disk:
+            yield f"{_are(on_disk, 'record')} on disk, in {folder}. {later}"
+        if folder is not None and is_known and in_memory:
+            yield (
+                f"{_are(in_memory, 'record')} in memory only, because the disk is full, and lost when this process "
+                "ends. Make space, and call close() once more before."
+            )
+        if unsaved.num_lost_records:
+            yield f"{_are(unsaved.num_lost_records, 'record')} lost: there was no space to keep them in."
+
+
+def _are(number: int, thing: str) -> str:
+    return f"{counted(number, thing)} {'is' if number == 1 else 'are'}"
 
 
 # -- what a run came to ------------------------------------------------------------------------------------------------

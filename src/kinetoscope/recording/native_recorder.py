@@ -72,7 +72,12 @@ class NativeRecorder(_native.Recorder):
             if folder is not None and not any(other < window for other in self._unreleased):
                 delete_child_records(folder, closed_ns)
 
-        return WindowRecords(threads, release, window, closed_ns, parked.set_aside, folder is not None)
+        def keep_on_disk() -> int:
+            if self._files is not None:
+                self._files.flush()
+            return parked.keep_on_disk()
+
+        return WindowRecords(threads, release, window, closed_ns, parked.set_aside, folder is not None, keep_on_disk)
 
     def prepare(self) -> None:
         """On the writer thread: makes sure that there is space to record into, and spools filled chunks."""

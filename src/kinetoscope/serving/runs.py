@@ -14,6 +14,7 @@ from kinetoscope.formats.manifest import RankManifest, read_manifest
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.live.folders import live_folder_of, live_folders, read_live_run
 from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.training.attempt_folders import attempt_of_name
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 MOST_ENTRIES = 100_000
@@ -25,7 +26,6 @@ _REPORT = ".html"
 _REPORT_MARK = b'<meta name="generator" content="kinetoscope '
 _MARKED_BYTES = 4096
 _LIVE, _MANIFEST = "live", ".manifest"
-_ATTEMPT = re.compile("attempt([0-9]{1,9})")
 _NUMBERS = re.compile("([0-9]{1,15})")
 
 
@@ -176,7 +176,7 @@ def _has_live_folder(run: Path) -> bool:
 def _run_of_manifest(place: str) -> str:
     """The run with a manifest in the folder ``place``, which is its folder of traces or of an attempt in there."""
     path = PurePosixPath(place)
-    return str((path.parent if _ATTEMPT.fullmatch(path.name) else path).parent)
+    return str((path if attempt_of_name(path.name) is None else path.parent).parent)
 
 
 def _run_of_file(name: str, runs: Iterable[str]) -> str:
@@ -185,7 +185,7 @@ def _run_of_file(name: str, runs: Iterable[str]) -> str:
     for folder in (home, *home.parents):
         if str(folder) in runs:
             return str(folder)
-    while _ATTEMPT.fullmatch(home.name) or home.name in ("traces", "torch_traces"):
+    while attempt_of_name(home.name) is not None or home.name in ("traces", "torch_traces"):
         home = home.parent
     return str(home)
 
@@ -221,8 +221,7 @@ def _newest(manifests: list[str]) -> list[str]:
 
 
 def _attempt(place: str) -> int:
-    match = _ATTEMPT.fullmatch(PurePosixPath(place).name)
-    return int(match[1]) if match else 0
+    return attempt_of_name(PurePosixPath(place).name) or 0
 
 
 _STATES = {Owner.ALIVE: RunState.RUNNING, Owner.DEAD: RunState.KILLED, Owner.UNKNOWN: RunState.UNKNOWN}

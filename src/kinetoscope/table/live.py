@@ -1,46 +1,86 @@
 """Reads the live folder of a run that is still recording, as a trace."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.live.chunk import LiveName
 from kinetoscope.live.contents import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.live.folders import read_live_run
+from kinetoscope.live.folders import is_live_folder, read_live_run
 from kinetoscope.live.record import Flag, Kind, Record
 from kinetoscope.live.window_log import LiveWindow, SavedWindows, read_windows
 from kinetoscope.table.events import KINDS, TraceAbout, complete_frame, import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.training.wording import counted
 
+if TYPE_CHECKING:
+    import polars as pl
+
+_COLUMNS = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
+
+
+class NothingThereError(TraceFileError):
+    """A live folder holds nothing that is not saved."""
+
+
+class FoundLive(str):
+    """The name of a live folder that was found in the folder of a run, whose process may delete it at any time."""
+
+    __slots__ = ()
+
+
+def read_found(name: FoundLive) -> Trace:
+    """The trace in a live folder, without events if there is nothing in it any more. Raises `TraceFileError` if it is
+    there and cannot be read."""
+    try:
+        return read_live(Path(name))
+    except NothingThereError:
+        return _nothing(name, [])
+    except (TraceFileError, OSError):
+        if is_live_folder(Path(name)):
+            raise
+        return _nothing(
+            name, [f"{name} went away while it was read: its process has saved what was in it. Look again."]
+        )
+
+
+def _nothing(name: str, notes: list[str]) -> Trace:
+    import_polars()
+    about = TraceAbout([], {"kinetoscope": {"live": True, "notes": notes}})
+    return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
 
 
 def read_live(folder: Path) -> Trace:
     """What the processes of one rank have recorded and not saved yet. Open spans end with the last record.
 
-    Nothing is cached, and the folder is not changed. Raises `TraceFileError` if it is empty.
+    Nothing is cached, and the folder is not changed. Raises `NothingThereError` if it is empty.
     """
-    pl = import_polars()
+    import_polars()
     run, (windows, damages) = read_live_run(folder), read_windows(folder)
     left = read_live_folder(folder)
     rows = _Rows(SavedWindows(windows))
     for process in left.processes:
         rows.add_process(process, run.rank)
     if not rows.columns["name"]:
-        raise TraceFileError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
-    schema = {"kind": pl.Enum(KINDS), "phase": pl.Categorical, "name": pl.String, "category": pl.String}
-    schema |= {"track": pl.UInt32, "args": pl.Binary}
-    schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
-    frame = complete_frame(pl.DataFrame(rows.columns, schema={name: schema[name] for name in rows.columns}))
+        raise NothingThereError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
+    frame = complete_frame(_frame(rows.columns))
     own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "start": run.start, "live": True}
     own |= {"cycle": windows[-1].cycle} if windows else {}
     own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
     header = {"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "kinetoscope": own}
     about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
+
+
+def _frame(columns: dict[str, list[Any]]) -> "pl.DataFrame":
+    pl = import_polars()
+    schema = {"kind": pl.Enum(KINDS), "phase": pl.Categorical, "name": pl.String, "category": pl.String}
+    schema |= {"track": pl.UInt32, "args": pl.Binary}
+    schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
+    return pl.DataFrame(columns, schema={name: schema[name] for name in columns})
 
 
 def _warmup_batches(window: LiveWindow) -> list[int] | None:
@@ -57,13 +97,20 @@ def is_to_redact(folder: Path) -> bool:
         return False  # `read_live` says why it cannot be read
 
 
+def restart_of(folder: Path) -> int:
+    """The attempt of the run to which a live folder belongs."""
+    try:
+        return read_live_run(folder).restart
+    except TraceFileError:
+        return 0  # `read_live` says why it cannot be read
+
+
 class _Rows:
     """Puts records into columns, except records of ``saved`` windows, which workers' files may still hold."""
 
     def __init__(self, saved: SavedWindows) -> None:
         self._saved = saved
-        names = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
-        self.columns: dict[str, list[Any]] = {name: [] for name in names}
+        self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
         self.tracks: list[tuple[Any, Any]] = []
         self._num_dropped = 0
 

@@ -2,6 +2,7 @@
 
 import glob
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,10 +19,12 @@ from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events, import_polars
 from kinetoscope.table.executors import each_with
-from kinetoscope.table.live import is_to_redact, read_live
+from kinetoscope.table.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.table.trace import Trace, TraceSet
+from kinetoscope.training.attempt_folders import attempt_folders
 from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
+_log = logging.getLogger("kinetoscope")
 PathLike = str | os.PathLike[str]
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
@@ -30,7 +33,11 @@ STDIN = "-"
 
 
 def load(
-    source: PathLike | Iterable[PathLike], *, cache: bool = True, executor: Executor | None = None
+    source: PathLike | Iterable[PathLike],
+    *,
+    attempt: int | None = None,
+    cache: bool = True,
+    executor: Executor | None = None,
 ) -> Trace | TraceSet:
     """A trace as tables, or the traces of a run.
 
@@ -39,6 +46,8 @@ def load(
     several names, the result is a `TraceSet`. The folder of a run, its ``traces`` and its live folder work too, even
     while the run still records: what is there so far is loaded. Of a run that redacts what it writes, only what is
     written is loaded, unless you name its live folder.
+
+    Of a run that was restarted, the last attempt is loaded, or the ``attempt`` of this number; a warning says so.
 
     A file that was read is cached as Parquet, which is used next time unless the file has changed. In the folder of a
     run the cache is ``.kinetoscope_cache`` beside the file, elsewhere it is the user's (``~/.cache/kinetoscope``, at
@@ -53,7 +62,9 @@ def load(
     import_polars()
     if isinstance(source, (str, os.PathLike)) and is_single(name := os.fspath(source)):
         return load_one(name, cache=cache)
-    names = names_in(source)
+    names = names_in(source, attempt)
+    for note in notes_on_attempts(source, attempt):
+        _log.warning(note)
     traces = each_with(executor)(partial(_load_in_any, os.getpid(), cache=cache), names)
     return TraceSet([load_one(name) if trace is None else trace for name, trace in zip(names, traces, strict=True)])
 
@@ -66,12 +77,13 @@ def _load_in_any(home: int, name: str, *, cache: bool) -> Trace | None:
     return None if is_kept else trace
 
 
-def names_in(source: PathLike | Iterable[PathLike]) -> list[str]:
-    """The names of the traces that are meant by what `load` takes. Raises `TraceFileError` if there is none."""
+def names_in(source: PathLike | Iterable[PathLike], attempt: int | None = None) -> list[str]:
+    """The names of the traces that are meant by what `load` takes, in a run's folder those of an attempt, or of the
+    last one. Raises `TraceFileError` if there is none."""
     if not isinstance(source, (str, os.PathLike)):
         return [os.fspath(path) for path in source]
     name = os.fspath(source)
-    return [name] if is_single(name) else find_traces(name)
+    return [name] if isinstance(name, FoundLive) or is_single(name) else find_traces(name, attempt)
 
 
 def is_single(name: str) -> bool:
@@ -81,6 +93,8 @@ def is_single(name: str) -> bool:
 
 def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
     """The trace in one file or live folder; ``on_bytes`` is called now and then with the bytes read since."""
+    if isinstance(name, FoundLive):
+        return read_found(name)
     if is_live_folder(Path(name)):
         return read_live(Path(name))
     return load_trace(name, cache=cache, on_bytes=on_bytes)
@@ -125,11 +139,27 @@ def _keep(trace: TraceEvents, place: CachePlace, mark: str | None) -> None:
         place.make_room()
 
 
-def find_traces(name: str) -> list[str]:
+def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
+    """If ``source`` is the folder of a run that has several attempts: which one is read, and how to read the others."""
+    if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
+        return []
+    found = _by_attempt(Path(source))
+    if len(found) < 2:
+        return []
+    read = max(found) if attempt is None else attempt
+    others = [number for number in sorted(found) if number != read]
+    which = f"the last attempt, {read}" if read == max(found) else f"attempt {read}"
+    return [
+        f"The run was restarted and has {len(found)} attempts with traces; this is {which}. "
+        f"To read another ({', '.join(map(str, others))}): --attempt N, or attempt=N in Python."
+    ]
+
+
+def find_traces(name: str, attempt: int | None = None) -> list[str]:
     """The trace files and live folders in a folder or a glob. Raises `TraceFileError` if there are none."""
     path = Path(name)
     try:
-        found = _in_folder(path) if path.is_dir() else sorted(glob.glob(name, recursive=True)) if _is_glob(name) else []
+        found = _in_folder(path, attempt) if path.is_dir() else _in_glob(name)
     except OSError as error:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
     if not found:
@@ -140,15 +170,33 @@ def find_traces(name: str) -> list[str]:
     return found
 
 
-def _is_glob(name: str) -> bool:
-    return not _WILDCARDS.isdisjoint(name)
+def _in_glob(name: str) -> list[str]:
+    return [] if _WILDCARDS.isdisjoint(name) else sorted(glob.glob(name, recursive=True))
 
 
-def _in_folder(folder: Path) -> list[str]:
-    files = _traces_of(folder)
-    if not files and (not HAS_RUN_FOLDERS or RunFolder(folder).status("traces") is not None):
-        files = _traces_of(folder / "traces")
-    return [*files, *(str(live) for live in live_folders(folder) if not is_to_redact(live))]
+def _in_folder(folder: Path, attempt: int | None) -> list[str]:
+    found = _by_attempt(folder)
+    if attempt is not None and attempt not in found:
+        known = f"those with traces are {', '.join(map(str, sorted(found)))}" if found else "it has no traces"
+        raise TraceFileError(f"There is no attempt {attempt} in {folder}: {known}.")
+    return found[max(found) if attempt is None else attempt] if found else []
+
+
+def _by_attempt(folder: Path) -> dict[int, list[str]]:
+    """The traces and the live folders of each attempt of a run that has any. This is where it is decided what belongs
+    to which attempt."""
+    found = _files_by_attempt(folder)
+    if not found and (not HAS_RUN_FOLDERS or RunFolder(folder).status("traces") is not None):
+        found = _files_by_attempt(folder / "traces")
+    for live in live_folders(folder):
+        if not is_to_redact(live):
+            found.setdefault(restart_of(live), []).append(FoundLive(live))
+    return found
+
+
+def _files_by_attempt(traces: Path) -> dict[int, list[str]]:
+    by_attempt = {number: _traces_of(path) for number, path in attempt_folders(traces).items()}
+    return {number: names for number, names in by_attempt.items() if names}
 
 
 def _traces_of(folder: Path) -> list[str]:

@@ -35,7 +35,7 @@ def run_state(traces: Iterable[WrittenTrace]) -> RunState | None:
         path = Path(trace.name)
         if trace.is_recovered or is_live_folder(path):
             states.append("killed" if trace.is_recovered else _of_live(path))
-        else:
+        elif trace.starts or path.is_file():  # else its live folder is gone, since its process has saved all
             starts.setdefault(path.parent, set()).update(trace.starts)
     for folder, names in starts.items():
         states.extend(_in_folder(folder, names))

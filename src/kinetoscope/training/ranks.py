@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import SettingsError
+from kinetoscope.training.attempt_folders import attempt_folder
 
 # The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.
 _SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
@@ -107,7 +108,7 @@ class Attempt:
 
     def traces_folder(self, folder: Path) -> Path:
         """The folder of this attempt's traces: ``folder``, or after a restart ``attempt{n}`` in it."""
-        return folder / f"attempt{self.restart}" if self.restart else folder
+        return attempt_folder(folder, self.restart)
 
     def live_folder(self, run_folder: Path) -> Path:
         """The folder in which this process keeps what is not saved yet."""

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SMALLEST_CHUNK_BYTES (64 << 10)
+
 static PyTypeObject *chunk_type;
 
 static void charge(Chunk *chunk, int64_t bytes)
@@ -26,6 +28,19 @@ static int create(Chunk *chunk, size_t bytes, int in_background)
     return error;
 }
 
+/* Makes a file for the chunk, in the background a smaller one where the disk has no space for a
+ * large one. Returns 0 or an errno. */
+static int create_file(Chunk *chunk, size_t bytes, int in_background)
+{
+    int error = create(chunk, bytes, in_background);
+    while (error != 0 && is_lack_of_space(error) && in_background && bytes > SMALLEST_CHUNK_BYTES) {
+        bytes /= 2;
+        error = create(chunk, bytes, in_background);
+    }
+    if (error == 0) charge(chunk, (int64_t)bytes);
+    return error;
+}
+
 Chunk *chunk_new(Store *store, size_t bytes, int in_background)
 {
     if (store->used_bytes + store->spent_bytes + (int64_t)bytes > store->limit_bytes) return NULL;
@@ -37,12 +52,12 @@ Chunk *chunk_new(Store *store, size_t bytes, int in_background)
     chunk->store = store_keep(store);
     charge(chunk, (int64_t)bytes);
     chunk->region.file = store_has_files(store) ? ++store->num_files : 0;
-    int error = create(chunk, bytes, in_background);
-    if (error != 0 && chunk->region.file != 0) {
-        store->error = error;
+    int error = chunk->region.file != 0 ? create_file(chunk, bytes, in_background) : -1;
+    if (error > 0) {
+        store_give_up(store, error);
         chunk->region.file = 0;
-        error = create(chunk, bytes, in_background);
     }
+    if (chunk->region.file == 0) error = create(chunk, bytes, in_background);
     if (error != 0) {
         Py_DECREF((PyObject *)chunk);
         return NULL;
@@ -230,8 +245,14 @@ static PyObject *chunk_header(PyObject *self, void *Py_UNUSED(closure))
     return PyBytes_FromStringAndSize((const char *)&((Chunk *)self)->header, sizeof(ChunkHeader));
 }
 
+static PyObject *chunk_has_file(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((Chunk *)self)->region.file != 0);
+}
+
 static PyGetSetDef chunk_properties[] = {
     {"header", chunk_header, NULL, "The bytes before its records.", NULL},
+    {"has_file", chunk_has_file, NULL, "Whether it is in a file, and not in memory only.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

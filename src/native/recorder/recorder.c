@@ -93,7 +93,7 @@ static PyObject *leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
 
 static PyObject *get_trouble(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromLong(((Recorder *)self)->store->error);
+    return PyLong_FromLong(((Recorder *)self)->store->trouble);
 }
 
 static PyObject *get_used_bytes(PyObject *self, void *Py_UNUSED(closure))
@@ -235,7 +235,7 @@ static PyGetSetDef recorder_properties[] = {
     {"request", get_callable, set_callable,
      "Is called when `prepare` should be, on another thread; or None.",
      (void *)offsetof(Recorder, request)},
-    {"trouble", get_trouble, NULL, "The errno for which the folder was given up; 0 if it was not.",
+    {"trouble", get_trouble, NULL, "The last errno for which it kept something in memory, or 0.",
      NULL},
     {"used_bytes", get_used_bytes, NULL, "Bytes of all chunks that exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

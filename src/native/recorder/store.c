@@ -31,7 +31,7 @@ Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
     /* If a path of any file could be too long, refuse now: such a file might come late in the
      * run. */
     if (folder != NULL && strlen(folder) + sizeof LONGEST_NAME > LONGEST_PATH)
-        store->error = ENAMETOOLONG;
+        store_give_up(store, ENAMETOOLONG);
     return store;
 }
 
@@ -52,6 +52,21 @@ void store_drop(Store *store)
 int store_has_files(const Store *store)
 {
     return store->folder != NULL && store->error == 0;
+}
+
+void store_give_up(Store *store, int error)
+{
+    store->error = store->trouble = error;
+}
+
+int is_lack_of_space(int error)
+{
+    return error == ENOSPC || error == EDQUOT;
+}
+
+void store_try_again(Store *store)
+{
+    if (is_lack_of_space(store->error)) store->error = 0;
 }
 
 static void write_path(char *path, const Store *store, const Region *region, const char *suffix)
@@ -111,8 +126,9 @@ int region_create_file(Store *store, Region *region, size_t bytes, const char *s
 {
     if (!store_has_files(store)) return 0;
     *region = (Region){.file = ++store->num_files};
-    store->error = region_create(store, region, bytes, suffix);
-    return store->error == 0;
+    int error = region_create(store, region, bytes, suffix);
+    if (error != 0) store_give_up(store, error);
+    return error == 0;
 }
 
 static int map_for_reading(int file, Region *region, size_t bytes)

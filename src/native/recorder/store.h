@@ -23,7 +23,8 @@ typedef struct {
     /* in a child: bytes of the files that it has filled in this window and released */
     int64_t spent_bytes;
     uint32_t spent_window;
-    int error; /* why the folder is no longer used: an errno, or 0 */
+    int error;   /* why the folder is not used at the moment: an errno, or 0 */
+    int trouble; /* the last such errno */
 } Store;
 
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes);
@@ -31,6 +32,13 @@ Store *store_keep(Store *store);
 void store_drop(Store *store);
 /* Whether it uses files, and could make all of them so far. */
 int store_has_files(const Store *store);
+
+/* From now on keeps everything in memory. */
+void store_give_up(Store *store, int error);
+/* Whether an errno may go away when files are deleted. */
+int is_lack_of_space(int error);
+/* Uses files again, if it gave up only for lack of space. */
+void store_try_again(Store *store);
 
 /* A piece of memory, mapped to a file or not. */
 typedef struct {

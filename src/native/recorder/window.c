@@ -100,6 +100,7 @@ PyObject *recorder_ready_spares(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     recorder->is_requested = 0;
+    store_try_again(recorder->store); /* the disk may have space again */
     for (Track *track = recorder->tracks; track != NULL;) {
         if (!track_lacks_spare(track))
             track = track->next_track;

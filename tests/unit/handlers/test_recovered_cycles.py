@@ -62,3 +62,23 @@ def test_without_a_log_all_that_is_there_is_in_one_window_or_another():
 def test_chunks_of_a_window_that_was_saved_long_ago_are_left_alone():
     windows = find_unsaved_windows([logged(8, saved=True), logged(9)], recorded({3: 3100, 9: 9100}), LAST_NS)
     assert [window.number for window in windows] == [9]
+
+
+def test_without_any_window_there_is_nothing_to_recover():
+    assert find_unsaved_windows([], None, 0) == []
+
+
+def test_what_a_child_recorded_after_the_last_known_window_is_in_the_next_one():
+    (window,) = find_unsaved_windows([logged(1, saved=True)], recorded({1: 1100}), 2500, 2400)
+    assert spans_of_time([window]) == [(2, 1901, 2500)]
+    assert window.begin.batch == 2
+
+
+def test_what_a_child_recorded_between_two_windows_is_in_the_second_one():
+    (first, second) = find_unsaved_windows([logged(1), logged(2)], recorded({1: 1100, 2: 2100}), LAST_NS, 1950)
+    assert (first.closed_ns, second.after_ns, second.began_ns) == (1900, 1900, 2000)
+
+
+def test_what_children_recorded_is_recovered_also_if_no_window_is_known():
+    windows = find_unsaved_windows([], None, 2500, 2400)
+    assert spans_of_time(windows) == [(1, 0, 2500)]

@@ -1,5 +1,7 @@
 """The log of windows, read after its writer was killed at any moment."""
 
+import pytest
+
 from kinetoscope.live.window_log import (
     EpochBegan,
     SavedWindows,
@@ -78,3 +80,18 @@ def test_a_long_run_keeps_the_lines_of_windows_that_are_not_saved_and_its_log_st
     windows, _ = read_windows(tmp_path)
     assert [window.number for window in windows if not window.is_saved] == [1, 20_000]
     assert windows[-2].number == 19_999
+
+
+def test_what_a_full_disk_did_not_take_is_written_with_the_next_event(tmp_path):
+    log = WindowLog(tmp_path)
+    log.append(WindowOpened(1, 0, 1000, {}))
+    (tmp_path / "windows.jsonl").rename(tmp_path / "aside")
+    (tmp_path / "windows.jsonl").mkdir()
+    with pytest.raises(OSError):
+        log.append(WindowClosed(1, 1900, {}))
+    (tmp_path / "windows.jsonl").rmdir()
+    (tmp_path / "windows.jsonl").write_bytes((tmp_path / "aside").read_bytes() + b'{"type":"clo')  # a torn line
+    log.append(WindowOpened(2, 1, 2000, {}))
+    windows, damages = read_windows(tmp_path)
+    assert damages == []
+    assert [(window.began_ns, window.closed_ns) for window in windows] == [(1000, 1900), (2000, None)]

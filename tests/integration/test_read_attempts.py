@@ -1,0 +1,106 @@
+"""A run that torchrun has restarted: readers take its last attempt, and say how to read the others."""
+
+import json
+import logging
+import os
+import signal
+
+import pytest
+
+import kinetoscope
+from kinetoscope.errors import TraceFileError
+from kinetoscope.recording.recorder_choice import IS_PURE
+from page_columns import page_text
+from prepared_python import run_command, run_program
+
+pl = pytest.importorskip("polars")
+
+TRAIN = """
+import os, sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+folder, num_batches = sys.argv[1], int(sys.argv[2])
+def schedule(state):
+    return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 4 else ProfilerAction.ACTIVE
+with Profiler(schedule, JSONTraceHandler(folder + "/traces"), strict=True) as profiler:
+    for batch in profiler.batches(range(num_batches)):
+        with profiler.marker("work"):
+            pass
+    if num_batches == 8:
+        assert profiler.run.drain(60)
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def restarted(tmp_path):
+    """The folder of a run: attempt 0 saved five batches and was killed after eight; attempt 1 finished twenty."""
+    for restart, num_batches, status in ((0, 8, -signal.SIGKILL), (1, 20, 0)):
+        environment = os.environ | {"TORCHELASTIC_RESTART_COUNT": str(restart), "TORCHELASTIC_RUN_ID": "job"}
+        done = run_program(TRAIN, tmp_path / "run", num_batches, environment=environment)
+        assert done.returncode == status, done.stderr
+    return tmp_path / "run"
+
+
+def num_steps(run, *options):
+    done = run_command("summary", "--json", "--no-cache", run, *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["run"]
+    return found["num_steps"], " ".join(found["notes"])
+
+
+def test_summary_reads_the_last_attempt_and_says_how_to_read_the_others(restarted):
+    steps, notes = num_steps(restarted)
+    assert steps == 20
+    assert "2 attempts" in notes
+    assert "--attempt" in notes
+    steps, notes = num_steps(restarted, "--attempt", "0")
+    assert steps == (5 if IS_PURE else 8)
+    assert "attempt 0" in notes
+
+
+def test_summary_of_the_folder_of_traces_reads_the_last_attempt_too(restarted):
+    assert num_steps(restarted / "traces")[0] == 20
+    assert num_steps(restarted / "traces", "--attempt", "0")[0] == 5
+
+
+def test_an_attempt_that_is_not_there_is_named_with_those_that_are(restarted):
+    done = run_command("summary", restarted, "--attempt", "7")
+    assert done.returncode == 1
+    assert "no attempt 7" in done.stderr
+    assert "0, 1" in done.stderr
+    with pytest.raises(TraceFileError, match="no attempt 7"):
+        kinetoscope.load(restarted, attempt=7)
+
+
+def test_info_reads_the_last_attempt_and_says_how_to_read_the_others(restarted):
+    done = run_command("info", "--no-cache", "--json", restarted)
+    assert done.returncode == 0, done.stderr
+    assert "attempt1" in json.loads(done.stdout.splitlines()[0])["name"]
+    assert "--attempt" in done.stderr
+
+
+def test_load_reads_the_last_attempt_and_warns_that_there_are_others(restarted, caplog):
+    def batches(**options):
+        found = kinetoscope.load(restarted, cache=False, **options)
+        return sum(len(trace.spans.filter(pl.col("name") == "event/batch").collect()) for trace in found)
+
+    with caplog.at_level(logging.WARNING, logger="kinetoscope"):
+        assert batches() == 20
+    assert "2 attempts" in caplog.text
+    assert batches(attempt=0) == (5 if IS_PURE else 8)
+    assert kinetoscope.analyze(restarted, attempt=1, cache=False).run["num_steps"] == 20
+
+
+def test_the_report_is_on_the_last_attempt_and_says_so(restarted):
+    done = run_command("report", "--no-cache", restarted, "-o", restarted / "last.html")
+    assert done.returncode == 0, done.stderr
+    assert "2 attempts" in json.dumps(page_text((restarted / "last.html").read_text()))
+
+
+@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
+def test_recovering_an_attempt_says_that_a_later_one_is_there(restarted):
+    done = run_command("recover", restarted)
+    assert done.returncode == 0, done.stderr
+    assert "attempt 0 of the run. The last one is 1" in done.stdout
+    assert num_steps(restarted)[0] == 20
+    assert num_steps(restarted, "--attempt", "0")[0] == 8

@@ -1,0 +1,177 @@
+"""`kinetoscope recover` takes each live folder by itself: none is lost for the sake of another, or taken for it."""
+
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+
+import pytest
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+from prepared_python import run_command, run_program
+
+pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
+
+# Killed in batch 2, in the first window or before it.
+TRAIN = """
+import os, sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+folder, name, action = sys.argv[1:]
+handler = JSONTraceHandler(folder + "/traces", overwrite=True)
+with Profiler(lambda state: ProfilerAction[action], handler, strict=True) as profiler:
+    for batch in profiler.batches(range(3)):
+        with profiler.marker(name):
+            pass
+        if batch == 2:
+            os.kill(os.getpid(), 9)
+"""
+
+
+def train_and_kill(tmp_path, name, action="ACTIVE"):
+    done = run_program(TRAIN, tmp_path / "run", name, action)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def recover(tmp_path, *options):
+    return run_command("recover", tmp_path / "run", *options)
+
+
+def live_folders(tmp_path):
+    return sorted((tmp_path / "run" / "live").glob("*"))
+
+
+def span_names(tmp_path):
+    """How often each name is in the traces of the run."""
+    traces = [json.loads(path.read_text()) for path in (tmp_path / "run" / "traces").glob("ep*.json")]
+    return Counter(event["name"] for trace in traces for event in trace["traceEvents"] if event["ph"] == "X")
+
+
+def test_a_process_that_was_killed_before_its_first_window_does_not_keep_another_ones_spans(tmp_path):
+    train_and_kill(tmp_path, "skipped", "SKIP")
+    train_and_kill(tmp_path, "recorded")
+    done = recover(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert span_names(tmp_path)["recorded"] == 3
+    assert not live_folders(tmp_path)
+
+
+def test_a_log_that_a_power_cut_left_empty_does_not_keep_another_ones_spans(tmp_path):
+    train_and_kill(tmp_path, "skipped", "SKIP")
+    train_and_kill(tmp_path, "recorded")
+    for folder in live_folders(tmp_path):
+        (folder / "windows.jsonl").write_bytes(b"")
+    done = recover(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert span_names(tmp_path)["recorded"] == 3
+
+
+def test_a_folder_that_cannot_be_recovered_is_told_at_the_end_and_the_others_are_recovered(tmp_path):
+    for name in ("before", "damaged", "after"):
+        train_and_kill(tmp_path, name)
+    damaged = live_folders(tmp_path)[1]
+    (damaged / "run.json").write_text('{"run_na')
+    done = recover(tmp_path)
+    assert done.returncode == 1
+    assert f"{damaged} stays as it is" in done.stderr
+    assert (span_names(tmp_path)["before"], span_names(tmp_path)["after"]) == (3, 3)
+    assert live_folders(tmp_path) == [damaged]
+
+
+def mount(folder, *options):
+    if os.geteuid() != 0 or subprocess.run(["mount", *options, str(folder)], capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+
+
+def test_a_window_for_which_the_disk_has_no_space_stays_and_is_written_when_there_is_some(tmp_path):
+    train_and_kill(tmp_path, "work")
+    traces = tmp_path / "run" / "traces"
+    mount(traces, "-t", "tmpfs", "-o", "size=4k", "tmpfs")
+    try:
+        done = recover(tmp_path)
+        assert done.returncode == 1
+        assert "Window 1 is not in a trace" in done.stderr
+        assert "No space left" in done.stderr
+        assert f"kinetoscope recover {tmp_path / 'run'}" in done.stderr
+        assert recover(tmp_path, "--discard").returncode == 1  # it could be read: nothing asks for its deletion
+        assert len(live_folders(tmp_path)) == 1
+        mount(traces, "-o", "remount,size=16m")
+        assert recover(tmp_path).returncode == 0
+        assert span_names(tmp_path)["work"] == 3
+        assert not live_folders(tmp_path)
+    finally:
+        subprocess.run(["umount", str(traces)], check=True)
+
+
+@pytest.fixture
+def same_pid(tmp_path):
+    """Two attempts with the same pid were killed at the same batch: what a container's restarts leave."""
+    for name in ("first", "second"):
+        train_and_kill(tmp_path, name)
+    first, second = live_folders(tmp_path)
+    pids = [json.loads((folder / "run.json").read_text())["pid"] for folder in (first, second)]
+    run = json.loads((second / "run.json").read_text())
+    (second / "run.json").write_text(json.dumps(run | {"pid": pids[0]}))
+    for path in list(second.iterdir()):
+        if path.name.startswith(str(pids[1])):
+            path.rename(second / path.name.replace(str(pids[1]), str(pids[0]), 1))
+    return tmp_path
+
+
+def test_of_two_attempts_with_the_same_pid_killed_at_the_same_batch_neither_is_taken_for_the_other(same_pid):
+    done = recover(same_pid)
+    assert done.returncode == 0, done.stderr
+    assert (span_names(same_pid)["first"], span_names(same_pid)["second"]) == (3, 3)
+    written = [line for line in done.stdout.splitlines() if "Written to" in line]
+    assert len(set(written)) == 2
+    assert not live_folders(same_pid)
+
+
+# A worker records in the second window, in which its parent has recorded nothing yet, and of which the log says nothing
+# yet: the writer thread has begun to save the first window before the second one opened.
+WORKER = """
+import os, sys, threading
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+asked, answered = os.pipe(), os.pipe()
+saving = threading.Event()
+
+class Killed(JSONTraceHandler):
+    def process_cycle(self, cycle):
+        saving.set()
+        threading.Event().wait()
+
+    def window_opened(self, state):
+        if state.timestamp.batch == 1:
+            os.write(asked[1], b"x")
+            os.read(answered[0], 1)
+            os.kill(os.getpid(), 9)
+
+def open_window_late():
+    if profiler.state.timestamp.batch == 1:
+        saving.wait(20)
+    open_window()
+
+with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, Killed(sys.argv[1] + "/traces"), strict=True) as profiler:
+    open_window = profiler.run.apply_action
+    profiler.run.apply_action = open_window_late
+    if os.fork() == 0:
+        os.read(asked[0], 1)
+        for _ in range(5):
+            with profiler.marker("item"):
+                pass
+        os.write(answered[1], b"x")
+        os._exit(0)
+    for batch in profiler.batches(range(2)):
+        with profiler.marker("work"):
+            pass
+"""
+
+
+def test_what_a_worker_recorded_in_a_window_in_which_its_parent_had_recorded_nothing_yet_is_recovered(tmp_path):
+    done = run_program(WORKER, tmp_path / "run")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    done = recover(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (span_names(tmp_path)["work"], span_names(tmp_path)["item"]) == (1, 5)
+    assert not live_folders(tmp_path)
+    assert os.path.exists(tmp_path / "run" / "traces" / "merged_trace.json")
