@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.window import FEWEST_STEPS
 
@@ -48,7 +49,7 @@ def straggler_rows(
     waits = _waits(calls)
     if not waits or not steps:
         return []
-    step_ns = median(row.duration_ns + (row.between_ns or 0) for row in steps)
+    step_ns = step_time_ns(steps) or 0.0
     num_steps = len({row.step for row in steps})
     rows = [_row(rank, by_step, num_steps, steps, clock_bound_ns) for rank, by_step in waits.items()]
     found = [
@@ -117,7 +118,7 @@ def _cause(rank: int, late: Sequence[int], steps: Sequence[StepRow]) -> tuple[st
 _FIELDS = {
     "data": ("data_wait_ns",),
     "device": ("device_compute_ns",),
-    "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns"),
+    "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns", "unknown_ns"),
 }
 
 

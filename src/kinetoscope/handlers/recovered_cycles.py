@@ -56,6 +56,7 @@ class UnsavedWindow:
     begin: Timestamp
     end: Timestamp | None
     epochs: Sequence[tuple[int, int]] = ()
+    first_active: int | None = None
     after_ns: int = -1
 
 
@@ -126,6 +127,7 @@ class RankRecords:
             damages=self.damages,
             base_ns=run.base_ns,
             epochs=window.epochs,
+            first_active=window.first_active,
         )
 
     def _anchors(self, window: UnsavedWindow) -> tuple[Anchor, Anchor]:
@@ -266,6 +268,7 @@ def _complete(
         begin=_timestamp(window.timestamp) or (before and (before.end or before.begin)) or Timestamp(),
         end=_timestamp(window.end_timestamp),
         epochs=sorted(window.epochs),
+        first_active=window.first_active,
         after_ns=min(began_ns - 1, before.closed_ns if before is not None else began_ns),
     )
 

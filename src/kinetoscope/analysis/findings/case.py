@@ -17,7 +17,6 @@ from kinetoscope.analysis.findings.finding import (
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
-from kinetoscope.analysis.steps import step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS
 from kinetoscope.table.events import import_polars
@@ -59,7 +58,7 @@ class Case:
     def __init__(self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> None:
         self.report, self.signs = report, signs
         self.num_steps: int = report.run["num_steps"]
-        self.step_ns = step_time_ns(report.steps)
+        self.step_ns = report.run["step_ns"] or 0.0
         self.has_device = any(row.window_ns is not None for row in report.ranks)
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
         self.is_replayed = graph.why_untrusted is None
@@ -126,11 +125,18 @@ class Case:
         """What the signs of one kind took of a step."""
         return int(self.stops(kind)["total_ns"].sum()) / max(1, len(self._steps))
 
-    def recurring_ns(self, kind: str) -> float:
-        """The same for signs that come in several steps, not once or twice in a recording."""
-        pl = import_polars()
-        stops = self.stops(kind).filter(pl.col("step").n_unique().over("name") >= _FEWEST_RECURRING)
-        return int(stops["total_ns"].sum()) / max(1, len(self._steps))
+    def in_steps(self, kind: str) -> "pl.DataFrame":
+        """Those that come in several steps of a window, not once or twice around it."""
+        return self.stops(kind).filter("is_recurring")
+
+    def in_steps_ns(self, kind: str) -> float:
+        """What those take of a step."""
+        return int(self.in_steps(kind)["total_ns"].sum()) / max(1, len(self._steps))
+
+    def around_windows_ns(self, kind: str) -> float:
+        """What all others take of a window, and of what comes before and after its steps."""
+        others = self.stops(kind).filter(~import_polars().col("is_recurring"))
+        return int(others["total_ns"].sum()) / max(1, len(self._own_signs))
 
     def calls(self, kind: str) -> float:
         """How many signs of one kind a step has."""
@@ -267,12 +273,19 @@ class Case:
 
     @cached_property
     def _stops(self) -> "pl.DataFrame":
-        stops = import_polars().concat([one.stops for one in self.signs if one.rank != self._late_rank])
+        pl = import_polars()
+        is_recurring = pl.col("step").drop_nulls().n_unique().over("kind", "name") >= _FEWEST_RECURRING
+        stops = pl.concat([one.stops.with_columns(is_recurring=is_recurring) for one in self._own_signs])
         return stops.sort("total_ns", descending=True)
 
     @cached_property
     def _sampled(self) -> "pl.DataFrame":
-        return import_polars().concat([one.sampled for one in self.signs if one.rank != self._late_rank])
+        return import_polars().concat([one.sampled for one in self._own_signs])
+
+    @cached_property
+    def _own_signs(self) -> list[Signs]:
+        """Those of ranks that are not late."""
+        return [one for one in self.signs if one.rank != self._late_rank]
 
     @cached_property
     def _patients(self) -> "pl.DataFrame":

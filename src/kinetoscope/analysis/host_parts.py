@@ -1,0 +1,60 @@
+"""analysis: the host's ledger of a stretch of steps: what its loop spent the time with, disjoint and complete."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
+
+from kinetoscope.analysis.steps import StepRow
+
+
+class HostParts(TypedDict):
+    """What the loop's thread did in a step: nanoseconds, disjoint; None is not known. With ``ahead_ns``, by which the
+    device's step is longer than the host's, they add up to the step. ``unknown_ns`` is what no evidence covers."""
+
+    data_wait_ns: float | None
+    forward_ns: float | None
+    backward_ns: float | None
+    optimizer_ns: float | None
+    communication_wait_ns: float | None
+    sync_ns: float | None
+    gc_ns: float | None
+    python_ns: float | None
+    evaluation_ns: float | None
+    between_ns: float | None
+    unknown_ns: float | None
+    ahead_ns: float | None
+
+
+_IN_STEP = (
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",
+    "communication_wait_ns",
+    "sync_ns",
+    "gc_ns",
+    "python_ns",
+    "unknown_ns",
+)
+
+
+def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts:
+    """The parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, the last one's begin, or
+    its end if it is the only one. They add up to that time; ``ahead_ns`` is 0."""
+    inner = rows[:-1] if len(rows) > 1 else rows
+    parts = {name: _sum(getattr(row, name) for row in inner) for name in _IN_STEP}
+    between_ns = _sum(row.between_ns for row in inner)
+    evaluation_ns = _sum(ns for row in inner for ns in (row.evaluation_inside_ns, row.evaluation_ns))
+    others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
+    knows_data = any(row.data_wait_ns is not None for row in inner)
+    return HostParts(
+        data_wait_ns=end_ns - begin_ns - others_ns if knows_data else None,
+        evaluation_ns=evaluation_ns,
+        between_ns=between_ns,
+        ahead_ns=0,
+        **parts,
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known, None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
