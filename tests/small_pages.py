@@ -9,7 +9,8 @@ from kinetoscope.pages.page import render_page
 from kinetoscope.pages.page_data import PageData
 
 RUN = {"name": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
-RUN |= {"flops_per_step": None, "flops_per_s": None, "mfu": None}
+RUN |= {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": None, "state": "finished"}
+RUN |= {"step_ns": None, "bound_by": "unknown", "parts": None, "samples_per_s": None, "tokens_per_s": None}
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
     "\u202egnirts desrever",

@@ -1,14 +1,48 @@
 // Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.
 
+export interface HostParts {
+  data_wait_ns: number | null;
+  forward_ns: number | null;
+  backward_ns: number | null;
+  optimizer_ns: number | null;
+  communication_wait_ns: number | null;
+  sync_ns: number | null;
+  gc_ns: number | null;
+  python_ns: number | null;
+  evaluation_ns: number | null;
+  between_ns: number | null;
+  unknown_ns: number | null;
+  ahead_ns: number | null;
+}
+
+export interface DeviceParts {
+  compute_ns: number | null;
+  exposed_communication_ns: number | null;
+  exposed_copy_ns: number | null;
+  idle_ns: number | null;
+}
+
+export interface StepParts {
+  host: HostParts;
+  device: DeviceParts | null;
+}
+
 export interface RunFacts {
   flops_per_step: number | null;
   flops_per_s: number | null;
   mfu: number | null;
+  mfu_coverage: number | null;
   name: string | null;
+  state: string | null;
   world_size: number | null;
   ranks: number[];
   hosts: string[];
   num_steps: number;
+  step_ns: number | null;
+  bound_by: string;
+  parts: StepParts | null;
+  samples_per_s: number | null;
+  tokens_per_s: number | null;
   notes: string[];
 }
 
@@ -57,6 +91,7 @@ export interface StepRow {
   num_kernels: number | null;
   peak_memory_bytes: number | null;
   evaluation_inside_ns: number | null;
+  device_end_after_ns: number | null;
   flops: number | null;
   flops_per_s: number | null;
   mfu: number | null;

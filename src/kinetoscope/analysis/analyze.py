@@ -23,6 +23,7 @@ from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
+from kinetoscope.analysis.step_parts import run_parts
 from kinetoscope.analysis.steps import StepRow, computed, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
@@ -155,7 +156,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
     notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
     report = RunReport(
-        run=_about(traces, ranks, steps, notes),
+        run=_about(traces, summaries, ranks, steps, notes),
         ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
@@ -209,10 +210,15 @@ def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
 
 
 def _about(
-    traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow], notes: Sequence[str]
+    traces: Sequence[SummedTrace],
+    summaries: Sequence[WindowSummary],
+    ranks: Sequence[RankRow],
+    steps: Sequence[StepRow],
+    notes: Sequence[str],
 ) -> RunFacts:
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     num_steps = _num_steps(steps)
+    step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts])
     notes = [*(note for trace in traces for note in trace.notes), *notes]
     return {
         "name": next((trace.run_name for trace in traces if trace.run_name), None),
@@ -220,6 +226,12 @@ def _about(
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
         "hosts": sorted({host for trace in traces for host in trace.hosts}),
         "num_steps": num_steps,
+        "state": None,
+        "step_ns": step_ns,
+        "bound_by": bound_by,
+        "parts": parts,
+        "samples_per_s": None,
+        "tokens_per_s": None,
         **computed(steps),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }

@@ -17,6 +17,7 @@ from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+from kinetoscope.analysis.step_parts import StepParts
 from kinetoscope.analysis.steps import Computed, StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
@@ -34,13 +35,23 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 
 class RunFacts(Computed):
     """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences.
-    ``flops_per_step``, ``flops_per_s`` and ``mfu`` are those of one rank, on average."""
+    ``flops_per_step``, ``flops_per_s`` and ``mfu`` are those of one rank, on average.
+
+    ``state`` is ``finished``, ``killed`` or ``recording``, or None where nobody knows. ``step_ns`` is how long the run
+    takes for a step, on the host or on its device, and ``parts`` what it takes that for; ``bound_by`` is ``data``,
+    ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``."""
 
     name: str | None
+    state: str | None
     world_size: int | None
     ranks: list[int]
     hosts: list[str]
     num_steps: int
+    step_ns: float | None
+    bound_by: str
+    parts: StepParts | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
     notes: list[str]
 
 

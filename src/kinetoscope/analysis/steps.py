@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -25,7 +24,8 @@ class StepRow:
     """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
 
     A device event belongs to the step in which its launch began. ``evaluation_ns`` is between a step and the next one,
-    ``evaluation_inside_ns`` within the step. ``flops`` is the number of floating-point operations
+    ``evaluation_inside_ns`` within the step. ``device_end_after_ns`` is how long after the step's end on the host the
+    device ended what the step computes there, negative if before. ``flops`` is the number of floating-point operations
     that torch counts for operators that began in the step, None unless shapes give it for all of them. ``flops_per_s``
     and ``mfu``, the share of the device's peak, are of the time from the step's first device event to the next step's
     first, or of ``duration_ns`` where there is no device.
@@ -54,6 +54,7 @@ class StepRow:
     num_kernels: int | None = None
     peak_memory_bytes: int | None = None
     evaluation_inside_ns: int | None = None
+    device_end_after_ns: int | None = None
     flops: int | None = None
     flops_per_s: float | None = None
     mfu: float | None = None
@@ -68,35 +69,27 @@ class StepRow:
         return asdict(self)
 
 
-def step_time_ns(steps: Sequence[StepRow]) -> float:
-    """How long a step takes on average, with what comes before the next one; 0 where there is no step."""
-    by_rank: defaultdict[int | None, list[StepRow]] = defaultdict(list)
-    for row in sorted(steps, key=lambda row: row.begin_ns):
-        by_rank[row.rank].append(row)
-    following = [pair for rows in by_rank.values() for pair in pairwise(rows) if pair[1].step == pair[0].step + 1]
-    lengths = [later.begin_ns - row.begin_ns for row, later in following] or [row.duration_ns for row in steps]
-    return fmean(lengths) if lengths else 0.0
-
-
 class Computed(TypedDict):
     """What a rank computes in a step, on average, and how fast; None where that is not known."""
 
     flops_per_step: float | None
     flops_per_s: float | None
     mfu: float | None
+    mfu_coverage: float | None
 
 
 def computed(steps: Sequence[StepRow]) -> Computed:
     """The mean of all steps of which it is known; rates by the time of each."""
     known = [row for row in steps if row.flops and row.flops_per_s]
     if not known:
-        return Computed(flops_per_step=None, flops_per_s=None, mfu=None)
+        return Computed(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=None)
     lengths = [(row.flops or 0) / (row.flops_per_s or 1.0) for row in known]
     shares = [row.mfu for row in known if row.mfu is not None]
     return Computed(
         flops_per_step=fmean(row.flops or 0 for row in known),
         flops_per_s=fmean((row.flops_per_s or 0.0 for row in known), lengths),
         mfu=fmean(shares, lengths) if len(shares) == len(known) else None,
+        mfu_coverage=None,
     )
 
 
@@ -208,6 +201,7 @@ class _Steps:
             "device_idle_ns": until - firsts - Coverage(window.device).within(firsts, until),
             "num_launches": num_launches,
             "num_kernels": num_kernels,
+            "device_end_after_ns": self._device_ends - self._ends,
         }
 
     def flops(self, work: WindowWork) -> "dict[str, pl.Series | None]":
@@ -240,6 +234,14 @@ class _Steps:
         begins = self._launched.group_by("place").agg(import_polars().col("begin").min())
         firsts = self._placed(begins, "begin", missing=None)
         return firsts, firsts.shift(-1).backward_fill().fill_null(self._window.device["end"].max())
+
+    @property
+    def _device_ends(self) -> "pl.Series":
+        """When the last of each step's computing kernels ended, or of all its events if it has none; null for none."""
+        pl = import_polars()
+        end, is_compute = pl.col("end"), pl.col("kind") == "compute"
+        ends = self._launched.group_by("place").agg(pl.coalesce(end.filter(is_compute).max(), end.max()).alias("end"))
+        return self._placed(ends, "end", missing=None)
 
     def _unions(self, events: "pl.DataFrame") -> "pl.Series":
         """The length of the union of each step's events."""

@@ -18,6 +18,7 @@ from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.packing import pack
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
+from kinetoscope.analysis.step_parts import StretchParts, stretch_parts
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
 from kinetoscope.clock.file_clock import FileClock
@@ -58,6 +59,7 @@ class WindowSummary:
     begin_ns: int
     ranks: list[RankRow]
     steps: list[StepRow]
+    parts: list[StretchParts]
     calls: "pl.DataFrame"
     memory: list[MemoryRow]
     is_of_torch: bool
@@ -138,13 +140,15 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
     host, operators, work = HostTime(window), operator_calls(window), find_work(window)
+    steps = step_rows(window, host, work)
     sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), times_by_step(window, operators))
     return WindowSummary(
         rank=window.rank,
         num_spans=len(window.host) + len(window.device),
         begin_ns=min((int(frame["begin"][0]) for frame in (window.host, window.device) if len(frame)), default=0),
         ranks=rank_rows(window),
-        steps=step_rows(window, host, work),
+        steps=steps,
+        parts=stretch_parts(window, host, steps),
         calls=collective_calls(window),
         memory=memory_rows(window, host),
         is_of_torch=len(operators) > 0 or len(window.device) > 0,

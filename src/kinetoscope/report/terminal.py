@@ -14,7 +14,7 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.steps import StepRow, step_time_ns
+from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.training.wording import counted, memory_size, ordinal, printable
 
@@ -65,7 +65,7 @@ def _headline(report: RunReport) -> str:
     run = report.run
     of = f" of {run['world_size']}" if run["world_size"] else ""
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
-    typical = f", {_ms(step_time_ns(report.steps))} ms each" if report.steps else ""
+    typical = f", {_ms(run['step_ns'])} ms each" if run["step_ns"] is not None else ""
     return f"{printable(run['name'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}"
 
 
@@ -92,7 +92,7 @@ def _findings(report: RunReport) -> Iterable[RenderableType]:
         yield Text("No fault was found that is worth much. What would save a little:")
     for place, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
         yield Text(f"{place}. {printable(finding.title)}", style="bold")
-        yield Padding(Text("\n".join(_about(finding, step_time_ns(report.steps)))), (0, 0, 0, _INDENT))
+        yield Padding(Text("\n".join(_about(finding, report.run["step_ns"] or 1.0))), (0, 0, 0, _INDENT))
     if len(report.findings) > _MOST_FINDINGS:
         yield Text(f"and {counted(len(report.findings) - _MOST_FINDINGS, 'more finding')}; --json has all")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:

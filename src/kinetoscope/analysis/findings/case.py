@@ -17,7 +17,6 @@ from kinetoscope.analysis.findings.finding import (
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
-from kinetoscope.analysis.steps import step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS
 from kinetoscope.table.events import import_polars
@@ -59,7 +58,7 @@ class Case:
     def __init__(self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> None:
         self.report, self.signs = report, signs
         self.num_steps: int = report.run["num_steps"]
-        self.step_ns = step_time_ns(report.steps)
+        self.step_ns = report.run["step_ns"] or 0.0
         self.has_device = any(row.window_ns is not None for row in report.ranks)
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
         self.is_replayed = graph.why_untrusted is None

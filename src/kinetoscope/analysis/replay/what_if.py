@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.steps import step_time_ns
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import RunReport
@@ -25,7 +24,7 @@ class WhatIf:
 
 def what_if(report: "RunReport", change: Change) -> WhatIf:
     """The step of a run with a change."""
-    step_ns = step_time_ns(report.steps) or None
+    step_ns = report.run["step_ns"]
     saving_ns = report.saving_ns_per_step(change)
     return WhatIf(
         without=tuple(sorted(change.without)),

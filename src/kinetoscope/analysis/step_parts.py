@@ -1,0 +1,175 @@
+"""analysis: what a step is made of: the host's ledger and the device's, each of which adds up to the step exactly."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from kinetoscope.analysis.host_parts import HostParts, host_parts
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.step_time import Stretch, device_end_ns, stretches
+from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.window import RankWindow
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class DeviceParts(TypedDict):
+    """What a device did in a step: nanoseconds, disjoint. They add up to the step."""
+
+    compute_ns: float | None
+    exposed_communication_ns: float | None
+    exposed_copy_ns: float | None
+    idle_ns: float | None
+
+
+class StepParts(TypedDict):
+    """The two ledgers of a step. ``device`` is None where the work of a device was not recorded for every step."""
+
+    host: HostParts
+    device: DeviceParts | None
+
+
+@dataclass(frozen=True)
+class StretchParts:
+    """The ledgers of one rank's stretch, in whole nanoseconds. ``time_ns`` is what it took for ``num_steps``."""
+
+    num_steps: int
+    is_alone: bool
+    is_on_device: bool
+    time_ns: int
+    host: HostParts
+    device: DeviceParts | None
+
+
+def stretch_parts(window: RankWindow, host: HostTime, rows: Sequence[StepRow]) -> list[StretchParts]:
+    """The ledgers of each stretch of a window."""
+    return [_parts(window, host, stretch) for stretch in stretches(rows)]
+
+
+def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts:
+    first = stretch.rows[0]
+    host_end_ns = first.begin_ns + stretch.host_ns
+    parts = host_parts(host, stretch.rows, first.begin_ns, host_end_ns)
+    parts["ahead_ns"] = stretch.time_ns - stretch.host_ns
+    begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_alone else first.begin_ns
+    return StretchParts(
+        num_steps=stretch.num_steps,
+        is_alone=stretch.is_alone,
+        is_on_device=stretch.is_on_device,
+        time_ns=stretch.time_ns,
+        host=parts,
+        device=_device_parts(window.device, begin_ns or 0, stretch),
+    )
+
+
+def _device_parts(device: "pl.DataFrame", begin_ns: int, stretch: Stretch) -> DeviceParts | None:
+    """The mean over the rank's devices; idle is the rest."""
+    if not len(device):
+        return None
+    if stretch.is_alone:
+        return _alone(stretch)
+    pl, end_ns = import_polars(), begin_ns + stretch.time_ns
+    of_each = [_busy(one, begin_ns, end_ns) for _, one in device.group_by(pl.col("device"), maintain_order=True)]
+    compute, communication, copy = (sum(column) // len(of_each) for column in zip(*of_each, strict=True))
+    return _with_idle(stretch.time_ns, compute, communication, copy)
+
+
+def _alone(stretch: Stretch) -> DeviceParts:
+    """One step alone, of what it launched: a copy that does not fit into it is of another one."""
+    (row,) = stretch.rows
+    compute, communication = row.device_compute_ns or 0, row.device_exposed_communication_ns or 0
+    kernels = min(stretch.time_ns, compute + communication)
+    compute = min(compute, kernels)
+    copy = min(stretch.time_ns - kernels, (row.device_busy_ns or 0) - (row.device_compute_ns or 0) - communication)
+    return _with_idle(stretch.time_ns, compute, kernels - compute, copy)
+
+
+def _with_idle(time_ns: int, compute: int, communication: int, copy: int) -> DeviceParts:
+    return DeviceParts(
+        compute_ns=compute,
+        exposed_communication_ns=communication,
+        exposed_copy_ns=copy,
+        idle_ns=time_ns - compute - communication - copy,
+    )
+
+
+def _busy(events: "pl.DataFrame", begin_ns: int, end_ns: int) -> tuple[int, int, int]:
+    """Of a stretch of time on one device: computing, communication without that, copies without both."""
+    pl = import_polars()
+    kind, asked = pl.col("kind"), pl.Series([begin_ns, end_ns])
+    covered = [
+        Coverage(events.filter(kinds)).until(asked) for kinds in (kind == "compute", kind != "copy", pl.lit(True))
+    ]
+    compute, kernels, busy = (int(both[1] - both[0]) for both in covered)
+    return compute, kernels - compute, busy - kernels
+
+
+# -- the run
+
+
+def run_parts(parts: Sequence[StretchParts]) -> tuple[float | None, StepParts | None, str]:
+    """The time of a step, its ledgers, and what bounds it, on average over ranks; steps alone count where there is
+    nothing else."""
+    timed = [one for one in parts if not one.is_alone] or list(parts)
+    if not timed:
+        return None, None, "unknown"
+    num_steps = sum(one.num_steps for one in timed)
+    step_ns = float(round(sum(one.time_ns for one in timed) / num_steps))
+    devices = [one.device for one in timed if one.device is not None]
+    host = cast("HostParts", _mean([cast("Mapping[str, float | None]", one.host) for one in timed], num_steps))
+    device = _mean([cast("Mapping[str, float | None]", one) for one in devices], num_steps)
+    whole = StepParts(host=host, device=cast("DeviceParts", device) if len(devices) == len(timed) else None)
+    on_device_ns = sum(one.time_ns for one in timed if one.is_on_device)
+    return step_ns, whole, bound_by(whole, on_device=2 * on_device_ns > sum(one.time_ns for one in timed))
+
+
+def _mean(ledgers: Sequence[Mapping[str, float | None]], num_steps: int) -> dict[str, float | None]:
+    """The parts of a step in whole nanoseconds. Each is rounded with all before it, so that they add up."""
+    means: dict[str, float | None] = {}
+    whole, before = 0.0, 0
+    for name in ledgers[0] if ledgers else ():
+        known = [value for ledger in ledgers if (value := ledger[name]) is not None]
+        whole += sum(known)
+        until = round(whole / num_steps)
+        means[name] = float(until - before) if known else None
+        before = until if known else before
+    return means
+
+
+_GROUPS = {
+    "data": ("data_wait_ns",),
+    "communication": ("communication_wait_ns",),
+    "device": ("sync_ns",),
+    "host": (
+        "forward_ns",
+        "backward_ns",
+        "optimizer_ns",
+        "gc_ns",
+        "python_ns",
+        "evaluation_ns",
+        "between_ns",
+    ),
+    "unknown": ("unknown_ns",),
+}
+
+
+def bound_by(parts: StepParts, *, on_device: bool) -> str:
+    """What a step takes its time for: ``data``, ``host``, ``compute``, ``communication`` or ``unknown``.
+
+    A host that mostly waits for the device is bound by what the device does.
+    """
+    if on_device:
+        return _of_device(parts["device"])
+    host = cast("Mapping[str, float | None]", parts["host"])
+    sums = {group: sum(host[name] or 0 for name in names) for group, names in _GROUPS.items()}
+    largest = max(sums, key=lambda group: sums[group])
+    return _of_device(parts["device"]) if largest == "device" else largest
+
+
+def _of_device(device: DeviceParts | None) -> str:
+    if device is None:
+        return "unknown"
+    return "communication" if (device["exposed_communication_ns"] or 0) > (device["compute_ns"] or 0) else "compute"

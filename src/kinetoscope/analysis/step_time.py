@@ -1,0 +1,104 @@
+"""analysis: how long a run takes for a step, on its host or on its device: the rule, from the rows of steps alone."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kinetoscope.analysis.steps import StepRow
+
+_AHEAD_SHARE = 0.01
+"""If the device ends its work for a step so much of the host's time after the host, the device is what takes time."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps of one rank that were recorded one after the other, in the order of time."""
+
+    rows: Sequence[StepRow]
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps its time is of: from one begin, or end, to the next; one step alone counts as one."""
+        return max(1, len(self.rows) - 1)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is one step, of which only the begin and the end are known."""
+        return len(self.rows) == 1
+
+    @property
+    def host_ns(self) -> int:
+        """From the begin of the first step to that of the last one; of a step alone, to its end."""
+        first, last = self.rows[0], self.rows[-1]
+        return first.duration_ns if self.is_alone else last.begin_ns - first.begin_ns
+
+    @property
+    def device_ns(self) -> int | None:
+        """From the end of what the first step computes on the device to that of the last; of a step alone, how long its
+        kernels take; None if that is not known."""
+        if self.is_alone:
+            return _kernels_ns(self.rows[0])
+        first, last = (device_end_ns(row) for row in (self.rows[0], self.rows[-1]))
+        return last - first if first is not None and last is not None else None
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the device's pace holds: it ends its work after the host."""
+        if self.device_ns is None:
+            return False
+        if self.is_alone:
+            return self.device_ns > self.host_ns
+        later_ns = max(self.rows[0].device_end_after_ns or 0, self.rows[-1].device_end_after_ns or 0)
+        return later_ns > _AHEAD_SHARE * self.host_ns
+
+    @property
+    def time_ns(self) -> int:
+        """How long it took for its ``num_steps``."""
+        return self.device_ns if self.is_on_device and self.device_ns is not None else self.host_ns
+
+
+def device_end_ns(row: StepRow) -> int | None:
+    """When the device ended what it computes for a step."""
+    if row.device_end_after_ns is None:
+        return None
+    return row.begin_ns + row.duration_ns + row.device_end_after_ns
+
+
+def stretches(steps: Iterable[StepRow]) -> list[Stretch]:
+    """The stretches in which each rank recorded without a pause. A window's last row does not know what follows it."""
+    found: list[list[StepRow]] = []
+    for rows in _by_rank(steps).values():
+        is_new = True
+        for row in rows:
+            if is_new:
+                found.append([])
+            found[-1].append(row)
+            is_new = row.between_ns is None
+    return [Stretch(rows) for rows in found]
+
+
+def timed_stretches(steps: Iterable[StepRow]) -> list[Stretch]:
+    """Those that tell the time of a step: steps alone do only where there are no others."""
+    found = stretches(steps)
+    return [stretch for stretch in found if not stretch.is_alone] or found
+
+
+def step_time_ns(steps: Iterable[StepRow]) -> float | None:
+    """How long the run takes for a step on average, in whole nanoseconds; None where there is no step."""
+    timed = timed_stretches(steps)
+    num_steps = sum(stretch.num_steps for stretch in timed)
+    return float(round(sum(stretch.time_ns for stretch in timed) / num_steps)) if timed else None
+
+
+def _by_rank(steps: Iterable[StepRow]) -> dict[int | None, list[StepRow]]:
+    by_rank: defaultdict[int | None, list[StepRow]] = defaultdict(list)
+    for row in sorted(steps, key=lambda row: row.begin_ns):
+        by_rank[row.rank].append(row)
+    return by_rank
+
+
+def _kernels_ns(row: StepRow) -> int | None:
+    """The union of a step's kernels. Copies may belong to the next batch."""
+    if row.device_compute_ns is None:
+        return None
+    return row.device_compute_ns + (row.device_exposed_communication_ns or 0)
