@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinetoscope.analysis.communication import is_communication
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.table.tracks import nest_spans
@@ -26,9 +27,6 @@ SAMPLES = ("stack_sample", "stack_sample,library")
 
 NOTES = ("loader", "memory_holder", "float64")
 """Categories of the instants that our sources record."""
-
-COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem)"
-"""Kernels of libraries that only communicate: a kernel whose name has one of these words."""
 
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
 """Spans of host threads in which a collective is called, or waited for."""
@@ -176,7 +174,9 @@ def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankW
 
 def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
     pl = import_polars()
-    communicates = pl.col("collective").is_not_null() | pl.col("name").str.contains(COMMUNICATION_KERNELS)
+    names = [name for name in spans["name"].unique() if is_communication(name)]
+    is_said = pl.any_horizontal(pl.col("collective", "group").is_not_null())
+    communicates = is_said | pl.col("name").is_in(names)
     kind = (
         pl.when(pl.col("category").is_in(list(COPIES)))
         .then(pl.lit("copy"))
