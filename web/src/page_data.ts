@@ -58,6 +58,7 @@ export interface RankRow {
   busy_ns: number | null;
   compute_ns: number | null;
   communication_ns: number | null;
+  communication_is_at_least: boolean | null;
   copy_ns: number | null;
   exposed_communication_ns: number | null;
   exposed_copy_ns: number | null;

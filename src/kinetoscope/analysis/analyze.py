@@ -12,6 +12,7 @@ from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
+from kinetoscope.analysis.communication import notes_on_communication
 from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
@@ -154,6 +155,8 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
     operators = operator_rows(sums.operators)
     notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
+    kernels = kernel_rows(sums.kernels)
+    notes += [*notes_on_communication(row.name for row in kernels if row.kind == "compute")]
     notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
     report = RunReport(
         run=_about(traces, summaries, ranks, steps, notes),
@@ -164,7 +167,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         collectives=joined.rows,
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
         operators=operators,
-        kernels=kernel_rows(sums.kernels),
+        kernels=kernels,
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
         build_graph=lambda: graph,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.communication import looks_like_communication
 from kinetoscope.analysis.idle import idle_time
 from kinetoscope.analysis.intervals import union_ns
 from kinetoscope.analysis.step_parts import StepParts, StretchParts, run_parts
@@ -20,9 +21,10 @@ class RankRow:
     """One device of one rank, over all windows that were recorded; a rank without a device has one row.
 
     Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns``,
-    the union of kernels, copies and sets, is ``compute_ns + exposed_communication_ns + exposed_copy_ns``. What is not
-    known is None, as are all device times of a rank without a device. ``step_ns`` and ``parts`` are of the rank's step,
-    with the mean of its devices: the same in each of its rows.
+    the union of kernels, copies and sets, is ``compute_ns + exposed_communication_ns + exposed_copy_ns``.
+    ``communication_is_at_least`` is True where kernels that count as computing look like communication. ``step_ns`` and
+    ``parts`` are of the rank's step, with the mean of its devices: the same in each of its rows. What is not known is
+    None, as are all device times of a rank without a device.
     """
 
     rank: int | None
@@ -36,6 +38,7 @@ class RankRow:
     busy_ns: int | None = None
     compute_ns: int | None = None
     communication_ns: int | None = None
+    communication_is_at_least: bool | None = None
     copy_ns: int | None = None
     exposed_communication_ns: int | None = None
     exposed_copy_ns: int | None = None
@@ -95,7 +98,9 @@ def with_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | Non
 def _added(one: RankRow, other: RankRow) -> RankRow:
     sums = {name: _sum(getattr(one, name), getattr(other, name)) for name in ("num_steps", *_TIMES)}
     bounds = [bound for bound in (one.clock_bound_ns, other.clock_bound_ns) if bound is not None]
-    values: dict[str, Any] = one.to_dict() | sums | {"clock_bound_ns": max(bounds, default=None)}
+    at_least = [row.communication_is_at_least for row in (one, other) if row.communication_is_at_least is not None]
+    others = {"clock_bound_ns": max(bounds, default=None), "communication_is_at_least": max(at_least, default=None)}
+    values: dict[str, Any] = one.to_dict() | sums | others
     return RankRow(**values)
 
 
@@ -126,6 +131,7 @@ def _device_times(device: "pl.DataFrame") -> dict[str, Any]:
         "busy_ns": busy_ns,
         "compute_ns": compute_ns,
         "communication_ns": _union_of(device, ["communication"]),
+        "communication_is_at_least": _may_communicate_more(device),
         "copy_ns": _union_of(device, ["copy"]),
         "exposed_communication_ns": on_kernels_ns - compute_ns,
         "exposed_copy_ns": busy_ns - on_kernels_ns,
@@ -134,6 +140,11 @@ def _device_times(device: "pl.DataFrame") -> dict[str, Any]:
         "idle_kernel_wait_ns": idle.kernel_wait_ns,
         "idle_other_ns": idle.other_ns,
     }
+
+
+def _may_communicate_more(device: "pl.DataFrame") -> bool:
+    names = device.filter(import_polars().col("kind") == "compute")["name"].unique()
+    return any(map(looks_like_communication, names))
 
 
 def _last_end(device: "pl.DataFrame") -> int:

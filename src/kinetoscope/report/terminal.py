@@ -15,7 +15,7 @@ from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.stragglers import StragglerRow
-from kinetoscope.report.words import AT_LEAST, NOT_KNOWN, bound, ending, ledgers
+from kinetoscope.report.words import AT_LEAST, NOT_KNOWN, Ledger, bound, ending, ledgers
 from kinetoscope.training.wording import counted, memory_size, ordinal, printable
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS, _MOST_STEPS = 5, 16, 8, 6
@@ -55,7 +55,7 @@ def render_report(report: RunReport, width: int = 100) -> RenderableType:
     parts: list[RenderableType] = [*_heads(report)]
     parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
     if report.steps:
-        parts += ["", *_findings(report), "", _step_table(report, width)]
+        parts += ["", *_findings(report), "", *_step_table(report, width)]
     parts += [Text(line) for line in map(_straggler, report.stragglers)]
     parts += ["", _calls("Operators", _by_name(report.operators), ("self_ns", "total_ns", "device_ns"), width)]
     if report.kernels:
@@ -72,12 +72,18 @@ def _heads(report: RunReport) -> Iterable[RenderableType]:
     yield Text(_headline(run))
     if said := ending(run):
         yield Text(said, style="bold")
-    for name, parts in ledgers(run["parts"]) if run["parts"] is not None else ():
-        said = ", ".join(f"{word} {_known_ms(time_ns)}" for word, time_ns in parts)
-        yield Padding(Text(f"{name}, ms a step: {said}"), (0, 0, 0, 2))
+    for one in ledgers(run["parts"]) if run["parts"] is not None else ():
+        yield Padding(Text(_in_ms(one)), (0, 0, 0, 2))
     yield from map(Text, _computed(run))
     if any(row.communication_is_at_least for row in report.ranks):
         yield Text(AT_LEAST)
+
+
+def _in_ms(ledger: Ledger) -> str:
+    """One ledger of a step: its parts add up to it."""
+    parts = ", ".join(f"{word} {_ms(time_ns)}" for word, time_ns in ledger.parts)
+    unknown = f"; {NOT_KNOWN}: {', '.join(ledger.unknown)}" if ledger.unknown else ""
+    return f"{ledger.name}, ms a step: {parts}{unknown}"
 
 
 def _headline(run: RunFacts) -> str:
@@ -160,17 +166,16 @@ def _straggler(row: StragglerRow) -> str:
 # -- where the time went
 
 
-def _step_table(report: RunReport, width: int) -> Table:
+def _step_table(report: RunReport, width: int) -> Iterable[RenderableType]:
     """The step of each rank and its parts, in milliseconds, with as many columns as fit, the longest ones."""
     means = {row.rank: _parts_of(row) for row in report.ranks}
     names = _fitting(means.values(), width)
     table = _table("A step of each rank, in ms", "rank", *names)
     for rank, values in list(means.items())[:_MOST_RANKS]:
         table.add_row("" if rank is None else str(rank), *(_known_ms(values.get(name, 0.0)) for name in names))
+    yield table
     if len(means) > _MOST_RANKS:
-        more = counted(len(means) - _MOST_RANKS, "more rank")
-        table.caption = f"and {more}; --json has all, --ranks chooses"
-    return table
+        yield Text(f"and {counted(len(means) - _MOST_RANKS, 'more rank')}; --json has all, --ranks chooses")
 
 
 def _parts_of(row: RankRow) -> dict[str, float | None]:

@@ -1,10 +1,13 @@
 """report: what the numbers of a run are called: the same on a screen, on a page and in a notebook."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.step_parts import StepParts
+from kinetoscope.analysis.step_parts import DeviceParts, StepParts
+
+_Parts = Mapping[str, float | None]
 
 NOT_KNOWN = "not known"
 
@@ -39,6 +42,7 @@ _BOUNDS = {
     "communication": "it communicates",
     "ranks": "it waits for late ranks",
 }
+_PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _REMAINDERS = ("unknown_ns", "ahead_ns", "idle_ns")
 AT_LEAST = (
     "Communication is at least what is told: some kernels look like it, and are of no library that Kinetoscope knows."
@@ -60,16 +64,28 @@ def bound(run: RunFacts) -> str | None:
     return _BOUNDS.get(run["bound_by"])
 
 
-def ledger(parts: Mapping[str, float | None], words: Mapping[str, str]) -> list[tuple[str, float | None]]:
-    """The parts of one ledger by their words. What takes no time is left out; None is not known."""
-    return [(word, parts[name]) for name, word in words.items() if parts.get(name, 0) != 0]
+@dataclass(frozen=True)
+class Ledger:
+    """One ledger of a step in words: the parts that take time, in nanoseconds, and the phases that are not known."""
+
+    name: str
+    parts: list[tuple[str, float]]
+    unknown: list[str]
 
 
-def ledgers(parts: StepParts) -> Iterable[tuple[str, list[tuple[str, float | None]]]]:
-    """Both ledgers of a step, each with its name; the device's only where it is known."""
-    yield "Host", ledger(cast("Mapping[str, float | None]", parts["host"]), HOST_PARTS)
-    if parts["device"] is not None:
-        yield "Device", ledger(cast("Mapping[str, float | None]", parts["device"]), DEVICE_PARTS)
+def ledgers(parts: StepParts) -> list[Ledger]:
+    """Both ledgers of a step; the device's only where it is known."""
+    host = _ledger("Host", cast(_Parts, parts["host"]), HOST_PARTS)
+    return [host, *([_ledger("Device", parts["device"], DEVICE_PARTS)] if parts["device"] is not None else [])]
+
+
+def _ledger(name: str, parts: _Parts | DeviceParts, words: Mapping[str, str]) -> Ledger:
+    shown = [(part, word, cast(_Parts, parts).get(part)) for part, word in words.items()]
+    return Ledger(
+        name=name,
+        parts=[(word, time_ns) for _, word, time_ns in shown if time_ns],
+        unknown=[word for part, word, time_ns in shown if time_ns is None and part in _PHASES],
+    )
 
 
 def largest_part(run: RunFacts) -> tuple[str, float] | None:
