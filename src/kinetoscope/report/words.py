@@ -75,12 +75,12 @@ class Ledger:
 
 def ledgers(parts: StepParts) -> list[Ledger]:
     """Both ledgers of a step; the device's only where it is known."""
-    host = _ledger("Host", cast(_Parts, parts["host"]), HOST_PARTS)
+    host = _ledger("Host", cast("_Parts", parts["host"]), HOST_PARTS)
     return [host, *([_ledger("Device", parts["device"], DEVICE_PARTS)] if parts["device"] is not None else [])]
 
 
 def _ledger(name: str, parts: _Parts | DeviceParts, words: Mapping[str, str]) -> Ledger:
-    shown = [(part, word, cast(_Parts, parts).get(part)) for part, word in words.items()]
+    shown = [(part, word, cast("_Parts", parts).get(part)) for part, word in words.items()]
     return Ledger(
         name=name,
         parts=[(word, time_ns) for _, word, time_ns in shown if time_ns],
