@@ -1,7 +1,7 @@
 import { useMemo } from "preact/hooks";
 import { cssColour, KERNEL_KIND_COLOURS } from "../colours";
 import { counted, formatBytes, formatCount, formatDuration, formatRate } from "../format";
-import type { KernelRow } from "../page_data";
+import type { CallTotals, KernelRow } from "../page_data";
 import { Empty } from "../parts/empty";
 import type { TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
@@ -41,7 +41,7 @@ export function Kernels({ payload }: ViewProps) {
     <GroupedCalls
       payload={payload}
       caption="Kernels"
-      heading={heading(rows)}
+      heading={heading(payload.page.call_totals)}
       rows={rows}
       lines={lines}
       groupings={GROUPS}
@@ -56,19 +56,12 @@ export function Kernels({ payload }: ViewProps) {
   );
 }
 
-function heading(rows: KernelRow[]): string {
-  const calls = counted(
-    sum(rows, (row) => row.num_calls),
-    "run",
+function heading(all: CallTotals[]): string {
+  const totals = all.filter(({ kind }) => kind !== "operator");
+  const parts = totals.map(
+    ({ kind, total_ns, num_calls }) => `${formatDuration(total_ns)} ${kind} in ${counted(num_calls, "run")}`,
   );
-  const kinds = groupCalls(
-    rows,
-    (row) => row.kind,
-    (row) => row.kind,
-  ).sort((one, other) => other.total_ns - one.total_ns);
-  const parts = kinds.map((kind) => `${formatDuration(kind.total_ns)} ${kind.name}`);
-  const total = formatDuration(sum(rows, (row) => row.total_ns));
-  return `Kernels and copies took ${total} in ${calls}, on all devices together: ${parts.join(", ")}`;
+  return `Kernels and copies, on all devices together: ${parts.join(", ")}`;
 }
 
 export function kernelGroups(rows: KernelRow[], by: string): KernelGroup[] {

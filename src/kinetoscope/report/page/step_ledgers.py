@@ -17,6 +17,7 @@ _IN_STEP = (
     "gc_ns",
     "python_ns",
 )
+_WORK = ("forward_ns", "optimizer_ns", "python_ns")
 _Parts = Mapping[str, float | None]
 
 
@@ -79,6 +80,7 @@ def _in_columns(host: Sequence[_Parts], device: Sequence[_Parts], numbers: Seque
     return StepLedgers(
         numbers=list(numbers),
         times=_column(sum(time_ns or 0 for time_ns in parts.values()) for parts in host),
+        work=_column(sum(parts[name] or 0 for name in _WORK) for parts in host),
         host={name: _column(parts.get(name) for parts in host) for name in HOST_PARTS if name != "ahead_ns"},
         device={name: _column(parts[name] for parts in device) for name in DEVICE_PARTS} if has_device else {},
     )
