@@ -278,7 +278,7 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class CallTotals:
-    """The sums over all operators, or over kernels of one ``kind``."""
+    """The sums over calls of one ``kind``: all ``operators``, all ``kernels`` and copies, or those of one kind."""
 
     kind: str
     num_calls: int

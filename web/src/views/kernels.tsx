@@ -56,12 +56,13 @@ export function Kernels({ payload }: ViewProps) {
   );
 }
 
-function heading(all: CallTotals[]): string {
-  const totals = all.filter(({ kind }) => kind !== "operator");
-  const parts = totals.map(
-    ({ kind, total_ns, num_calls }) => `${formatDuration(total_ns)} ${kind} in ${counted(num_calls, "run")}`,
-  );
-  return `Kernels and copies, on all devices together: ${parts.join(", ")}`;
+function heading(totals: CallTotals[]): string {
+  const all = totals.find(({ kind }) => kind === "kernels");
+  const kinds = totals.filter(({ kind }) => kind !== "operators" && kind !== "kernels");
+  if (!all) return "Kernels and copies";
+  const parts = kinds.map((total) => `${formatDuration(total.total_ns)} ${total.kind}`).join(", ");
+  const calls = counted(all.num_calls, "run");
+  return `Kernels and copies took ${formatDuration(all.total_ns)} in ${calls}, on all devices together: ${parts}`;
 }
 
 export function kernelGroups(rows: KernelRow[], by: string): KernelGroup[] {

@@ -28,7 +28,7 @@ type OperatorGroup = Group<OperatorRow> & Computed & { device_ns: number | null;
 /** Operators by name, or by name and shapes, of all ranks. */
 export function Operators({ payload }: ViewProps) {
   const rows = payload.page.report?.operators ?? [];
-  const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operator"), [payload]);
+  const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operators"), [payload]);
   const columns = useMemo(() => operatorColumns(rows), [rows]);
   if (!rows.length) {
     return (
@@ -57,7 +57,7 @@ export function Operators({ payload }: ViewProps) {
 }
 
 function heading(totals: CallTotals[]): string {
-  const total = totals.find(({ kind }) => kind === "operator");
+  const total = totals.find(({ kind }) => kind === "operators");
   if (!total) return "Operators";
   const own = formatDuration(total.self_ns);
   return `Operators took ${own} of their own in ${counted(total.num_calls, "call")}, on all ranks together`;
