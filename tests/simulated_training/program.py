@@ -22,6 +22,7 @@ from simulated_training.settings import Settings
 from simulated_training.writer import (
     AFTER_NS,
     BEFORE_NS,
+    BESIDE,
     COMPUTE,
     EVENT_NS,
     LATENCY_NS,
@@ -156,7 +157,8 @@ def _copy_batch(writer: Writer) -> None:
         if fault and not writer.is_ideal("sync"):
             writer.add(BlockingCopy(COMPUTE, copy, writer.launch_ns, LATENCY_NS))
         else:
-            writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), writer.launch_ns, LATENCY_NS))
+            stream = BESIDE if writer.settings.has_copies_beside else COMPUTE
+            writer.add(Launch("cudaMemcpyAsync", stream, (copy,), writer.launch_ns, LATENCY_NS))
         writer.add(Work(AFTER_NS))
 
 
@@ -194,10 +196,12 @@ def _read_loss(writer: Writer) -> None:
     """Reading the loss of this step stops the loop until the device is done; of the step before, hardly ever."""
     settings = writer.settings
     writer.python()
+    if writer.step % settings.reads_loss_every:
+        return
     with writer.frame("train.py(33): read_loss"):
         if settings.reads_loss == "each step":
             write_items(writer, 1)
         elif settings.reads_loss == "a step late" and settings.has_device:
             writer.add(RecordEvent(f"loss {writer.step}", COMPUTE, EVENT_NS), Work(1_000))
-            event, waits = f"loss {writer.step - 1}", not writer.is_ideal("sync")
+            event, waits = f"loss {writer.step - settings.reads_loss_every}", not writer.is_ideal("sync")
             writer.add(Synchronize("cudaEventSynchronize", SYNC_NS, event=event, waits=waits))

@@ -108,6 +108,12 @@ class Settings:
     evaluates_every: int = 0
     """Steps from one evaluation to the next; only with steps that are ``event/batch``."""
     reads_loss: Literal["never", "each step", "a step late"] = "a step late"
+    reads_loss_every: int = 1
+    """Steps from one that reads a loss to the next."""
+    max_launches: int = 0
+    """How many launches a device takes before the host has to wait until one of them is done; 0: any number."""
+    has_copies_beside: bool = False
+    """Whether batches go to the device on a stream of their own, for which nothing waits."""
     has_cuda_graph: bool = False
     noise: float = 0.03
     """How far durations are from what they would be, as a part of them."""

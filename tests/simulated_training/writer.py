@@ -21,7 +21,7 @@ from simulated_training.engine import Action, CallKey, Kernel
 from simulated_training.groups import POINT_TO_POINT, Collective, Group
 from simulated_training.settings import Fault, FaultKind, Ideal, Settings
 
-COMPUTE = "7"
+COMPUTE, BESIDE = "7", "9"
 GLOO = ("gloo", "gloo2")
 """The threads of collectives on the CPU, in turn."""
 

@@ -18,7 +18,7 @@ from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.packing import pack
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
-from kinetoscope.analysis.step_parts import StretchParts, stretch_parts
+from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
 from kinetoscope.clock.file_clock import FileClock
@@ -142,19 +142,21 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
     host, operators, work = HostTime(window), operator_calls(window), find_work(window)
     steps = step_rows(window, host, work)
-    sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), times_by_step(window, operators))
+    parts = stretch_parts(window, host, steps)
+    by_step = times_by_step(window, operators, sum(one.steps_ns for one in parts))
+    sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), by_step)
     return WindowSummary(
         rank=window.rank,
         num_spans=len(window.host) + len(window.device),
         begin_ns=min((int(frame["begin"][0]) for frame in (window.host, window.device) if len(frame)), default=0),
         ranks=rank_rows(window),
         steps=steps,
-        parts=stretch_parts(window, host, steps),
+        parts=parts,
         calls=collective_calls(window),
         memory=memory_rows(window, host),
         is_of_torch=len(operators) > 0 or len(window.device) > 0,
         unclear=window.unclear,
         sums=pack(sums) if faster is None else sums,
-        dependencies=None if faster is None else find_dependencies(window, host, faster),
+        dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
         signs=None if faster is None else find_signs(window, host),
     )
