@@ -81,6 +81,10 @@ class CallKey(NamedTuple):
     ranks: tuple[int, ...]
 
 
+CLOSURE = "closure"
+"""The category of spans that only the simulator knows: where an optimizer calls a closure."""
+
+
 class Memory(NamedTuple):
     """An allocation, or with negative bytes a release."""
 

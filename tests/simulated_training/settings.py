@@ -21,6 +21,7 @@ FaultKind = Literal[
     "idle_gaps",
     "profiler_cost",
 ]
+Phase = Literal["forward", "backward", "optimizer"]
 Layout = Literal["data", "sharded", "tensor", "experts", "pipeline"]
 StepSpans = Literal["ProfilerStep", "event/batch", "both"]
 Ideal = Literal["data", "sync", "launch", "transfer", "copy", "python", "gc", "compile"]
@@ -115,6 +116,12 @@ class Settings:
     has_copies_beside: bool = False
     """Whether batches go to the device on a stream of their own, for which nothing waits."""
     has_cuda_graph: bool = False
+    num_closure_calls: int = 0
+    """How often the optimizer calls a closure with forward and backward in a step; 0: they come before it."""
+    markers: tuple[Phase, ...] = ()
+    """The phases around which the loop has a marker."""
+    has_torch: bool = True
+    """Whether torch recorded; without it a trace has our own spans only."""
     noise: float = 0.03
     """How far durations are from what they would be, as a part of them."""
     jitter_ns: int = 0
@@ -151,6 +158,11 @@ class Settings:
             raise ValueError("An evaluation between steps needs steps that are event/batch.")
         if not self.has_device and (self.layout != "data" or self.has_cuda_graph):
             raise ValueError("A run without a device has the layout data, and no CUDA graph.")
+
+        if self.num_closure_calls and (self.layout == "pipeline" or self.has_cuda_graph):
+            raise ValueError("A closure has one forward and backward pass, which a pipeline and a CUDA graph have not.")
+        if not self.has_torch and (self.has_device or self.step_spans != "event/batch"):
+            raise ValueError("Without torch there are no devices, and steps are event/batch.")
 
     @property
     def layers(self) -> int:

@@ -174,6 +174,7 @@ export interface StepRow {
   gc_ns: number | null;
   python_ns: number | null;
   communication_wait_ns: number | null;
+  unknown_ns: number | null;
   device_busy_ns: number | null;
   device_compute_ns: number | null;
   device_communication_ns: number | null;

@@ -69,7 +69,7 @@ def stretch_parts(window: RankWindow, host: HostTime, rows: Sequence[StepRow]) -
 def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts:
     first = stretch.rows[0]
     host_end_ns = first.begin_ns + stretch.host_ns
-    parts = host_parts(host, stretch.rows, first.begin_ns, host_end_ns)
+    parts = host_parts(stretch.rows, first.begin_ns, host_end_ns)
     parts["ahead_ns"] = stretch.time_ns - stretch.host_ns
     begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_alone else first.begin_ns
     return StretchParts(

@@ -113,7 +113,7 @@ def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
         step=_steps_of(window, spans["begin"]),
     )
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
-    spans = spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
+    spans = spans.filter((pl.col("begin") < pl.lit(until, pl.Int64)) | (pl.col("kind") == "profiler"))
     total = (pl.col("end") - pl.col("begin")).sum()
     stops = spans.group_by("kind", "name", "line", "guard", "step", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
