@@ -197,9 +197,9 @@ class Overview:
 class StepLedgers:
     """What the host and the device did in single steps. Each is nanoseconds plus 1, and 0 where it is not known.
 
-    ``times`` are those of whole steps, and those of each ledger are parts of it, by name; ``work`` is forward, optimizer
-    and Python; ``device`` is empty where no work of a device was recorded. Steps are those of the report's rows, in their order; with ``numbers``, each is the
-    mean of all ranks' steps of that number.
+    ``times`` are those of whole steps, and those of each ledger are parts of it, by name; ``work`` is forward,
+    optimizer and Python; ``device`` is empty where no work of a device was recorded. Steps are those of the report's
+    rows, in their order; with ``numbers``, each is the mean of all ranks' steps of that number.
     """
 
     numbers: list[int] = field(default_factory=list)

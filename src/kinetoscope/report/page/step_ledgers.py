@@ -16,6 +16,7 @@ _IN_STEP = (
     "sync_ns",
     "gc_ns",
     "python_ns",
+    "unknown_ns",
 )
 _WORK = ("forward_ns", "optimizer_ns", "python_ns")
 _Parts = Mapping[str, float | None]
@@ -42,16 +43,9 @@ def mean_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
 def _host(row: StepRow) -> _Parts:
     """The host's ledger of a step, with the time before the step in which its batch was fetched."""
     parts: dict[str, float | None] = {name: getattr(row, name) for name in _IN_STEP}
-    parts["unknown_ns"] = unknown_ns(row)
     parts["evaluation_ns"] = row.all_evaluation_ns or None
     parts["between_ns"] = row.between_ns
     return parts
-
-
-def unknown_ns(row: StepRow) -> int:
-    """What no evidence covers in a step."""
-    named = sum(getattr(row, name) or 0 for name in _IN_STEP) + (row.evaluation_inside_ns or 0)
-    return max(0, row.duration_ns - named)
 
 
 def _device(row: StepRow) -> _Parts:

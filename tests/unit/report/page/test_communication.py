@@ -64,8 +64,8 @@ def test_without_calls_there_is_nothing_to_say():
 
 
 def test_waits_are_summed_by_who_waited_and_for_whom():
-    late = [((4), (30, 0)), ((4), (10, 0)), ((0), (0, 5))]
-    found = waits([*(call(late_rank=rank, waits_ns=waited) for rank, waited in late), call()])
+    waited = [(4, (30, 0)), (4, (10, 0)), (0, (0, 5))]
+    found = waits([*(call(late_rank=rank, waits_ns=waits_ns) for rank, waits_ns in waited), call()])
     assert (found.ranks, found.waited) == ([0, 4], [[0, 40], [5, 0]])
     assert [(one.rank, one.num_calls, one.total_ns, one.longest_ns) for one in found.late] == [
         (4, 2, 40, 30),
