@@ -1,7 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { formatDuration } from "../format";
 import { readLink, remember } from "../link";
-import type { PageData, RankRow } from "../page_data";
+import type { RankRow, RunReport, StepParts } from "../page_data";
 import { Columns, saysOf } from "../parts/columns";
 import { Legend } from "../parts/legend";
 import { Stack, type StackPart } from "../parts/stack";
@@ -17,24 +17,23 @@ interface Ledgers {
   timeNs: number;
   parts: StackPart[];
   below: StackPart[] | null;
+  /** Of a rank, or of a step. */
+  rank: number | null;
+  step: number | null;
   /** A single step's ledgers: the device's is no part of the time on the host. */
   isSingle?: boolean;
 }
 
 /** Where a step's time goes: of each rank on average, and of each step. */
 export function StepPicture({ payload }: { payload: Payload }) {
-  const { page } = payload;
-  const ranks = useMemo(() => rankLedgers(page), [page]);
   const [rank, setRank] = useState(() => readLink().steprank ?? ALL);
   const [shown, setShown] = useState<{ of: "rank" | "step"; at: number } | null>(null);
-  const steps = useMemo(() => stepLedgers(payload, rank), [payload, rank]);
+  const { whole, ranks, steps } = useMemo(() => picture(payload, rank), [payload, rank]);
   const choose = (rank: string) => {
     setRank(rank);
     remember({ steprank: rank === ALL ? undefined : rank });
   };
-  const bars = ranks.map(({ ledgers }) => barOf(ledgers));
-  const pointed = shown && (shown.of === "rank" ? ranks[shown.at]?.ledgers : steps[shown.at]);
-  const whole = useMemo(() => runLedgers(page), [page]);
+  const pointed = shown && (shown.of === "rank" ? ranks : steps)[shown.at];
   const names = ranks.map(({ rank }) => rank);
   return (
     <section class="step-picture" aria-labelledby="step-picture-title">
@@ -44,7 +43,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
         <h3>By rank</h3>
         <Stack
           label="A step of each rank"
-          bars={bars}
+          bars={ranks.map(barOf)}
           shown={shown?.of === "rank" ? shown.at : null}
           onShow={(at) => setShown(at === null ? null : { of: "rank", at })}
           onChoose={(at) => choose(String(names[at]))}
@@ -90,7 +89,7 @@ function RankChoice(props: { ranks: (number | null)[]; chosen: string; onChoose:
 }
 
 /** Shows a step in the timeline: of the chosen rank, or of the one on which it takes longest. */
-function goTo(step: number | undefined, rank: string, payload: Payload): void {
+function goTo(step: number | null | undefined, rank: string, payload: Payload): void {
   const steps = rankSteps(payload).filter(
     ({ row }) => row.step === step && (rank === ALL || String(row.rank) === rank),
   );
@@ -108,36 +107,50 @@ function barOf({ title, timeNs, parts, below }: Ledgers) {
   };
 }
 
-/** The step of the run. */
-function runLedgers({ report }: PageData): Ledgers {
-  const { step_ns, parts, ranks } = report!.run;
-  const title = ranks.length > 1 ? "All ranks, on average" : "On average";
-  return ledgersOf(title, step_ns, parts);
+interface Picture {
+  whole: Ledgers;
+  ranks: Ledgers[];
+  steps: Ledgers[];
 }
 
-function ledgersOf(title: string, stepNs: number | null, parts: RankRow["parts"]): Ledgers {
-  const [host] = shownParts([hostParts({ ...parts?.host })]);
-  const below = parts?.device ? shownParts([deviceParts({ ...parts.device })])[0] : null;
-  return { title, timeNs: stepNs ?? 0, parts: host, below };
+/** The step of the run, of each rank, and single steps: all with the same parts, so that what is below stays there. */
+function picture(payload: Payload, rank: string): Picture {
+  const { report } = payload.page;
+  const ranks = rankLedgers(report?.ranks ?? []);
+  const all = [wholeLedgers(report), ...ranks, ...stepLedgers(payload, rank)];
+  const hosts = shownParts(all.map(({ parts }) => parts));
+  const devices = shownParts(all.map(({ below }) => below ?? deviceParts({})));
+  const [whole, ...others] = all.map((ledgers, at) => ({
+    ...ledgers,
+    parts: hosts[at],
+    below: ledgers.below && devices[at],
+  }));
+  return { whole, ranks: others.slice(0, ranks.length), steps: others.slice(ranks.length) };
+}
+
+function wholeLedgers(report: RunReport | null): Ledgers {
+  const title = (report?.run.ranks.length ?? 0) > 1 ? "All ranks, on average" : "On average";
+  return ledgersOf(title, report?.run.step_ns ?? null, report?.run.parts ?? null);
+}
+
+function ledgersOf(title: string, stepNs: number | null, parts: StepParts | null, rank: number | null = null): Ledgers {
+  const below = parts?.device ? deviceParts({ ...parts.device }) : null;
+  return { title, timeNs: stepNs ?? 0, parts: hostParts({ ...parts?.host }), below, rank, step: null };
 }
 
 /** The step of each rank; a rank with several devices has it in each of its rows. */
-function rankLedgers({ report }: PageData): { rank: number | null; ledgers: Ledgers }[] {
-  const rows = new Map((report?.ranks ?? []).map((row) => [row.rank, row]));
-  return [...rows.values()]
-    .filter((row) => row.parts !== null)
-    .map((row) => ({
-      rank: row.rank,
-      ledgers: ledgersOf(row.rank === null ? "All" : `Rank ${row.rank}`, row.step_ns, row.parts),
-    }));
+function rankLedgers(rows: RankRow[]): Ledgers[] {
+  const known = new Map(rows.filter((row) => row.parts !== null).map((row) => [row.rank, row]));
+  return [...known.values()].map(({ rank, step_ns, parts }) =>
+    ledgersOf(rank === null ? "All" : `Rank ${rank}`, step_ns, parts, rank),
+  );
 }
 
 /** Single steps: of one rank, or the means of all. */
-function stepLedgers(payload: Payload, rank: string): (Ledgers & { step: number })[] {
+function stepLedgers(payload: Payload, rank: string): Ledgers[] {
   const own: LedgerStep[] = rankSteps(payload).filter(({ row }) => String(row.rank) === rank);
   const steps = rank === ALL || !own.length ? meanSteps(payload) : own;
-  const host = shownParts(steps.map((step) => step.host));
-  return steps.map(({ step, timeNs, device }, at) => ({
-    ...{ step, timeNs, title: `Step ${step}`, parts: host[at], below: device, isSingle: true },
+  return steps.map(({ step, timeNs, host, device }) => ({
+    ...{ title: `Step ${step}`, timeNs, parts: host, below: device, rank: null, step, isSingle: true },
   }));
 }

@@ -28,7 +28,7 @@ export function Legend({ title, noun, whole, parts }: LegendProps) {
               <span class="swatch" style={{ background: part.colour }} />
               {part.name}
             </th>
-            <td class="number">{part.value === null ? "not known" : formatDuration(part.value)}</td>
+            <td class="number">{part.value === null && part.isPhase ? "not known" : formatDuration(part.value)}</td>
             <td class="number">{part.value === null || whole === null ? "" : formatShare(part.value / whole)}</td>
           </tr>
         ))}
