@@ -28,7 +28,7 @@ type OperatorGroup = Group<OperatorRow> & Computed & { device_ns: number | null;
 /** Operators by name, or by name and shapes, of all ranks. */
 export function Operators({ payload }: ViewProps) {
   const rows = payload.page.report?.operators ?? [];
-  const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operators"), [payload]);
+  const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operator"), [payload]);
   const columns = useMemo(() => operatorColumns(rows), [rows]);
   if (!rows.length) {
     return (
