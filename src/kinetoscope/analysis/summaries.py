@@ -20,11 +20,12 @@ from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
 from kinetoscope.analysis.steps import StepRow, step_rows
-from kinetoscope.analysis.window import RankWindow, read_windows
+from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.load import load_one
+from kinetoscope.table.run_state import WrittenTrace
 from kinetoscope.table.trace import Trace
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class SummedTrace:
     hosts: tuple[str, ...]
     notes: tuple[str, ...]
     is_cut: bool
+    written: WrittenTrace
     clock: FileClock | None
     windows: list[WindowSummary] = field(repr=False)
 
@@ -109,7 +111,7 @@ def sum_trace(
 ) -> SummedTrace:
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
-    windows = read_windows(trace if since_ns is None else trace.since(since_ns), selection.step)
+    windows = read_recorded(trace if since_ns is None else trace.since(since_ns), selection.step)
     parts = [window.trace for window in windows]
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
@@ -121,6 +123,7 @@ def sum_trace(
         hosts=tuple(one.host for one in parts if one.host),
         notes=(*trace.notes, *(f"{PurePath(trace.name).name}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
+        written=WrittenTrace(trace.name, trace.starts, trace.is_recovered),
         clock=trace.clock,
         windows=[_sum_window(window, selection.operators if with_graph else None) for window in wanted],
     )

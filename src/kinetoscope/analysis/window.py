@@ -164,6 +164,21 @@ def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]
     return [_window(part, _spans(part), step_name) for part in trace.parts]
 
 
+def read_recorded(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
+    """The same without what began in warm-up batches, which is no part of what was to be recorded."""
+    return [_without_warmup(part, _spans(part), step_name) for part in trace.parts]
+
+
+def _without_warmup(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
+    pl = import_polars()
+    is_warmup = [pl.col("batch").is_between(first, until - 1) for first, until in trace.warmup_batches]
+    warmup = spans.filter((pl.col("name") == _BATCH) & pl.any_horizontal(is_warmup)) if is_warmup else spans.clear()
+    if not len(warmup):
+        return _window(trace, spans, step_name)
+    until_ns: Any = warmup["end"].max()
+    return _window(trace.since(until_ns), spans.filter(pl.col("begin") >= until_ns), step_name)
+
+
 def _spans(trace: Trace) -> "pl.DataFrame":
     pl = import_polars()
     spans = trace.spans.select(*_COLUMNS, *_ARGUMENTS).drop_nulls(("ts", "dur")).rename({"ts": "begin"})
