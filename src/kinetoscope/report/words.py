@@ -48,16 +48,6 @@ AT_LEAST = (
     "Communication is at least what is told: some kernels look like it, and are of no library that Kinetoscope knows."
 )
 
-_ENDINGS = {
-    "killed": "This run was killed before it ended: what it had not written until then is missing.",
-    "recording": "This run has not ended: this is what it has written until now.",
-}
-
-
-def ending(run: RunFacts) -> str | None:
-    """What must be said first of a run that was killed, or that still runs; None for others."""
-    return _ENDINGS.get(run["state"] or "")
-
 
 def bound(run: RunFacts) -> str | None:
     """What a step takes its time for, in a few words; None where that is not known."""
