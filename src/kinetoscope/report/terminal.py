@@ -90,7 +90,7 @@ def _headline(run: RunFacts) -> str:
     of = f" of {run['world_size']}" if run["world_size"] else ""
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
     typical = f", {_ms(run['step_ns'])} ms each" if run["step_ns"] is not None else ""
-    why = f": {said}" if typical and (said := bound(run)) else ""
+    why = f", {said}" if typical and (said := bound(run)) else ""
     return f"{printable(run['name'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
 
 

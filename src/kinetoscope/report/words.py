@@ -36,11 +36,11 @@ DEVICE_PARTS = {
 """The parts of the device's ledger."""
 
 _BOUNDS = {
-    "data": "it waits for data",
-    "host": "the host takes the time",
-    "compute": "the device computes",
-    "communication": "it communicates",
-    "ranks": "it waits for late ranks",
+    "data": "bound by data",
+    "host": "bound by the host",
+    "compute": "bound by computing on the device",
+    "communication": "bound by communication",
+    "ranks": "bound by late ranks",
 }
 _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _REMAINDERS = ("unknown_ns", "ahead_ns", "idle_ns")
