@@ -70,16 +70,19 @@ def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
     elif not unsure:
         yield f"Nothing got slower or larger by more than {percent}."
     if unsure:
-        most = max(unsure, key=lambda row: row.change or 0)
-        such_as = f", such as of {printable(most.name)}, {_percent(most.change)}" if (most.change or 0) > 0 else ""
+        worst = max(unsure, key=_most_change)
+        up_to = f"{'up to ' if worst.interval else ''}{_percent(_most_change(worst))}"
         told = f"it cannot be told whether they got slower or larger by more than {percent}"
-        yield f"Of {len(unsure)} of {num_rows} {told}{such_as}."
+        yield f"Of {len(unsure)} of {num_rows} {told}, such as {_name(worst)} ({up_to})."
 
 
 def _may_be_worse(row: ComparisonRow, threshold: float) -> bool:
     """Whether a row that is unsure may have got slower by more than the threshold."""
-    most = row.interval[1] if row.interval else row.change
-    return row.verdict == "unsure" and most is not None and most > threshold
+    return row.verdict == "unsure" and _most_change(row) > threshold
+
+
+def _most_change(row: ComparisonRow) -> float:
+    return row.interval[1] if row.interval else row.change or 0.0
 
 
 def _step_said(step: ComparisonRow, percent: str) -> str:
