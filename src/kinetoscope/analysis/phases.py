@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 FORWARD, BACKWARD, OPTIMIZER, CLOSURE = "forward", "backward", "optimizer", "closure"
-_SEQUENCE = '"Sequence number"'
 
 
 class Phases:
@@ -91,8 +90,7 @@ class Phases:
         pl, window = import_polars(), self._window
         is_operator = pl.col("category").is_in(list(OPERATORS)) & (pl.col("track") == window.loop_track)
         is_within = pl.col("ts").is_between(steps["begin"].min(), steps["end"].max())
-        has_number = pl.col("args").cast(pl.String).str.contains(_SEQUENCE, literal=True)
-        spans = window.trace.spans.filter(is_operator & is_within & has_number)
+        spans = window.trace.spans.filter(is_operator & is_within & pl.col("sequence").is_not_null())
         found = spans.select(begin="ts", end=pl.col("ts") + pl.col("dur"), is_backward=pl.lit(False)).collect()
         found = found.filter(place_in(steps, found["begin"]).is_not_null())
         return found.filter(Coverage(backward).within(found["begin"], found["end"]) == 0)

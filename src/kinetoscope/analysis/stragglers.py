@@ -118,7 +118,7 @@ def _cause(rank: int, late: Sequence[int], steps: Sequence[StepRow]) -> tuple[st
 _FIELDS = {
     "data": ("data_wait_ns",),
     "device": ("device_compute_ns",),
-    "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns"),
+    "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns", "unknown_ns"),
 }
 
 

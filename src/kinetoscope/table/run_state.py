@@ -37,10 +37,16 @@ def run_state(traces: Iterable[WrittenTrace]) -> RunState | None:
             states.append("killed" if trace.is_recovered else _of_live(path))
         else:
             starts.setdefault(path.parent, set()).update(trace.starts)
-    states += [state for folder, names in starts.items() for state in _in_folder(folder, names)]
-    for state in ("killed", "recording"):
-        if state in states:
-            return state
+    for folder, names in starts.items():
+        states.extend(_in_folder(folder, names))
+    return _joined(states)
+
+
+def _joined(states: Collection[RunState | None]) -> RunState | None:
+    if "killed" in states:
+        return "killed"
+    if "recording" in states:
+        return "recording"
     return "finished" if states and None not in states else None
 
 

@@ -31,6 +31,9 @@ _RULES: tuple[Callable[[Case], Finding | None], ...] = (
     host_faults.profiler_cost,
 )
 
+_FEWEST_TO_TIME = 3
+"""Of fewer steps, one that took longer than usual is much of the whole."""
+
 KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
 """Every kind of finding, and the title of a chapter of docs/findings.md."""
 
@@ -62,9 +65,15 @@ def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
 
 
 def notes_on_steps(num_steps: int) -> list[str]:
-    """What to record where too few steps were recorded to see what grows or comes back."""
+    """What to record where too few steps were recorded to see what grows or comes back, or to know a step's time."""
     if not 0 < num_steps < FEWEST_STEPS:
         return []
+    if num_steps < _FEWEST_TO_TIME:
+        only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"
+        return [
+            f"{only} recorded: the time of a step is not known well, and what comes back every few steps not at all. "
+            "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
+        ]
     return [
         f"The steps recorded, {num_steps}, are too few to say what grows, or comes back every few steps. "
         "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
