@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import kinetoscope
+from one_truth import assert_one_truth
 from prepared_python import TORCH, run_prepared
 from trace_processor.trace_processor import load
 
@@ -75,6 +77,11 @@ def test_the_run_leaves_the_files_it_should(run):
     found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     found -= {"report.html"}  # on a busy machine it may not be ready in time
     assert found == expected | {"traces/merged_trace.json"}
+
+
+def test_its_report_has_the_same_numbers_everywhere(run):
+    pytest.importorskip("polars")
+    assert_one_truth(kinetoscope.analyze(run, cache=False))
 
 
 def test_every_trace_opens_in_perfetto_without_an_error(run):

@@ -12,13 +12,14 @@ from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
+from kinetoscope.analysis.communication import notes_on_communication
 from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
 from kinetoscope.analysis.operators import notes_on_flops, operator_rows
 from kinetoscope.analysis.packing import each_by
-from kinetoscope.analysis.ranks import RankRow, add_rank_rows
+from kinetoscope.analysis.ranks import RankRow, add_rank_rows, with_step_parts
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
@@ -172,15 +173,19 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
     operators = operator_rows(sums.operators)
     notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
+    kernels = kernel_rows(sums.kernels)
+    notes += [*notes_on_communication(row.name for row in kernels if row.kind == "compute")]
     notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
     report = RunReport(
         run=_about(traces, summaries, ranks, steps, notes),
-        ranks=with_bounds(ranks, by_rank),
+        ranks=with_step_parts(
+            with_bounds(ranks, by_rank), [(summary.rank, one) for summary in summaries for one in summary.parts]
+        ),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
         operators=operators,
-        kernels=kernel_rows(sums.kernels),
+        kernels=kernels,
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
         build_graph=lambda: graph,

@@ -1,6 +1,6 @@
 """analysis: whether traces are of one run, and what is missing in them: errors, or sentences for the reader."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
@@ -91,7 +91,7 @@ def notes_on_run(
         *_on_contents(traces),
         *_on_ranks(traces),
         *_on_steps(windows, steps),
-        *_on_devices(ranks),
+        *_on_devices(ranks, windows),
         *_on_clocks(shifts, steps),
     ]
 
@@ -135,12 +135,27 @@ def _on_steps(windows: Sequence[WindowSummary], steps: Sequence[StepRow]) -> Ite
         )
 
 
-def _on_devices(ranks: Sequence[RankRow]) -> Iterable[str]:
+def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:
+    unclear = Counter[str]()
+    for window in windows:
+        unclear.update(window.unclear)
+    if unclear:
+        yield _on_unclear(unclear)
+    may_have_one = {window.rank for window in windows if window.unclear}
+    ranks = [row for row in ranks if row.rank not in may_have_one]
     without = sorted({row.rank for row in ranks if row.window_ns is None and row.rank is not None})
-    if all(row.window_ns is None for row in ranks):
+    if not unclear and all(row.window_ns is None for row in ranks):
         yield "No work of a device was recorded: all times are the host's."
     elif without:
         yield f"No work of a device was recorded on {_listed(without)}."
+
+
+def _on_unclear(counts: Mapping[str, int]) -> str:
+    named = ", ".join(f"{count:,} of category {category}" for category, count in counts.items())
+    return (
+        f"Not understood: {named}. They seem to be of a device, and are in none of the numbers, so what is told of "
+        "devices may be too little."
+    )
 
 
 def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> Iterable[str]:

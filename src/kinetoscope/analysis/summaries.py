@@ -1,6 +1,6 @@
 """analysis: each trace of a run summed up alone, in the process that reads it: little is left to be joined."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ class Selection:
 class WindowSummary:
     """What is kept of one window of one rank. ``calls`` are its collectives. Where it is not replayed, there are no
     ``dependencies`` and ``signs``, and the ``sums`` are packed: then it is one of many. ``is_of_torch`` is whether it
-    has operators, or work of a device.
+    has operators, or work of a device; ``unclear`` as in `RankWindow`.
     """
 
     rank: int | None
@@ -65,6 +65,7 @@ class WindowSummary:
     calls: "pl.DataFrame"
     memory: list[MemoryRow]
     is_of_torch: bool
+    unclear: Mapping[str, int]
     sums: CallSums | bytes
     dependencies: Dependencies | None
     signs: Signs | None
@@ -158,6 +159,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         calls=collective_calls(window),
         memory=memory_rows(window, host),
         is_of_torch=len(operators) > 0 or len(window.device) > 0,
+        unclear=window.unclear,
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
         signs=None if faster is None else find_signs(window, host),

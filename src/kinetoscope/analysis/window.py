@@ -1,12 +1,15 @@
 """analysis: what one rank recorded in one window, sorted: steps, spans of host threads, device events and launches."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinetoscope.analysis.communication import is_communication
+from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.table.tracks import nest_spans
@@ -14,21 +17,22 @@ from kinetoscope.table.tracks import nest_spans
 if TYPE_CHECKING:
     import polars as pl
 
-KERNELS = ("kernel", "Kernel")
-COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
-RUNTIME_CALLS = ("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+RUNTIME_CALLS = (
+    *("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "glow_runtime"),
+    *("privateuse1_runtime", "privateuse1_driver", "gcu_runtime", "gcu_driver"),
+)
 OPERATORS = ("cpu_op", "Operator")
 ANNOTATIONS = ("user_annotation",)
 ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
 SYNCHRONISATIONS = ("cuda_sync",)
+UNCLEAR = ("hpu_op", "mtia_insight", "mtia_workloadd", "collective_comm")
+"""Kineto's categories of other accelerators, of which it is not known which part is work of the device."""
+
 SAMPLES = ("stack_sample", "stack_sample,library")
 """Frames of sampled stacks, the user's and those of libraries."""
 
 NOTES = ("loader", "memory_holder", "float64")
 """Categories of the instants that our sources record."""
-
-COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem)"
-"""Kernels of libraries that only communicate: a kernel whose name has one of these words."""
 
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
 """Spans of host threads in which a collective is called, or waited for."""
@@ -44,6 +48,7 @@ FEWEST_STEPS = 8
 """With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
 
 _NO_TRACK = 2**32 - 1
+_OTHERS_WITH_STREAMS = (*OPERATORS, *ANNOTATIONS, "cuda_event", "cuda_profiler_range", "overhead", "python_function")
 _BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch", "external_id")
@@ -68,7 +73,8 @@ class RankWindow:
     ``host`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
     ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
     each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
-    sampled stacks, which are on tracks of their own.
+    sampled stacks, which are on tracks of their own. ``unclear`` counts, by category, events that seem to be of a
+    device, but of which nobody knows what they are.
     """
 
     trace: Trace
@@ -77,6 +83,7 @@ class RankWindow:
     device: "pl.DataFrame"
     steps: "pl.DataFrame"
     samples: "pl.DataFrame"
+    unclear: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def loop_track(self) -> int:
@@ -181,17 +188,31 @@ def _spans(trace: Trace) -> "pl.DataFrame":
 
 def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
     pl = import_polars()
-    is_device = pl.col("category").is_in([*KERNELS, *COPIES])
+    is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
     is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES])
+    unclear = _unclear(spans)
+    is_other |= pl.col("category").is_in(list(unclear))
     host = spans.filter(~(is_device | is_other).fill_null(False))  # a span may have no category
     device = _with_launches(_device_events(spans.filter(is_device)), host)
     samples = spans.filter(pl.col("category").is_in(list(SAMPLES)))
-    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples)
+    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples, unclear)
+
+
+def _unclear(spans: "pl.DataFrame") -> dict[str, int]:
+    """How many events there are of each category that is `UNCLEAR`, or unknown and of a stream of a device."""
+    pl = import_polars()
+    known = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *_OTHERS_WITH_STREAMS)
+    has_stream = pl.all_horizontal(pl.col("stream", "device").is_not_null())
+    is_unknown = has_stream & ~pl.col("category").is_in(list(known))
+    found = spans.filter(is_unknown | pl.col("category").is_in(list(UNCLEAR)))
+    return dict(found.group_by("category").len().sort("category").iter_rows())
 
 
 def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
     pl = import_polars()
-    communicates = pl.col("collective").is_not_null() | pl.col("name").str.contains(COMMUNICATION_KERNELS)
+    names = [name for name in spans["name"].unique() if is_communication(name)]
+    is_said = pl.any_horizontal(pl.col("collective", "group").is_not_null())
+    communicates = is_said | pl.col("name").is_in(names)
     kind = (
         pl.when(pl.col("category").is_in(list(COPIES)))
         .then(pl.lit("copy"))

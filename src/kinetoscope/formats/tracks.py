@@ -11,11 +11,12 @@ from enum import IntEnum
 from types import NoneType
 from typing import Any
 
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
+
 Event = dict[str, Any]
 TrackKey = tuple[Any, ...]
 
 _FIRST_FREE_TID = 1 << 24  # above every pid and tid of Linux (2**22)
-_DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 _CONSUMED = frozenset(
     {
         *("process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"),
@@ -192,7 +193,7 @@ class Descriptions:
         for event in events:
             if event.get("ph") == "M":
                 self._take(event, event.get("args"))
-            elif isinstance(category := event.get("cat"), str) and category in _DEVICE_CATEGORIES:
+            elif isinstance(category := event.get("cat"), str) and category in DEVICE_CATEGORIES:
                 self._kernel_pids.add(plain_pid(event.get("pid")))
 
     def _take(self, event: Event, args: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.formats.chrome_scan import decode_json_text
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ _DESCRIBED = {
     "thread_name": ("thread", "name"),
     "thread_sort_index": ("thread_sort_index", "sort_index"),
 }
-_DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 
 
 def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.DataFrame":
@@ -97,7 +97,7 @@ def _plain(value: Any, column: str) -> Any:
 def _measured(events: "pl.LazyFrame") -> "pl.DataFrame":
     pl = import_polars()
     spans = events.filter(pl.col("kind") == "span")
-    is_device = pl.col("category").is_in(list(_DEVICE_CATEGORIES))
+    is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
     return (
         spans.group_by("track")
         .agg(

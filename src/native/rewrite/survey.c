@@ -155,7 +155,10 @@ static int is_device_category(Text category)
     return category.at != NULL &&
            (TEXT_IS(category, "\"kernel\"") || TEXT_IS(category, "\"gpu_memcpy\"") ||
             TEXT_IS(category, "\"gpu_memset\"") || TEXT_IS(category, "\"Kernel\"") ||
-            TEXT_IS(category, "\"Memcpy\"") || TEXT_IS(category, "\"Memset\""));
+            TEXT_IS(category, "\"Memcpy\"") || TEXT_IS(category, "\"Memset\"") ||
+            TEXT_IS(category, "\"concurrent_kernel\"") ||
+            TEXT_IS(category, "\"mtia_ccp_events\"") || TEXT_IS(category, "\"GCU_MEMCPY\"") ||
+            TEXT_IS(category, "\"GCU_MEMSET\""));
 }
 
 static void survey_event(TraceText *text, const Event *event, unsigned look, Bytes *out,

@@ -1,5 +1,8 @@
 """analysis/replay/replay.py: the replay in C and its twin in Python, on any graph."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,3 +89,27 @@ def test_both_replays_agree_and_change_nothing_without_a_change(graph):
     assert replayed(times, edges) == replayed(times, edges, pure=True)
     same = [(source, target, weight, weight) for source, target, weight, _ in edges]
     assert replayed(times, same) == times
+
+
+MANY_FASTER = """
+import resource
+import polars as pl
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+
+names = [f"gemm_{number}" for number in range(12)]
+nodes = pl.DataFrame({"time": range(10_001)}).with_columns(rank=0, window=0, is_end=True)
+kernels = pl.DataFrame({"source": range(10_000)}).with_columns(
+    target=pl.col("source") + 1, kind=pl.lit("device"), weight=1, rank=0, is_communication=False, is_entry=False
+)
+kernels = kernels.with_columns(weight=pl.lit(3), name=pl.format("gemm_{}", pl.col("source") % 12))
+graph = ReplayGraph(nodes.with_columns(pl.col("time") * 3), kernels)
+assert graph.saving_ns(Change(faster={names[0]: 3.0})) == 2 * 834
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert graph.saving_ns(Change(faster=dict.fromkeys(names, 3.0))) == 2 * 10_000
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_replay_with_many_kernels_faster_takes_little_more_memory_than_with_one():
+    done = subprocess.run([sys.executable, "-c", MANY_FASTER], capture_output=True, text=True, timeout=100, check=True)
+    assert int(done.stdout) < 50  # MB; it was 1,100 for twelve kernels, and four times as much for two more

@@ -40,7 +40,7 @@ def test_two_recordings_of_one_program_are_exit_code_0(runs, capsys):
     assert diff(runs / "one", runs / "other") == 0
     said = capsys.readouterr().out
     assert "The step is the same, within 5%" in said
-    assert "Nothing got slower or larger by more than 5%." in said
+    assert "it cannot be told whether they got slower or larger by more than 5%" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(("part", "status"), [("20%", 0), ("0.2", 0), ("3 %", 1), ("0.03", 1)])
@@ -96,7 +96,7 @@ def test_the_table_fits_on_the_screen(width, runs, capsys, monkeypatch):
     assert max(map(len, lines)) <= width
     header = next(line for line in lines if line.startswith("kind"))
     assert header.split() == ["kind", "name", "before", "after", "change", "between,", "%", "verdict"]
-    assert all("…" not in line[35:] for line in lines), "only names are cut"
+    assert all("…" not in line[header.index("before") :] for line in lines), "only names are cut"
 
 
 def test_names_cannot_steer_the_terminal(tmp_path, capsys):

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from kinetoscope.analysis.analyze import RunReport
+from kinetoscope.analysis.communication import is_communication
 from kinetoscope.analysis.step_time import timed_stretches
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.window import COMMUNICATION_CALLS, COMMUNICATION_KERNELS
+from kinetoscope.analysis.window import COMMUNICATION_CALLS
 
 PHASES = (
     "between",
@@ -50,7 +51,7 @@ class SeriesKey:
     def is_communication(self) -> bool:
         """Whether it is the time of collectives, in which ranks also wait for each other."""
         if self.kind == "kernel":
-            return re.search(COMMUNICATION_KERNELS, self.name) is not None
+            return is_communication(self.name)
         if self.kind == "operator on device":
             return re.search(COMMUNICATION_CALLS, self.name) is not None
         return self.kind == "phase" and self.name in _COMMUNICATION

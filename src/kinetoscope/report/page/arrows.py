@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.window import COPIES, KERNELS, RUNTIME_CALLS, innermost
+from kinetoscope.analysis.window import RUNTIME_CALLS, innermost
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.report.page.rank_spans import ROLES
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
@@ -19,7 +20,7 @@ def launches(spans: "pl.DataFrame") -> "pl.Series":
     spans = spans.select("category", "correlation").with_row_index("launch")
     has_one = pl.col("correlation") > 0
     calls = spans.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & has_one).select("launch", "correlation")
-    is_device = pl.col("category").is_in([*KERNELS, *COPIES]) & has_one
+    is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES)) & has_one
     asked = spans.select(correlation=pl.when(is_device).then("correlation"))
     calls = calls.unique("correlation", keep="first")
     return asked.join(calls, on="correlation", how="left", maintain_order="left")["launch"]

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.window import COPIES, KERNELS, SAMPLES, STEP
+from kinetoscope.analysis.window import SAMPLES, STEP
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.pages.page_data import FlameGraph
 from kinetoscope.report.page.call_paths import CallPaths
 from kinetoscope.report.page.columns import Texts, numbers
@@ -17,7 +18,7 @@ OPERATORS, STACKS, SAMPLED = "Operators and markers", "Python functions", "Pytho
 _MOST_FRAMES = 100_000  # in all graphs
 _FEWEST_FRAMES = 300
 _SUMS = ("own", "total", "num_calls")
-_NOT_OF_THREADS = (*KERNELS, *COPIES, "gpu_user_annotation", "cuda_sync", "overhead")
+_NOT_OF_THREADS = (*DEVICE_CATEGORIES, "gpu_user_annotation", "cuda_sync", "overhead")
 
 
 class FlameGraphBuilder:

@@ -6,14 +6,13 @@ from kinetoscope.analysis.intervals import union_ns
 from kinetoscope.analysis.window import (
     ANNOTATIONS,
     ANNOTATIONS_OF_DEVICES,
-    COPIES,
-    KERNELS,
     OPERATORS,
     RUNTIME_CALLS,
     SAMPLES,
     STEP,
     SYNCHRONISATIONS,
 )
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.report.page.rows import rows_of
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
@@ -28,7 +27,7 @@ ROLES = ("thread", "markers", "asynchronous")
 _RECORDING = "Trace"  # Kineto's span for its own recording
 _INSTANTS_OF_KINETO = r"^(\[memory\]$|Iteration Start: |Record Window End$)"
 _ASYNCHRONOUS = ("b", "S")
-_IN_THREADS = (*KERNELS, *COPIES, *RUNTIME_CALLS, *OPERATORS, *ANNOTATIONS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS)
+_IN_THREADS = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *OPERATORS, *ANNOTATIONS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS)
 _IN_THREADS += (*SAMPLES, PYTHON, "gc", "compile", "kinetoscope", "overhead", "ac2g", "async_cpu_to_gpu")
 
 

@@ -1,0 +1,13 @@
+"""formats: the categories of a trace's events that are work of a device. Kineto's names are in its ActivityType.cpp.
+
+`src/native/rewrite/survey.c` has the same list.
+"""
+
+KERNELS = ("kernel", "Kernel", "concurrent_kernel", "mtia_ccp_events")
+"""What a device computes, or communicates: ``kernel`` of CUDA, ROCm, XPU and private backends, ``Kernel`` of Kineto
+before 2022, ``mtia_ccp_events`` of MTIA."""
+
+COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset", "GCU_MEMCPY", "GCU_MEMSET")
+"""Copies, and memory that is set."""
+
+DEVICE_CATEGORIES = frozenset((*KERNELS, *COPIES))

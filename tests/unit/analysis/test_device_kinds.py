@@ -1,0 +1,44 @@
+"""analysis/window.py: events of all kinds of accelerators are work of a device, or are said to be not understood."""
+
+import json
+
+import pytest
+
+import kinetoscope
+from simulated_training import Settings, simulate
+
+
+def with_category(folder, change, num_ranks=1):
+    """A run, with the categories that ``change`` has for those of rank 0, and its report."""
+    run = simulate(Settings(num_ranks=num_ranks, num_steps=4))
+    path, *_ = run.write(folder)
+    trace = json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        if event.get("ph") == "X":
+            event["cat"] = change.get(event["cat"], event["cat"])
+    path.write_text(json.dumps(trace))
+    return run, kinetoscope.analyze(folder, cache=False)
+
+
+def test_events_of_mtia_are_work_of_a_device_to_the_nanosecond(tmp_path):
+    run, report = with_category(tmp_path, {"kernel": "mtia_ccp_events", "cuda_runtime": "mtia_runtime"})
+    (row,), (truth,) = report.ranks, run.truth.ranks
+    assert {name: getattr(row, name) for name in truth} == truth
+    assert not any("device" in note for note in report.run["notes"])
+    assert kinetoscope.load(next(tmp_path.iterdir())).tracks.collect()["kind"].to_list().count("stream") == 1
+
+
+@pytest.mark.parametrize("category", ["hpu_op", "mtia_insight", "npu_kernel_of_tomorrow"])
+def test_events_that_nobody_understands_are_named_and_not_told_as_no_device(category, tmp_path):
+    run, report = with_category(tmp_path, dict.fromkeys(("kernel", "gpu_memcpy"), category))
+    (window,) = run.ranks[0].windows
+    (note,) = (note for note in report.run["notes"] if "device" in note)
+    assert note.startswith(f"Not understood: {len(window.queued):,} of category {category}.")
+    assert report.ranks[0].busy_ns is None
+
+
+def test_a_rank_without_a_device_beside_one_that_is_not_understood_is_named_as_such(tmp_path):
+    with_category(tmp_path, {"kernel": "hpu_op", "gpu_memcpy": "hpu_op"}, num_ranks=2)
+    other = simulate(Settings(num_ranks=2, num_steps=4, has_device=False)).write(tmp_path / "others")[1]
+    report = kinetoscope.analyze([tmp_path / "rank0.json", other], cache=False)
+    assert "No work of a device was recorded on rank 1." in report.run["notes"]
