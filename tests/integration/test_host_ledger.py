@@ -1,13 +1,11 @@
-"""Where the loop's time goes in real runs: an optimizer with a closure, a run without torch's operators, three windows."""
+"""Where the time of real loops goes: a closure of the optimizer, a run without torch's operators, three windows."""
 
 import pytest
 
 import kinetoscope
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("polars")
-
-import polars as pl
+pl = pytest.importorskip("polars")
 
 IN_STEP = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_ns", "sync_ns", "gc_ns", "python_ns")
 
