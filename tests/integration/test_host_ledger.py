@@ -1,4 +1,4 @@
-"""Where the time of real loops goes: a closure of the optimizer, a run without torch's operators, three windows."""
+"""Where the loop's time goes in real runs: an optimizer with a closure, no operators of torch, three windows."""
 
 import pytest
 

@@ -157,13 +157,14 @@ def _mean(ledgers: Sequence[Mapping[str, float | None]], num_steps: int) -> dict
     return means
 
 
-_GROUPS = {
-    "data": ("data_wait_ns",),
-    "communication": ("communication_wait_ns",),
-    "device": ("sync_ns",),
-    "host": ("forward_ns", "backward_ns", "optimizer_ns", "gc_ns", "python_ns", "evaluation_ns", "between_ns"),
-    "unknown": ("unknown_ns",),
+_BOUNDS = {
+    "data_wait_ns": "data",
+    "communication_wait_ns": "communication",
+    "sync_ns": "device",
+    "unknown_ns": "unknown",
 }
+"""What bounds a step whose largest part this is; by default the host does."""
+
 _LITTLE_IDLE = 0.15
 """A device that is idle for less of a step is what the step takes its time for."""
 
@@ -178,9 +179,9 @@ def bound_by(parts: StepParts, step_ns: float, *, on_device: bool) -> str:
     if on_device and device is not None and (device["idle_ns"] or 0) < _LITTLE_IDLE * step_ns:
         return _of_device(device)
     host = cast("Mapping[str, float | None]", parts["host"])
-    sums = {group: sum(host[name] or 0 for name in names) for group, names in _GROUPS.items()}
-    largest = max(sums, key=lambda group: sums[group])
-    return _of_device(device) if largest == "device" else largest
+    largest = max((name for name in host if name != "ahead_ns"), key=lambda name: host[name] or 0)
+    found = _BOUNDS.get(largest, "host")
+    return _of_device(device) if found == "device" else found
 
 
 def _of_device(device: DeviceParts | None) -> str:

@@ -1,16 +1,27 @@
 """How long a run takes for a step, and its two ledgers, on simulated runs whose pace is known, and on rows by hand."""
 
+import os
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import kinetoscope
+from kinetoscope.analysis.compare.compare import compare_reports
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.step_time import step_time_ns, stretches
 from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.window import read_windows
 from simulated_training import Fault, Settings, random_settings, simulate
 from simulated_training.analysed import analysed
 
 MS = 1_000_000
 SHARE = 0.03
+DATA = Path(os.environ.get("KINETOSCOPE_TRACES", Path(__file__).parents[3].with_name("shared") / "data"))
+"""Traces of real devices, which are no part of the project."""
+
 HOST = Settings(step_ns=15 * MS, num_ranks=1, num_steps=10, reads_loss="never", has_memory=False)
 
 
@@ -115,6 +126,55 @@ def test_device_that_is_often_idle_does_not_bound_the_run():
 def test_device_that_mostly_communicates_is_bound_by_that():
     faults = (Fault(kind="slow_network", cost_ns=12 * MS),)
     assert analysed(replace(HOST, num_ranks=4, faults=faults))[1].run["bound_by"] == "communication"
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound_by"),
+    [
+        (LOOPS["a sync in each step"], "compute"),
+        (replace(HOST, reads_loss="each step", faults=(Fault(kind="slow_loader", cost_ns=90 * MS),)), "data"),
+        (LOOPS["a slow host with a sync"], "host"),
+        (LOOPS["no device"], "host"),
+    ],
+)
+def test_what_bounds_the_run_on_its_hosts_pace_is_its_largest_part(settings, bound_by):
+    assert analysed(settings)[1].run["bound_by"] == bound_by
+
+
+def test_fetch_before_a_device_that_is_behind_is_not_late_for_its_workers():
+    def late(pace):
+        with tempfile.TemporaryDirectory() as folder:
+            (path,) = simulate(replace(HOST, num_workers=4)).write(Path(folder))
+            (window,) = read_windows(kinetoscope.load(path, cache=False))
+            return len(LateBatches(HostTime(window), pace).fetches)
+
+    assert late(1.0) > late(1_000_000.0) == 0
+
+
+def test_slower_device_is_slower_in_a_comparison_though_the_host_is_as_fast():
+    settings = [replace(HOST, num_steps=12, faster=faster) for faster in ((), (("aten::mm", 0.6),))]
+    step = compare_reports(*(analysed(one)[1] for one in settings)).step
+    assert step is not None
+    assert (step.before, step.after) == pytest.approx(tuple(map(pace_ns, settings)), rel=SHARE)
+    assert step.verdict == "slower"
+
+
+def test_step_of_a_comparison_is_that_of_the_report():
+    _, report = analysed(replace(HOST, num_steps=12))
+    mean = next(row for row in compare_reports(report, report).rows if row.name == "mean step")
+    assert mean.before == pytest.approx(report.run["step_ns"], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "step_ms"), [("v100_one_rank_five_steps.json.gz", 95.7), ("v100_resnet50_old_schema.json.gz", 176.0)]
+)
+def test_real_trace_has_the_pace_of_its_device(name, step_ms):
+    path = DATA / name
+    if not path.is_file():
+        pytest.skip("the traces of other people are not here")
+    run = kinetoscope.analyze(path, cache=False).run
+    assert run["step_ns"] == pytest.approx(step_ms * MS, rel=0.005)
+    assert_adds_up(run)
 
 
 def test_run_whose_host_is_ahead_says_by_how_much():
