@@ -109,6 +109,8 @@ class Settings:
     """Steps from one evaluation to the next; only with steps that are ``event/batch``."""
     reads_loss: Literal["never", "each step", "a step late"] = "a step late"
     has_cuda_graph: bool = False
+    has_eager_head: bool = False
+    """Whether a small product of matrices comes after the CUDA graph, launched by an operator of its own."""
     noise: float = 0.03
     """How far durations are from what they would be, as a part of them."""
     jitter_ns: int = 0

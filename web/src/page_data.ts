@@ -96,6 +96,7 @@ export interface StepRow {
   flops: number | null;
   flops_per_s: number | null;
   mfu: number | null;
+  mfu_coverage: number | null;
 }
 
 export interface CollectiveRow {
@@ -154,6 +155,7 @@ export interface KernelRow {
   flops_per_s: number | null;
   mfu: number | null;
   bytes: number | null;
+  uses_tensor_cores: boolean | null;
 }
 
 export interface MemoryHolder {

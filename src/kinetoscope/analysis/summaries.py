@@ -19,7 +19,8 @@ from kinetoscope.analysis.packing import pack
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.step_parts import StretchParts, stretch_parts
-from kinetoscope.analysis.steps import StepRow, step_rows
+from kinetoscope.analysis.step_work import ComputedSums, work_by_step
+from kinetoscope.analysis.steps import StepRow, num_devices, recorded_steps, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
@@ -64,6 +65,7 @@ class WindowSummary:
     memory: list[MemoryRow]
     is_of_torch: bool
     unclear: Mapping[str, int]
+    computed: ComputedSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
     signs: Signs | None
@@ -141,7 +143,8 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
     host, operators, work = HostTime(window), operator_calls(window), find_work(window)
-    steps = step_rows(window, host, work)
+    by_step = work_by_step(window, work)
+    steps = step_rows(window, host, by_step)
     sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), times_by_step(window, operators))
     return WindowSummary(
         rank=window.rank,
@@ -154,6 +157,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         memory=memory_rows(window, host),
         is_of_torch=len(operators) > 0 or len(window.device) > 0,
         unclear=window.unclear,
+        computed=ComputedSums.of(by_step, recorded_steps(window), num_devices(window)),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster),
         signs=None if faster is None else find_signs(window, host),

@@ -21,6 +21,7 @@ from kinetoscope.training.wording import counted, memory_size, ordinal, printabl
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS, _MOST_STEPS = 5, 16, 8, 6
 _LONGEST_NAME, _SHORTEST_NAME = 60, 20
 _INDENT = 3
+_ALL = 0.995
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
 _PHASES = {
     "step": "duration_ns",
@@ -73,7 +74,13 @@ def _computed(run: RunFacts) -> Iterable[str]:
     """A line on what a rank computes, where that is known."""
     if run["flops_per_step"] is not None and run["flops_per_s"] is not None:
         share = f", {run['mfu']:.1%} of its device's peak (MFU)" if run["mfu"] is not None else ""
+        share += _covered(run["mfu_coverage"])
         yield f"A rank computes {_flop(run['flops_per_step'])} in a step: {_flop(run['flops_per_s'])}/s{share}"
+
+
+def _covered(coverage: float | None) -> str:
+    is_all = coverage is None or coverage > _ALL
+    return "" if is_all else f"; known of {coverage:.0%} of the time of such kernels"
 
 
 def _flop(operations: float) -> str:
