@@ -127,7 +127,7 @@ def notes_on_coverage(run: Computed) -> list[str]:
     if coverage is None or not 0 < coverage < LEAST_COVERAGE:
         return []
     return [
-        "FLOP/s and MFU are not known: operators whose shapes were recorded launched only "
-        f"{coverage:.0%} of the time of kernels that compute products (of matrices, convolutions, attention). "
-        "CUDA graphs and compiled code launch the others."
+        "FLOP/s and MFU are not known: operators of which the trace says what they compute launched only "
+        f"{coverage:.1%} of the time of kernels that compute products (of matrices, convolutions, attention). CUDA graphs, "
+        "compiled code, or convolutions without their arguments launched the others."
     ]
