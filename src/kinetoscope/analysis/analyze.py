@@ -19,7 +19,7 @@ from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
 from kinetoscope.analysis.operators import notes_on_flops, operator_rows
 from kinetoscope.analysis.packing import each_by
-from kinetoscope.analysis.ranks import RankRow, add_rank_rows
+from kinetoscope.analysis.ranks import RankRow, add_rank_rows, with_step_parts
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
@@ -161,7 +161,9 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
     report = RunReport(
         run=_about(traces, summaries, ranks, steps, notes),
-        ranks=with_bounds(ranks, by_rank),
+        ranks=with_step_parts(
+            with_bounds(ranks, by_rank), [(summary.rank, one) for summary in summaries for one in summary.parts]
+        ),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),

@@ -1,12 +1,14 @@
 """analysis: where each rank's device time went. One row per rank and device."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.communication import looks_like_communication
 from kinetoscope.analysis.idle import idle_time
 from kinetoscope.analysis.intervals import union_ns
+from kinetoscope.analysis.step_parts import StepParts, StretchParts, run_parts
 from kinetoscope.analysis.window import RankWindow
 from kinetoscope.table.events import import_polars
 
@@ -20,8 +22,9 @@ class RankRow:
 
     Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns``,
     the union of kernels, copies and sets, is ``compute_ns + exposed_communication_ns + exposed_copy_ns``.
-    ``communication_is_at_least`` is True where kernels that count as computing look like communication. What is not
-    known is None, as are all device times of a rank without a device.
+    ``communication_is_at_least`` is True where kernels that count as computing look like communication. ``step_ns`` and
+    ``parts`` are of the rank's step, with the mean of its devices: the same in each of its rows. What is not known is
+    None, as are all device times of a rank without a device.
     """
 
     rank: int | None
@@ -43,13 +46,16 @@ class RankRow:
     idle_host_wait_ns: int | None = None
     idle_kernel_wait_ns: int | None = None
     idle_other_ns: int | None = None
+    step_ns: float | None = None
+    parts: StepParts | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
         return asdict(self)
 
 
-_TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_ns") and field.name != "clock_bound_ns")
+_NOT_ADDED = ("clock_bound_ns", "step_ns")
+_TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_ns") and field.name not in _NOT_ADDED)
 
 
 def rank_rows(window: RankWindow) -> list[RankRow]:
@@ -76,6 +82,17 @@ def add_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
         key = (row.rank, row.device)
         sums[key] = _added(sums[key], row) if key in sums else row
     return sorted(sums.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device or 0))
+
+
+def with_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchParts]]) -> list[RankRow]:
+    """The rows with what a step of their rank takes its time for; ``stretches`` are those of all ranks."""
+    by_rank: defaultdict[int | None, list[StretchParts]] = defaultdict(list)
+    for rank, parts in stretches:
+        by_rank[rank].append(parts)
+    of_ranks = {rank: run_parts(parts) for rank, parts in by_rank.items()}
+    unknown = (None, None, "unknown")
+    found = [(row, *of_ranks.get(row.rank, unknown)) for row in rows]
+    return [replace(row, step_ns=step_ns, parts=parts) for row, step_ns, parts, _ in found]
 
 
 def _added(one: RankRow, other: RankRow) -> RankRow:

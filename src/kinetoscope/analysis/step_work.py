@@ -128,6 +128,6 @@ def notes_on_coverage(run: Computed) -> list[str]:
         return []
     return [
         "FLOP/s and MFU are not known: operators of which the trace says what they compute launched only "
-        f"{coverage:.1%} of the time of kernels that compute products (matrices, convolutions, attention). CUDA graphs, "
-        "compiled code, or convolutions without their arguments launched the others."
+        f"{coverage:.1%} of the time of kernels that compute products (of matrices, convolutions, attention). CUDA "
+        "graphs, compiled code, or convolutions without their arguments launched the others."
     ]

@@ -167,6 +167,125 @@ class CallingLine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Overview:
+    """What the first view says of a run, beside what is in its report. Shares are parts of 1; None is not known.
+
+    ``ending`` is said of a run that was killed or has not ended, ``bound`` what a step takes its time for.
+    ``largest_part`` takes ``largest_share`` of a step. A device was busy for ``busy_share`` of its windows on average,
+    and for ``least_busy_share`` on ``least_busy_rank``. ``peak_rank`` has the most memory. ``costs`` and ``savings``
+    have the share of a step of each finding, in their order.
+    """
+
+    ending: str | None = None
+    bound: str | None = None
+    largest_part: str | None = None
+    largest_share: float | None = None
+    busy_share: float | None = None
+    least_busy_share: float | None = None
+    least_busy_rank: int | None = None
+    num_devices: int = 0
+    peak_bytes: int | None = None
+    peak_rank: int | None = None
+    peak_growth_bytes: float | None = None
+    clock_bound_ns: int | None = None
+    profiler_share: float | None = None
+    costs: list[float | None] = field(default_factory=list)
+    savings: list[float | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLedgers:
+    """What the host and the device did in single steps. Each is nanoseconds plus 1, and 0 where it is not known.
+
+    ``times`` are those of whole steps, and those of each ledger are parts of it, by name; ``device`` is empty where no
+    work of a device was recorded. Steps are those of the report's rows, in their order; with ``numbers``, each is the
+    mean of all ranks' steps of that number.
+    """
+
+    numbers: list[int] = field(default_factory=list)
+    times: Column
+    host: dict[str, Column]
+    device: dict[str, Column]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTimes:
+    """What all devices did in their windows, on average: nanoseconds."""
+
+    window_ns: float
+    compute_ns: float
+    exposed_communication_ns: float
+    exposed_copy_ns: float
+    idle_host_wait_ns: float
+    idle_kernel_wait_ns: float
+    idle_other_ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallGroup:
+    """Collective calls of one group, name and size. With ``is_at_least``, sizes from ``bytes`` to twice that.
+    ``total_ns`` are their lengths, from the first rank's begin to the last one's end, of which ``skew_ns`` is waiting
+    for late ranks, ``transfer_ns`` transfer, and ``unknown_ns`` of calls for which both are not known."""
+
+    group: str | None
+    name: str
+    bytes: int | None
+    is_at_least: bool
+    num_ranks: int
+    num_calls: int
+    total_ns: int
+    skew_ns: int | None
+    transfer_ns: int | None
+    unknown_ns: int
+    skew_share: float | None
+    bandwidth_bytes_per_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Communication:
+    """The collective calls of a run: ``said`` in a sentence, in ``groups``, and the length of each call in the order of
+    the report's rows. ``total_ns`` is ``skew_ns``, ``transfer_ns`` and ``unknown_ns``."""
+
+    said: str
+    total_ns: int
+    skew_ns: int
+    transfer_ns: int
+    unknown_ns: int
+    groups: list[CallGroup]
+    lengths: Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateRank:
+    """A rank that others waited for in collectives: in so many calls, so long in sum over all that waited."""
+
+    rank: int
+    num_calls: int
+    total_ns: int
+    longest_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """How long ranks waited for each other in collectives: ``waited`` by rank that waited, then by rank that was late,
+    in the order of ``ranks``. ``late`` has those for which most was waited first."""
+
+    ranks: list[int]
+    waited: list[list[int]]
+    late: list[LateRank]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallTotals:
+    """The sums over all operators, or over kernels of one ``kind``."""
+
+    kind: str
+    num_calls: int
+    total_ns: int
+    self_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PageData:
     """All that a page shows. What is None, or empty, was not asked for or is not known.
 
@@ -179,6 +298,14 @@ class PageData:
     origin_ns: str = "0"
     notes: list[str] = field(default_factory=list)
     profiler_ns_per_step: float | None = None
+    overview: Overview = field(default_factory=Overview)
+    steps: StepLedgers | None = None
+    mean_steps: StepLedgers | None = None
+    devices: DeviceTimes | None = None
+    communication: Communication | None = None
+    waits: Waits | None = None
+    call_totals: list[CallTotals] = field(default_factory=list)
+    comparison_said: list[str] = field(default_factory=list)
     report: Annotated[dict[str, Any], "RunReport"] | None = None
     comparison: Annotated[dict[str, Any], "Comparison"] | None = None
     timeline: Timeline | None = None

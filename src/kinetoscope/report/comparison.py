@@ -8,6 +8,7 @@ from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.report.words import ending
 from kinetoscope.training.wording import counted, printable
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
@@ -25,11 +26,23 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"before: {_about(comparison.before)}"),
         Text(f"after:  {_about(comparison.after)}"),
-        *(Text(f"  {printable(note)}") for note in comparison.notes),
+        *(Text(f"  {printable(note)}") for note in [*_endings(comparison), *comparison.notes]),
     ]
     if comparison.rows:
         parts += ["", *map(Text, _said(comparison)), "", _table(comparison)]
     return Group(*parts)
+
+
+def comparison_sentences(comparison: Comparison) -> list[str]:
+    """What is said of two runs before the rows: first what became of the step. Names in it are those of traces."""
+    said = list(_said(comparison)) if comparison.step else []
+    nothing = ["One of the runs has no steps, so their steps cannot be compared."]
+    return [*(said or nothing), *_endings(comparison), *comparison.notes]
+
+
+def _endings(comparison: Comparison) -> list[str]:
+    runs = {"Before": comparison.before, "After": comparison.after}
+    return [f"{when}: {said}" for when, run in runs.items() if (said := ending(run))]
 
 
 def _about(run: RunFacts) -> str:
@@ -46,9 +59,28 @@ def _said(comparison: Comparison) -> Iterable[str]:
         yield f"{_step_said(step, percent)}: {times}."
         if step.verdict == "unsure":
             yield _how_to_tell(comparison.more_steps)
-    num_worse = len(comparison.worse)
-    what = f"{num_worse} of {counted(len(comparison.rows), 'row')}" if num_worse else "Nothing"
-    yield f"{what} got slower or larger by more than {percent}."
+    yield from _worse_said(comparison, percent)
+
+
+def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
+    """How many rows got worse, and of how many that cannot be told. Nothing did only where that is sure of all."""
+    num_rows, num_worse = counted(len(comparison.rows), "row"), len(comparison.worse)
+    unsure = [row for row in comparison.rows if _may_be_worse(row, comparison.threshold)]
+    if num_worse:
+        yield f"{num_worse} of {num_rows} got slower or larger by more than {percent}."
+    elif not unsure:
+        yield f"Nothing got slower or larger by more than {percent}."
+    if unsure:
+        most = max(unsure, key=lambda row: row.change or 0)
+        such_as = f", such as of {printable(most.name)}, {_percent(most.change)}" if (most.change or 0) > 0 else ""
+        told = f"it cannot be told whether they got slower or larger by more than {percent}"
+        yield f"Of {len(unsure)} of {num_rows} {told}{such_as}."
+
+
+def _may_be_worse(row: ComparisonRow, threshold: float) -> bool:
+    """Whether a row that is unsure may have got slower by more than the threshold."""
+    most = row.interval[1] if row.interval else row.change
+    return row.verdict == "unsure" and most is not None and most > threshold
 
 
 def _step_said(step: ComparisonRow, percent: str) -> str:

@@ -15,6 +15,7 @@ from kinetoscope.analysis.run_report import TABLES, RunReport
 from kinetoscope.errors import SettingsError
 from kinetoscope.pages.page import render_page
 from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.comparison import comparison_sentences
 from kinetoscope.report.page.build import build_page
 from kinetoscope.report.page.privacy import without_paths
 from kinetoscope.training.wording import sized
@@ -62,7 +63,12 @@ def _page_of(source: Any) -> PageData:
     if isinstance(source, Comparison):
         names = [facts["name"] or "a run" for facts in (source.before, source.after)]
         return without_paths(
-            PageData(version=kinetoscope.__version__, title=" and ".join(names), comparison=source.to_dict())
+            PageData(
+                version=kinetoscope.__version__,
+                title=" and ".join(names),
+                comparison=source.to_dict(),
+                comparison_said=comparison_sentences(source),
+            )
         )
     if isinstance(source, str | os.PathLike):
         source = analyze(source)

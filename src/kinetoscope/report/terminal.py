@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,31 +12,36 @@ from rich.text import Text
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.report.words import AT_LEAST, NOT_KNOWN, Ledger, bound, ending, ledgers
 from kinetoscope.training.wording import counted, memory_size, ordinal, printable
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS, _MOST_STEPS = 5, 16, 8, 6
 _LONGEST_NAME, _SHORTEST_NAME = 60, 20
 _INDENT = 3
-_ALL = 0.995
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
-_PHASES = {
-    "step": "duration_ns",
-    "between": "between_ns",
-    "evaluation": "all_evaluation_ns",
-    "data": "data_wait_ns",
-    "forward": "forward_ns",
-    "backward": "backward_ns",
-    "optimizer": "optimizer_ns",
-    "sync": "sync_ns",
-    "collectives": "communication_wait_ns",
-    "python": "python_ns",
-    "gc": "gc_ns",
-    "device busy": "device_busy_ns",
-    "device idle": "device_idle_ns",
+_COLUMNS = {
+    "data_wait_ns": "data",
+    "forward_ns": "forward",
+    "backward_ns": "backward",
+    "optimizer_ns": "optimizer",
+    "communication_wait_ns": "collectives",
+    "sync_ns": "sync",
+    "gc_ns": "gc",
+    "python_ns": "python",
+    "evaluation_ns": "evaluation",
+    "between_ns": "between",
+    "unknown_ns": "not known",
+    "ahead_ns": "ahead",
+    "compute_ns": "computing",
+    "exposed_communication_ns": "communicating",
+    "exposed_copy_ns": "copying",
+    "idle_ns": "idle",
 }
+"""The parts of both ledgers in a few letters: of the host, then of the device."""
+
 _FIRST = "step"
 _NOT_TELLING = re.compile(r"^void |at::native::(\(anonymous namespace\)::)?")
 """What the names of most kernels begin with, and which would be all that is left of them."""
@@ -48,10 +52,10 @@ _SMALL_SHARE = 0.001
 
 def render_report(report: RunReport, width: int = 100) -> RenderableType:
     """What is wrong with a run, and what its time went to, in ``width`` columns."""
-    parts: list[RenderableType] = [Text(_headline(report)), *map(Text, _computed(report.run))]
+    parts: list[RenderableType] = [*_heads(report)]
     parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
     if report.steps:
-        parts += ["", *_findings(report), "", _step_table(report, width)]
+        parts += ["", *_findings(report), "", *_step_table(report, width)]
     parts += [Text(line) for line in map(_straggler, report.stragglers)]
     parts += ["", _calls("Operators", _by_name(report.operators), ("self_ns", "total_ns", "device_ns"), width)]
     if report.kernels:
@@ -62,25 +66,43 @@ def render_report(report: RunReport, width: int = 100) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(report: RunReport) -> str:
+def _heads(report: RunReport) -> Iterable[RenderableType]:
+    """What is said first: which run it is, how it ended, what its step takes its time for, and what it computes."""
     run = report.run
+    yield Text(_headline(run))
+    if said := ending(run):
+        yield Text(said, style="bold")
+    for one in ledgers(run["parts"]) if run["parts"] is not None else ():
+        yield Padding(Text(_in_ms(one)), (0, 0, 0, 2))
+    yield from map(Text, _computed(run))
+    if any(row.communication_is_at_least for row in report.ranks):
+        yield Text(AT_LEAST)
+
+
+def _in_ms(ledger: Ledger) -> str:
+    """One ledger of a step: its parts add up to it."""
+    parts = ", ".join(f"{word} {_ms(time_ns)}" for word, time_ns in ledger.parts)
+    unknown = f"; {NOT_KNOWN}: {', '.join(ledger.unknown)}" if ledger.unknown else ""
+    return f"{ledger.name}, ms a step: {parts}{unknown}"
+
+
+def _headline(run: RunFacts) -> str:
     of = f" of {run['world_size']}" if run["world_size"] else ""
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
     typical = f", {_ms(run['step_ns'])} ms each" if run["step_ns"] is not None else ""
-    return f"{printable(run['name'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}"
+    why = f": {said}" if typical and (said := bound(run)) else ""
+    return f"{printable(run['name'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
 
 
 def _computed(run: RunFacts) -> Iterable[str]:
-    """A line on what a rank computes, where that is known."""
-    if run["flops_per_step"] is not None and run["flops_per_s"] is not None:
-        share = f", {run['mfu']:.1%} of its device's peak (MFU)" if run["mfu"] is not None else ""
-        share += _covered(run["mfu_coverage"])
-        yield f"A rank computes {_flop(run['flops_per_step'])} in a step: {_flop(run['flops_per_s'])}/s{share}"
-
-
-def _covered(coverage: float | None) -> str:
-    is_all = coverage is None or coverage > _ALL
-    return "" if is_all else f"; known of {coverage:.0%} of the time of such kernels"
+    """A line on what a rank computes, where that is known, with the share of the time that it is known of."""
+    if run["flops_per_step"] is None:
+        return
+    rate = f"{_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {NOT_KNOWN}"
+    share = f", {run['mfu']:.1%} of its device's peak (MFU)" if run["mfu"] is not None else ""
+    covered = run["mfu_coverage"]
+    of = f"; of {covered:.0%} of the time of its matrix products" if covered is not None else ""
+    yield f"A rank computes {_flop(run['flops_per_step'])} in a step: {rate}{share}{of}"
 
 
 def _flop(operations: float) -> str:
@@ -99,18 +121,19 @@ def _findings(report: RunReport) -> Iterable[RenderableType]:
         yield Text("No fault was found that is worth much. What would save a little:")
     for place, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
         yield Text(f"{place}. {printable(finding.title)}", style="bold")
-        yield Padding(Text("\n".join(_about(finding, report.run["step_ns"] or 1.0))), (0, 0, 0, _INDENT))
+        yield Padding(Text("\n".join(_about(finding, report.run["step_ns"]))), (0, 0, 0, _INDENT))
     if len(report.findings) > _MOST_FINDINGS:
         yield Text(f"and {counted(len(report.findings) - _MOST_FINDINGS, 'more finding')}; --json has all")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
         yield Text("Each saving stands alone: they do not add up.")
 
 
-def _about(finding: Finding, step_ns: float) -> Iterable[str]:
+def _about(finding: Finding, step_ns: float | None) -> Iterable[str]:
     """The lines below the title of a finding."""
     parts = {"costs": finding.cost_ns_per_step, "mending saves": finding.saving_ns_per_step}
     known = {what: time_ns for what, time_ns in parts.items() if time_ns is not None}
-    times = [f"{what} {_ms(time_ns)} ms ({time_ns / step_ns:.0%})" for what, time_ns in known.items()]
+    shares = {what: f" ({time_ns / step_ns:.0%})" if step_ns else "" for what, time_ns in known.items()}
+    times = [f"{what} {_ms(time_ns)} ms{shares[what]}" for what, time_ns in known.items()]
     yield "; ".join([*([f"{', '.join(times)} of a step"] if times else []), f"confidence {finding.confidence}"])
     if place := _place(finding.where):
         yield place
@@ -143,38 +166,39 @@ def _straggler(row: StragglerRow) -> str:
 # -- where the time went
 
 
-def _step_table(report: RunReport, width: int) -> Table:
-    """The mean step of each rank, in milliseconds, with as many columns as fit, the longest ones."""
-    by_rank: dict[int | None, list[StepRow]] = {}
-    for row in report.steps:
-        by_rank.setdefault(row.rank, []).append(row)
-    means = {rank: {name: _mean(rows, field) for name, field in _PHASES.items()} for rank, rows in by_rank.items()}
+def _step_table(report: RunReport, width: int) -> Iterable[RenderableType]:
+    """The step of each rank and its parts, in milliseconds, with as many columns as fit, the longest ones."""
+    means = {row.rank: _parts_of(row) for row in report.ranks}
     names = _fitting(means.values(), width)
     table = _table("A step of each rank, in ms", "rank", *names)
     for rank, values in list(means.items())[:_MOST_RANKS]:
-        table.add_row("" if rank is None else str(rank), *(_ms(values[name]) for name in names))
+        table.add_row("" if rank is None else str(rank), *(_known_ms(values.get(name, 0.0)) for name in names))
+    yield table
     if len(means) > _MOST_RANKS:
-        more = counted(len(means) - _MOST_RANKS, "more rank")
-        table.caption = f"and {more}; --json has all, --ranks chooses"
-    return table
+        yield Text(f"and {counted(len(means) - _MOST_RANKS, 'more rank')}; --json has all, --ranks chooses")
 
 
-def _mean(rows: Iterable[StepRow], field: str) -> float | None:
-    values = [value for row in rows if (value := getattr(row, field)) is not None]
-    return fmean(values) if values else None
+def _parts_of(row: RankRow) -> dict[str, float | None]:
+    """The step of a rank, and both of its ledgers, by their columns."""
+    if row.parts is None:
+        return {_FIRST: row.step_ns}
+    of_host, of_device = (cast("Mapping[str, float | None]", side or {}) for side in row.parts.values())
+    both = {**of_host, **of_device}
+    return {_FIRST: row.step_ns} | {column: both[name] for name, column in _COLUMNS.items() if name in both}
 
 
 def _fitting(means: Iterable[Mapping[str, float | None]], width: int) -> list[str]:
-    """The phases that take something on some rank; where not all fit, those that take most."""
+    """The parts that take something on some rank; where not all fit, those that take most."""
     means = list(means)
-    most = {name: max((values[name] or 0 for values in means), default=0) for name in _PHASES}
-    wanted = [name for name in _PHASES if name != _FIRST and most[name] > _SMALL_SHARE * most[_FIRST]]
+    all_names = [_FIRST, *_COLUMNS.values()]
+    most = {name: max((values.get(name) or 0 for values in means), default=0) for name in all_names}
+    wanted = [name for name in all_names[1:] if most[name] > _SMALL_SHARE * most[_FIRST]]
     shown, left = [_FIRST], width - len("rank")
     for name in [_FIRST, *sorted(wanted, key=lambda name: -most[name])]:
         left -= 2 + max(len(name), len(_ms(most[name])))
         if left >= 0:
             shown.append(name)
-    return [name for name in _PHASES if name in shown]
+    return [name for name in all_names if name in shown]
 
 
 def _by_name(rows: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -222,6 +246,10 @@ def _shortened(name: str, longest: int) -> str:
     """A name from a trace, safe to print, of at most so many letters."""
     text = printable(name)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def _known_ms(time_ns: float | None) -> str:
+    return NOT_KNOWN if time_ns is None else _ms(time_ns)
 
 
 def _ms(time_ns: float | None) -> str:

@@ -100,10 +100,46 @@ def test_of_many_ranks_some_are_shown_and_the_rest_is_counted(tmp_path):
 def test_what_a_rank_computes_in_a_step_is_one_line(tmp_path):
     report = analyse(Settings(num_layers=2, has_shapes=True), tmp_path)
     flops, rate, share = (report.run[name] for name in ("flops_per_step", "flops_per_s", "mfu"))
-    assert screen(report)[1] == (
+    said = next(line for line in screen(report, 160) if line.startswith("A rank computes"))
+    assert said.startswith(
         f"A rank computes {flops / 1e6:.3g} MFLOP in a step: {rate / 1e9:.3g} GFLOP/s, "
         f"{share:.1%} of its device's peak (MFU)"
     )
+
+
+def test_flop_rates_are_told_with_the_share_that_they_cover_and_not_without_it(report):
+    known = {"flops_per_step": 2e9, "flops_per_s": 4e12, "mfu": 0.31, "mfu_coverage": 0.93}
+    lines = screen(replace(report, run=report.run | known), 160)
+    said = "A rank computes 2 GFLOP in a step: 4 TFLOP/s, 31.0% of its device's peak (MFU)"
+    assert f"{said}; of 93% of the time of its matrix products" in lines
+    few = known | {"flops_per_s": None, "mfu": None, "mfu_coverage": 0.4}
+    lines = screen(replace(report, run=report.run | few), 160)
+    said = "A rank computes 2 GFLOP in a step: FLOP/s not known; of 40% of the time of its matrix products"
+    assert said in lines
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("killed", "This run was killed"), ("recording", "This run has not ended")]
+)
+def test_a_run_that_did_not_finish_says_so_at_its_head(report, state, said):
+    head = screen(replace(report, run=report.run | {"state": state}), 160)
+    assert head[1].startswith(said)
+
+
+def test_communication_that_is_at_least_what_is_told_says_so(report):
+    ranks = [replace(row, communication_is_at_least=True) for row in report.ranks]
+    said = "Communication is at least what is told"
+    assert any(line.startswith(said) for line in screen(replace(report, ranks=ranks), 160))
+    assert not any(line.startswith(said) for line in screen(report, 160))
+
+
+def test_what_no_evidence_covers_is_not_known_and_not_nothing(report):
+    parts = report.run["parts"]
+    host = parts["host"] | {"backward_ns": None, "unknown_ns": 1_250_000.0}
+    head = screen(replace(report, run=report.run | {"parts": {"host": host, "device": None}}), 200)
+    assert "not known 1.25" in head[1]
+    assert "backward" in head[1].split("; not known: ")[1]
+    assert not any(line.startswith("  Device, ms a step") for line in head)
 
 
 def test_without_shapes_a_note_says_what_records_them(tmp_path):

@@ -96,7 +96,7 @@ def compare_reports(
     before: RunReport, after: RunReport, *, threshold: float = 0.05, notes: Sequence[str] = ()
 ) -> Comparison:
     """What differs between two runs, of their reports."""
-    notes = [*notes, *_notes_on_steps(before, after)]
+    notes = [*notes, *_notes_on_devices(before, after), *_notes_on_steps(before, after)]
     rows, more_steps = [], None
     if before.steps and after.steps:
         runs = _Runs(
@@ -240,6 +240,24 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
     if not shared:
         return [f"{said}: none is in both, so that their average ranks are compared."]
     return [f"{said}: of both, only {_named(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
+
+
+def _notes_on_devices(before: RunReport, after: RunReport) -> list[str]:
+    """Where the runs had different devices, as far as that is known."""
+    sides = [_devices_of(report) for report in (before, after)]
+    if None in sides or sides[0] == sides[1]:
+        return []
+    return [
+        f"The devices differ: before ran on {sides[0]}, after on {sides[1]}. What changed may be what these differ by."
+    ]
+
+
+def _devices_of(report: RunReport) -> str | None:
+    """The names of the devices of a run; None where they are not known."""
+    names = sorted({row.device_name for row in report.ranks if row.device_name})
+    if names:
+        return ", ".join(names)
+    return None if any(row.window_ns is not None for row in report.ranks) else "no device"
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.comparison import comparison_sentences
 from kinetoscope.report.page.calling_lines import CallingLinesBuilder
+from kinetoscope.report.page.communication import communication, waits
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
+from kinetoscope.report.page.overview import call_totals, device_times, overview
 from kinetoscope.report.page.privacy import without_paths
-from kinetoscope.report.page.rank_spans import profiler_ns, read_spans
+from kinetoscope.report.page.rank_spans import profiler_ns as profiler_time_ns
+from kinetoscope.report.page.rank_spans import read_spans
 from kinetoscope.report.page.rank_traces import RankTrace
 from kinetoscope.report.page.redaction import redacted
+from kinetoscope.report.page.step_ledgers import mean_ledgers, step_ledgers
 from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
 
 if TYPE_CHECKING:
@@ -63,12 +68,21 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
         if recorded.has_timeline:
             timeline.add(window, spans)
     origin_ns = _origin_ns(report, timeline.begin_ns(), memory.begin_ns())
+    profiler_ns = shown.profiler_ns_per_step(report)
     return PageData(
         version=version,
         title=report.run["name"] or "A run",
         origin_ns=str(origin_ns),
         notes=shown.notes(report),
-        profiler_ns_per_step=shown.profiler_ns_per_step(report),
+        profiler_ns_per_step=profiler_ns,
+        overview=overview(report, profiler_ns),
+        steps=step_ledgers(report.steps),
+        mean_steps=mean_ledgers(report.steps),
+        devices=device_times(report.ranks),
+        communication=communication(report.collectives),
+        waits=waits(report.collectives),
+        call_totals=call_totals(report.operators, report.kernels),
+        comparison_said=comparison_sentences(comparison) if comparison else [],
         report=_since(report, origin_ns).to_dict(),
         comparison=comparison and comparison.to_dict(),
         timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
@@ -103,7 +117,7 @@ class _Shown:
             return False
         self._ranks.add(window.rank)
         if "kinetoscope" in window.trace.header:
-            self._profiler_ns = (self._profiler_ns or 0) + profiler_ns(spans)
+            self._profiler_ns = (self._profiler_ns or 0) + profiler_time_ns(spans)
         return True
 
     def profiler_ns_per_step(self, report: RunReport) -> float | None:

@@ -63,7 +63,7 @@ class _Redaction:
     def with_sentences(self, value: Any, field: str = "") -> Any:
         """A part of a page, without the replaced names in its sentences."""
         if isinstance(value, str):
-            return self._sentence(value) if field in ("notes", "title", "advice") else value
+            return self._sentence(value) if field in ("notes", "title", "advice", "comparison_said") else value
         if isinstance(value, dict):
             return {key: self.with_sentences(part, key) for key, part in value.items()}
         if isinstance(value, (list, tuple)):

@@ -1,0 +1,69 @@
+"""report: what the first view of a page says of a run, and the sums over its devices and calls."""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.operators import OperatorRow
+from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.pages.page_data import CallTotals, DeviceTimes, Overview
+from kinetoscope.report.words import bound, ending, largest_part
+
+
+def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
+    """What is said first of a run, with the shares of a step."""
+    run = report.run
+    word, share = largest_part(run) or (None, None)
+    busy = [(row.busy_ns / row.window_ns, row.rank) for row in report.ranks if row.busy_ns is not None if row.window_ns]
+    least = min(busy, key=lambda pair: pair[0], default=(None, None))
+    most = max(report.memory, key=lambda row: row.peak_bytes, default=None)
+    bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
+    return Overview(
+        ending=ending(run),
+        bound=bound(run),
+        largest_part=word,
+        largest_share=share,
+        busy_share=fmean(share for share, _ in busy) if busy else None,
+        least_busy_share=least[0],
+        least_busy_rank=least[1],
+        num_devices=len(busy),
+        peak_bytes=most and most.peak_bytes,
+        peak_rank=most and most.rank,
+        peak_growth_bytes=most and most.growth_bytes_per_step,
+        clock_bound_ns=max(bounds, default=None) if len(run["ranks"]) > 1 else None,
+        profiler_share=_share(profiler_ns_per_step, run["step_ns"]),
+        costs=[_share(finding.cost_ns_per_step, run["step_ns"]) for finding in report.findings],
+        savings=[_share(finding.saving_ns_per_step, run["step_ns"]) for finding in report.findings],
+    )
+
+
+def _share(time_ns: float | None, step_ns: float | None) -> float | None:
+    return None if time_ns is None or not step_ns else time_ns / step_ns
+
+
+def device_times(rows: Iterable[RankRow]) -> DeviceTimes | None:
+    """What the devices did, on average; None without a device."""
+    known = [row for row in rows if row.window_ns is not None]
+    if not known:
+        return None
+    return DeviceTimes(
+        **{name: fmean(getattr(row, name) or 0 for row in known) for name in DeviceTimes.__annotations__}
+    )
+
+
+def call_totals(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTotals]:
+    """The sums over all operators, then over the kernels of each kind, those that took most first."""
+    kinds = list(dict.fromkeys(row.kind for row in kernels))
+    of_kernels = [_total(kind, [row for row in kernels if row.kind == kind]) for kind in kinds]
+    of_operators = [_total("operator", operators)] if operators else []
+    return of_operators + sorted(of_kernels, key=lambda total: -total.total_ns)
+
+
+def _total(kind: str, rows: Sequence[OperatorRow | KernelRow]) -> CallTotals:
+    return CallTotals(
+        kind=kind,
+        num_calls=sum(row.num_calls for row in rows),
+        total_ns=sum(row.total_ns for row in rows),
+        self_ns=sum(row.self_ns for row in rows),
+    )

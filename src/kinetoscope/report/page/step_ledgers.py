@@ -1,0 +1,88 @@
+"""report: what single steps are made of, for the pictures of a page: each adds up to its step."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from kinetoscope.analysis.steps import StepRow
+from kinetoscope.pages.page_data import Column, StepLedgers
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
+
+_IN_STEP = (
+    "data_wait_ns",
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",
+    "communication_wait_ns",
+    "sync_ns",
+    "gc_ns",
+    "python_ns",
+)
+_Parts = Mapping[str, float | None]
+
+
+def step_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
+    """The ledgers of all steps, in the order of ``rows``; None where there is no step."""
+    return _in_columns([_host(row) for row in rows], [_device(row) for row in rows]) if rows else None
+
+
+def mean_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
+    """The means over all ranks of each step, by its number."""
+    by_number: dict[int, list[StepRow]] = {}
+    for row in rows:
+        by_number.setdefault(row.step, []).append(row)
+    numbers = sorted(by_number)
+    if not numbers:
+        return None
+    host = [_mean([_host(row) for row in by_number[number]]) for number in numbers]
+    device = [_mean([_device(row) for row in by_number[number]]) for number in numbers]
+    return _in_columns(host, device, numbers)
+
+
+def _host(row: StepRow) -> _Parts:
+    """The host's ledger of a step, with the time before the step in which its batch was fetched."""
+    parts: dict[str, float | None] = {name: getattr(row, name) for name in _IN_STEP}
+    parts["unknown_ns"] = unknown_ns(row)
+    parts["evaluation_ns"] = row.all_evaluation_ns or None
+    parts["between_ns"] = row.between_ns
+    return parts
+
+
+def unknown_ns(row: StepRow) -> int:
+    """What no evidence covers in a step."""
+    named = sum(getattr(row, name) or 0 for name in _IN_STEP) + (row.evaluation_inside_ns or 0)
+    return max(0, row.duration_ns - named)
+
+
+def _device(row: StepRow) -> _Parts:
+    compute, communication = row.device_compute_ns, row.device_exposed_communication_ns
+    is_known = row.device_busy_ns is not None
+    copy = (row.device_busy_ns or 0) - (compute or 0) - (communication or 0) if is_known else None
+    return {
+        "compute_ns": compute,
+        "exposed_communication_ns": communication,
+        "exposed_copy_ns": copy,
+        "idle_ns": row.device_idle_ns,
+    }
+
+
+def _mean(all_parts: Sequence[_Parts]) -> _Parts:
+    """Of what is known of some steps, the share that it has in all of them: so that the means add up, too."""
+    found: dict[str, float | None] = {}
+    for name in all_parts[0]:
+        known = [parts[name] or 0 for parts in all_parts]
+        found[name] = fmean(known) if any(parts[name] is not None for parts in all_parts) else None
+    return found
+
+
+def _in_columns(host: Sequence[_Parts], device: Sequence[_Parts], numbers: Sequence[int] = ()) -> StepLedgers:
+    has_device = any(parts["compute_ns"] is not None for parts in device)
+    return StepLedgers(
+        numbers=list(numbers),
+        times=_column(sum(time_ns or 0 for time_ns in parts.values()) for parts in host),
+        host={name: _column(parts.get(name) for parts in host) for name in HOST_PARTS if name != "ahead_ns"},
+        device={name: _column(parts[name] for parts in device) for name in DEVICE_PARTS} if has_device else {},
+    )
+
+
+def _column(values: Iterable[float | None]) -> Column:
+    return Column.of(0 if value is None else max(0, round(value)) + 1 for value in values)

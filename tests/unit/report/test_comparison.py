@@ -1,0 +1,53 @@
+"""report/comparison.py: what is said of two runs, and what is not."""
+
+import pytest
+
+pytest.importorskip("polars")
+
+from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
+from kinetoscope.report.comparison import comparison_sentences
+from small_pages import RUN
+
+MS = 1_000_000
+
+
+def row(kind, name, verdict, change, interval=None):
+    return ComparisonRow(
+        kind=kind,
+        name=name,
+        before=10.0 * MS,
+        after=10.0 * MS * (1 + change),
+        unit="ns",
+        change=change,
+        interval=interval,
+        verdict=verdict,
+    )
+
+
+def comparison(*rows, before=RUN, after=RUN):
+    return Comparison(before=before, after=after, threshold=0.05, rows=list(rows), more_steps=None, notes=[])
+
+
+def test_nothing_got_slower_is_not_said_beside_a_step_that_may_be_half_as_slow_again():
+    said = " ".join(comparison_sentences(comparison(row("step", "step", "unsure", 0.5))))
+    assert "Nothing" not in said
+    assert "Of 1 of 1 row it cannot be told" in said
+    assert "such as of step, +50.0%" in said
+
+
+def test_a_small_change_that_may_be_a_large_one_is_not_told_as_none():
+    step = row("step", "step", "same", 0.0, (-0.01, 0.01))
+    said = " ".join(comparison_sentences(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4)))))
+    assert "Nothing" not in said
+
+
+def test_nothing_got_slower_is_said_where_that_is_sure_of_every_row():
+    said = comparison_sentences(comparison(row("step", "step", "same", 0.0, (-0.01, 0.01))))
+    assert said[-1] == "Nothing got slower or larger by more than 5%."
+
+
+def test_a_killed_run_is_said_to_be_killed():
+    killed = RUN | {"state": "killed"}
+    said = comparison_sentences(comparison(row("step", "step", "same", 0.0, (-0.01, 0.01)), after=killed))
+    assert any(sentence.startswith("After: This run was killed") for sentence in said)
+    assert not any(sentence.startswith("Before:") for sentence in said)
