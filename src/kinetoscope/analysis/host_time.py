@@ -290,12 +290,14 @@ class HostTime:
     @property
     def _small_by_name(self) -> "pl.DataFrame":
         pl, window = import_polars(), self.window
-        operators = window.on_loop(window.operators).filter(pl.lit(not len(window.device))).sort("begin")
+        operators = window.on_loop(window.operators).select("begin", "end", "track", "name")
+        if len(window.device):
+            return operators.clear()
         num_begun = pl.Series(operators["begin"].search_sorted(operators["end"]), dtype=pl.Int64)
         operators = operators.with_columns(num=num_begun - pl.int_range(len(operators), eager=True))
-        in_backward = Coverage(self.backward).within(operators["begin"], operators["end"])
         median_ns = ((pl.col("end") - pl.col("begin")) / pl.col("num")).median().over("name")
-        return operators.filter((median_ns < SMALL_OPERATOR_NS) & (in_backward == 0))
+        operators = operators.filter(median_ns < SMALL_OPERATOR_NS)
+        return operators.filter(Coverage(self.backward).within(operators["begin"], operators["end"]) == 0)
 
     @cached_property
     def ordinary_python(self) -> dict[str, int]:
