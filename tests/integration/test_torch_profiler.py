@@ -63,6 +63,35 @@ def test_operators_are_inside_the_markers_around_them(tmp_path):
         assert trace.errors() == {}
 
 
+def spans_of(folder, name):
+    events = json.loads((folder / "merged_trace.json").read_text())["traceEvents"]
+    return [(event["ts"], event["ts"] + event["dur"]) for event in events if event["name"] == name]
+
+
+def test_the_trace_shows_how_long_training_waits_for_kineto_to_start_and_to_stop(tmp_path):
+    record(TorchProfiler(str(tmp_path / "torch")), JSONTraceHandler(str(tmp_path / "traces")))
+    (start,), (stop,) = (spans_of(tmp_path / "traces", f"kinetoscope/{what}") for what in ("start", "stop"))
+    batches = sorted(spans_of(tmp_path / "traces", "event/batch"))
+    (recorded,) = spans_of(tmp_path / "traces", "PyTorch Profiler (0)")
+    assert [batch for batch in batches if recorded[0] <= batch[0] <= recorded[1]] == batches[1:]
+    assert batches[0][1] <= start[0] <= recorded[0]
+    assert start[1] <= batches[1][0]
+    assert batches[-1][1] <= stop[0] <= recorded[1]
+
+
+def test_the_stop_at_the_end_of_an_epoch_is_shown_as_well(tmp_path):
+    schedule = cyclic_schedule(warmup=1, active=10, per="epoch")
+
+    def without_save(state):
+        action = schedule(state)
+        return ProfilerAction.ACTIVE if action is ProfilerAction.ACTIVE_AND_SAVE else action
+
+    source, handler = TorchProfiler(str(tmp_path / "torch")), JSONTraceHandler(str(tmp_path / "traces"))
+    record(source, handler, schedule=without_save, batches=3, epochs=2)
+    assert len(spans_of(tmp_path / "traces", "kinetoscope/start")) == 2
+    assert len(spans_of(tmp_path / "traces", "kinetoscope/stop")) >= 1
+
+
 def test_without_a_filename_the_trace_only_joins_the_cycle(tmp_path):
     handler = record(TorchProfiler(str(tmp_path), filename=None))
     assert steps(handler.cycles[0][0])

@@ -73,7 +73,8 @@ class OnThread(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A call that puts work on a stream and returns without waiting for it. A graph's has many kernels."""
+    """A call that puts work on a stream and returns without waiting for it, if the device takes more launches. A
+    graph's has many kernels."""
 
     name: str
     stream: str
@@ -81,12 +82,17 @@ class Launch(NamedTuple):
     duration_ns: int
     latency_ns: int
 
-    def run(self, host: Host) -> None:
+    def run(self, host: Host) -> QueuedSpan | None:
+        room = host.room_after()
+        if room is not None and room.end_ns is None:
+            return room
         span = host.open(self.name, "cuda_runtime")
-        for kernel in self.kernels:
-            host.put(kernel, self.stream, span, self.latency_ns)
-        host.now_ns += self.duration_ns
+        blocked_ns = max(0, room.end_ns - host.now_ns) if room is not None and room.end_ns is not None else 0
+        queued = [host.put(kernel, self.stream, span, self.latency_ns + blocked_ns) for kernel in self.kernels]
+        host.launched.append(queued[-1])
+        host.now_ns += self.duration_ns + blocked_ns
         host.close()
+        return None
 
 
 class BlockingCopy(NamedTuple):

@@ -81,6 +81,10 @@ class CallKey(NamedTuple):
     ranks: tuple[int, ...]
 
 
+CLOSURE = "closure"
+"""The category of spans that only the simulator knows: where an optimizer calls a closure."""
+
+
 class Memory(NamedTuple):
     """An allocation, or with negative bytes a release."""
 
@@ -206,8 +210,12 @@ class Action(Protocol):
 class Host:
     """One rank: its program, its threads, its streams, and what it records."""
 
-    def __init__(self, engine: "Engine", rank: int, program: Sequence[Action], loader: Loader) -> None:
-        self.rank, self.loader = rank, loader
+    def __init__(
+        self, engine: "Engine", rank: int, program: Sequence[Action], loader: Loader, max_launches: int = 0
+    ) -> None:
+        self.rank, self.loader, self._max_launches = rank, loader, max_launches
+        self.launched: list[QueuedSpan] = []
+        """The last thing of each launch."""
         self.now_ns = 0
         self.thread = "loop"
         self.step: int | None = None
@@ -276,6 +284,11 @@ class Host:
         span = self.stream(track).put(kernel, launch, launch.begin_ns + latency_ns)
         self.queued.append(span)
         return span
+
+    def room_after(self) -> QueuedSpan | None:
+        """What must end before the device takes one more launch."""
+        full = self._max_launches and len(self.launched) >= self._max_launches
+        return self.launched[-self._max_launches] if full else None
 
     def tails(self) -> list[QueuedSpan]:
         """What must end before the whole device has nothing to do."""

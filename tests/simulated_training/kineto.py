@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from simulated_training.engine import HostSpan, Memory, QueuedSpan, Window
+from simulated_training.engine import CLOSURE, HostSpan, Memory, QueuedSpan, Window
 from simulated_training.groups import Group
 from simulated_training.settings import Settings
 from simulated_training.writer import GLOO
@@ -30,6 +30,9 @@ _SYNC_KINDS = {
     "cudaEventSynchronize": "Event Sync",
     "cudaDeviceSynchronize": "Context Sync",
 }
+_OURS = ("batch", "dataloader", "eval", "kinetoscope", "gc", "compile", "marker")
+"""The categories of what is recorded without torch."""
+
 DEVICE_NAME = "NVIDIA A100-SXM4-80GB"
 DEVICE_BYTES = 85_198_045_184
 
@@ -93,12 +96,15 @@ class _Events:
 
     def of(self, window: Window) -> Iterator[str]:
         begin_ns, end_ns = self._time(window.begin_ns), self._time(window.end_ns)
+        if not self._settings.has_torch:
+            yield from map(self._host_span, self._shown(window))
+            return
         yield (
             '{"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", '
             f'"ts": {_us(begin_ns)}, "dur": {_us(end_ns - begin_ns)}, "args": {{"Op count": 0}}}}'
         )
         yield from self._metadata(window)
-        for span in window.spans:
+        for span in self._shown(window):
             yield self._host_span(span)
             if self._settings.has_sync_events and span.name in _SYNC_KINDS:
                 yield self._sync(span)
@@ -108,6 +114,10 @@ class _Events:
         for event in window.memory:
             yield self._memory(event)
         yield f'{{"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": {_us(end_ns)}}}'
+
+    def _shown(self, window: Window) -> Iterator[HostSpan]:
+        is_shown = _OURS.__contains__ if not self._settings.has_torch else lambda category: category != CLOSURE
+        return (span for span in window.spans if is_shown(span.category))
 
     def _time(self, at_ns: int) -> int:
         return self._rank.clock_ns(at_ns) - BASE_NS
@@ -152,6 +162,8 @@ class _Events:
     def _host_args(self, span: HostSpan) -> str:
         if span.category in ("cpu_op", "user_annotation"):
             said = f'"External id": {span.external_id}, "Record function id": 0'
+            if self._settings.num_closure_calls and span.phase in ("forward", "backward"):
+                said += f', "Sequence number": {span.external_id}, "Fwd thread id": {int(span.phase == "backward")}'
             return f"{said}, {span.args}" if span.args else said
         if span.category == "cuda_runtime":
             number = span.correlation

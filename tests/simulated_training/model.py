@@ -19,9 +19,9 @@ def write_model(writer: Writer) -> None:
     elif writer.settings.layout == "pipeline":
         _pipeline(writer)
     else:
-        with writer.frame("model.py(8): forward"):
+        with writer.frame("model.py(8): forward"), writer.marker("forward"):
             _forward(writer)
-        with writer.frame("train.py(27): backward"):
+        with writer.frame("train.py(27): backward"), writer.marker("backward"):
             _backward(writer)
 
 

@@ -15,13 +15,14 @@ from simulated_training.actions import (
     Synchronize,
     Work,
 )
-from simulated_training.engine import Action, Kernel
+from simulated_training.engine import CLOSURE, Action, Kernel
 from simulated_training.groups import Group
 from simulated_training.model import compute_ns, write_items, write_model, write_zero_grad
 from simulated_training.settings import Settings
 from simulated_training.writer import (
     AFTER_NS,
     BEFORE_NS,
+    BESIDE,
     COMPUTE,
     EVENT_NS,
     LATENCY_NS,
@@ -117,7 +118,8 @@ def _body(writer: Writer) -> None:
     _pauses(writer)
     _copy_batch(writer)
     _small_kernels(writer)
-    write_model(writer)
+    if not writer.settings.num_closure_calls:
+        write_model(writer)
     _optimizer(writer)
     _leak(writer)
     _read_loss(writer)
@@ -156,7 +158,8 @@ def _copy_batch(writer: Writer) -> None:
         if fault and not writer.is_ideal("sync"):
             writer.add(BlockingCopy(COMPUTE, copy, writer.launch_ns, LATENCY_NS))
         else:
-            writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), writer.launch_ns, LATENCY_NS))
+            stream = BESIDE if writer.settings.has_copies_beside else COMPUTE
+            writer.add(Launch("cudaMemcpyAsync", stream, (copy,), writer.launch_ns, LATENCY_NS))
         writer.add(Work(AFTER_NS))
 
 
@@ -174,14 +177,26 @@ def _optimizer(writer: Writer) -> None:
     writer.python()
     with (
         writer.frame("train.py(30): optimizer_step"),
+        writer.marker("optimizer"),
         writer.span("Optimizer.step#SGD.step", "user_annotation", phase="optimizer"),
     ):
+        for call in range(writer.settings.num_closure_calls):
+            _call_closure(writer, call)
         for name in ("aten::_foreach_mul_", "aten::_foreach_add_"):
             writer.python()
             kernel = writer.elementwise(f"multi_tensor_apply<{name}>", 0.01 * compute_ns(writer))
             writer.operator(name, kernel=kernel, keeps=f"{name} of {writer.step}" if writer.step == 1 else "")
         writer.python()
     write_zero_grad(writer)
+
+
+def _call_closure(writer: Writer, call: int) -> None:
+    """The optimizer calls the user's closure; before another call it computes something itself."""
+    if call:
+        writer.operator("aten::dot", kernel=writer.elementwise("dot_kernel", 0.01 * compute_ns(writer)))
+        write_zero_grad(writer)
+    with writer.span("closure", CLOSURE):
+        write_model(writer)
 
 
 def _leak(writer: Writer) -> None:
@@ -194,10 +209,12 @@ def _read_loss(writer: Writer) -> None:
     """Reading the loss of this step stops the loop until the device is done; of the step before, hardly ever."""
     settings = writer.settings
     writer.python()
+    if writer.step % settings.reads_loss_every:
+        return
     with writer.frame("train.py(33): read_loss"):
         if settings.reads_loss == "each step":
             write_items(writer, 1)
         elif settings.reads_loss == "a step late" and settings.has_device:
             writer.add(RecordEvent(f"loss {writer.step}", COMPUTE, EVENT_NS), Work(1_000))
-            event, waits = f"loss {writer.step - 1}", not writer.is_ideal("sync")
+            event, waits = f"loss {writer.step - settings.reads_loss_every}", not writer.is_ideal("sync")
             writer.add(Synchronize("cudaEventSynchronize", SYNC_NS, event=event, waits=waits))

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 from simulated_training import kineto
 from simulated_training.engine import Engine, Host, HostSpan, Loader, QueuedSpan, Window
@@ -93,16 +94,32 @@ class SimulatedRun:
         """Of all cycles."""
         return self.settings.num_steps * self.settings.num_cycles
 
+    @property
+    def pace_ns(self) -> float:
+        """From what a step computes last to what the next one does, in the second half of the recording, where a
+        device is in step with its host; without a device, from begin to begin. The mean of all ranks."""
+        return fmean(_pace_ns(rank.windows[-1], has_device=self.settings.has_device) for rank in self.ranks)
+
     def saving_ns_per_step(self, better: "SimulatedRun") -> float:
         """How much shorter a step of another run is."""
         return (self.time_ns - better.time_ns) / self.num_steps
+
+
+def _pace_ns(window: Window, *, has_device: bool) -> float:
+    ends_ns: dict[int, int] = {}
+    for span in window.queued:
+        if span.kernel.kind == "compute" and span.step is not None and span.end_ns is not None:
+            ends_ns[span.step] = max(span.end_ns, ends_ns.get(span.step, 0))
+    moments = sorted(ends_ns.values()) if has_device else [step.begin_ns for step in window.steps]
+    half = moments[len(moments) // 2 :]
+    return (half[-1] - half[0]) / (len(half) - 1)
 
 
 def simulate(settings: Settings) -> SimulatedRun:
     """Runs a training of these settings from its first step to its last."""
     groups, engine = build_groups(settings), Engine()
     hosts = [
-        Host(engine, rank, build_program(settings, rank, groups), _loader(settings, rank))
+        Host(engine, rank, build_program(settings, rank, groups), _loader(settings, rank), settings.max_launches)
         for rank in range(settings.num_ranks)
     ]
     engine.run(hosts)

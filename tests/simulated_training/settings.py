@@ -21,6 +21,7 @@ FaultKind = Literal[
     "idle_gaps",
     "profiler_cost",
 ]
+Phase = Literal["forward", "backward", "optimizer"]
 Layout = Literal["data", "sharded", "tensor", "experts", "pipeline"]
 StepSpans = Literal["ProfilerStep", "event/batch", "both"]
 Ideal = Literal["data", "sync", "launch", "transfer", "copy", "python", "gc", "compile"]
@@ -111,9 +112,21 @@ class Settings:
     evaluates_every: int = 0
     """Steps from one evaluation to the next; only with steps that are ``event/batch``."""
     reads_loss: Literal["never", "each step", "a step late"] = "a step late"
+    reads_loss_every: int = 1
+    """Steps from one that reads a loss to the next."""
+    max_launches: int = 0
+    """How many launches a device takes before the host has to wait until one of them is done; 0: any number."""
+    has_copies_beside: bool = False
+    """Whether batches go to the device on a stream of their own, for which nothing waits."""
     has_cuda_graph: bool = False
     has_eager_head: bool = False
     """Whether a small product of matrices comes after the CUDA graph, launched by an operator of its own."""
+    num_closure_calls: int = 0
+    """How often the optimizer calls a closure with forward and backward in a step; 0: they come before it."""
+    markers: tuple[Phase, ...] = ()
+    """The phases around which the loop has a marker."""
+    has_torch: bool = True
+    """Whether torch recorded; without it a trace has our own spans only."""
     noise: float = 0.03
     """How far durations are from what they would be, as a part of them."""
     jitter_ns: int = 0
@@ -154,6 +167,11 @@ class Settings:
             raise ValueError("Symmetric memory needs a device, and the layout data or tensor.")
         if not self.has_device and (self.layout != "data" or self.has_cuda_graph):
             raise ValueError("A run without a device has the layout data, and no CUDA graph.")
+
+        if self.num_closure_calls and (self.layout == "pipeline" or self.has_cuda_graph):
+            raise ValueError("A closure has one forward and backward pass, which a pipeline and a CUDA graph have not.")
+        if not self.has_torch and (self.has_device or self.step_spans != "event/batch"):
+            raise ValueError("Without torch there are no devices, and steps are event/batch.")
 
     @property
     def layers(self) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from simulated_training import kineto
 from simulated_training.engine import HostSpan, Memory, QueuedSpan, Window
 from simulated_training.groups import POINT_TO_POINT
+from simulated_training.host_truth import host_row, stretches_of
 from simulated_training.intervals import Interval, clip, gaps, length_ns, less_ns, union
 
 if TYPE_CHECKING:
@@ -189,13 +190,13 @@ class Truth:
             row: Row = {"rank": rank.rank, "step": number, "begin_ns": kineto.START_NS + step.begin_ns}
             row["duration_ns"] = step.end_ns - step.begin_ns
             row |= _gap_row(step, following, outside)
-            row |= _host_row(step, before_ns, by_step[number], outside, window)
+            row |= host_row(step, before_ns, by_step[number], outside, window, self._settings)
             next_ns = _first_begin(device.get(following.step, ())) if following else None
             row |= _step_device_row(device.get(number, []), _on_device(window), next_ns, self._settings.has_device)
             row |= _computed_row(by_step[number], device.get(number, []), row, is_last=following is None)
             row["num_launches"] = len({id(queued.launch) for queued in device.get(number, [])})
             row["num_kernels"] = sum(queued.kernel.category == "kernel" for queued in device.get(number, []))
-            row["peak_memory_bytes"] = _peak_bytes(step, window)
+            row["peak_memory_bytes"] = _peak_bytes(step, self._memory(window))
             rows.append(row)
         return rows
 
@@ -226,8 +227,22 @@ class Truth:
 
     # -- memory
 
+    def _memory(self, window: Window) -> list[Memory]:
+        """What is known of memory: on the host, only what the window allocates, or releases of older memory."""
+        if self._settings.has_device or not window.memory:
+            return window.memory
+        seen: set[int] = set()
+        known_bytes = 0
+        for event in window.memory:
+            known_bytes -= min(0, event.num_bytes) if event.address not in seen else 0
+            seen.add(event.address)
+        first = window.memory[0]
+        less = first.total_bytes - first.num_bytes - known_bytes
+        return [event._replace(total_bytes=event.total_bytes - less) for event in window.memory]
+
     def _memory_row(self, rank: "RankRun") -> Row:
-        events = [event for window in rank.windows for event in window.memory]
+        windows = [self._memory(window) for window in rank.windows]
+        events = [event for events in windows for event in events]
         peak = max(events, key=lambda event: event.total_bytes)
         leaks = [fault for fault in self._settings.faults if fault.kind == "leak"]
         growth_bytes = sum(
@@ -238,7 +253,7 @@ class Truth:
             "device": rank.device if self._settings.has_device else None,
             "peak_bytes": peak.total_bytes,
             "peak_step": peak.step,
-            "by_category": _held_at(peak, next(window for window in rank.windows if peak in window.memory)),
+            "by_category": _held_at(peak, next(events for events in windows if peak in events)),
             "growth_bytes_per_step": growth_bytes,
             "holders": ("aten::clone",) if growth_bytes else (),
         }
@@ -275,10 +290,6 @@ def _length(span: QueuedSpan) -> int:
 
 def _of_kind(spans: Iterable[QueuedSpan], *kinds: str) -> list[Interval]:
     return [_interval(span) for span in spans if span.kernel.kind in kinds]
-
-
-def _host(spans: Iterable[HostSpan]) -> list[Interval]:
-    return [(span.begin_ns, span.end_ns) for span in spans]
 
 
 def _device_times(spans: list[QueuedSpan]) -> Row:
@@ -321,39 +332,13 @@ def _gap_row(step: HostSpan, following: HostSpan | None, outside: list[HostSpan]
     if following is None:
         return {"between_ns": None, "evaluation_ns": None}
     begin_ns, end_ns = step.end_ns, following.begin_ns
-    evaluation = clip(_host(span for span in outside if span.category == "eval"), begin_ns, end_ns)
-    fetch = clip(_host(span for span in outside if span.phase == "data"), begin_ns, end_ns)
+    evaluation = clip(stretches_of(span for span in outside if span.category == "eval"), begin_ns, end_ns)
+    fetch = clip(stretches_of(span for span in outside if span.phase == "data"), begin_ns, end_ns)
     evaluation_ns = length_ns(evaluation)
     return {
         "between_ns": end_ns - begin_ns - evaluation_ns - length_ns(fetch),
         "evaluation_ns": evaluation_ns,
     }
-
-
-def _host_row(step: HostSpan, before_ns: int, spans: list[HostSpan], outside: list[HostSpan], window: Window) -> Row:
-    """What the host did in a step. The fetch may lie before it."""
-    fetches = clip(_host(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
-    fetches += _host(span for span in spans if span.phase == "data")
-    on_loop = [span for span in spans if span.thread == "loop"]
-    waits = [wait for wait in window.waits if step.begin_ns <= wait.begin_ns < step.end_ns]
-    operators = [span for span in on_loop if span.category in ("cpu_op", "cuda_runtime") or span.phase == "data"]
-    occupied = _host(operators) + [(wait.begin_ns, wait.end_ns) for wait in waits]
-    calls = _host(span for span in on_loop if span.name.startswith("c10d::"))
-    in_communication = [(wait.begin_ns, wait.end_ns) for wait in waits if wait.kind == "communication"]
-    return {
-        "data_wait_ns": length_ns(fetches),
-        "forward_ns": _phase_ns(spans, "forward"),
-        "backward_ns": _phase_ns(spans, "backward"),
-        "optimizer_ns": _phase_ns(spans, "optimizer"),
-        "sync_ns": length_ns(_host(span for span in spans if span.has_blocked)),
-        "gc_ns": length_ns(_host(span for span in spans if span.category == "gc")),
-        "python_ns": step.end_ns - step.begin_ns - length_ns(occupied),
-        "communication_wait_ns": length_ns(calls + in_communication),
-    }
-
-
-def _phase_ns(spans: Iterable[HostSpan], phase: str) -> int:
-    return length_ns(_host(span for span in spans if span.phase == phase))
 
 
 def _first_begin(spans: Sequence[QueuedSpan]) -> int | None:
@@ -402,17 +387,17 @@ def _has_shapes(operator: HostSpan | None) -> bool:
     return operator is not None and operator.name in _PRODUCTS and bool(_shapes_of(operator))
 
 
-def _peak_bytes(step: HostSpan, window: Window) -> int | None:
+def _peak_bytes(step: HostSpan, memory: list[Memory]) -> int | None:
     """The most that was allocated at any moment of a step, as far as events up to its end say."""
-    before = [event.total_bytes for event in window.memory if event.at_ns <= step.begin_ns]
-    inside = [event.total_bytes for event in window.memory if step.begin_ns <= event.at_ns < step.end_ns]
+    before = [event.total_bytes for event in memory if event.at_ns <= step.begin_ns]
+    inside = [event.total_bytes for event in memory if step.begin_ns <= event.at_ns < step.end_ns]
     return max(before[-1:] + inside, default=None)
 
 
-def _held_at(peak: Memory, window: Window) -> dict[str, int]:
+def _held_at(peak: Memory, memory: list[Memory]) -> dict[str, int]:
     """The memory that is held after an event, by the phase of the step in which it was allocated."""
     held: dict[int, tuple[str, int]] = {}
-    for event in window.memory[: window.memory.index(peak) + 1]:
+    for event in memory[: memory.index(peak) + 1]:
         held.pop(event.address, None)
         if event.num_bytes > 0:
             held[event.address] = (_phase_of_memory(event), event.num_bytes)

@@ -19,9 +19,9 @@ from simulated_training.actions import (
 )
 from simulated_training.engine import Action, CallKey, Kernel
 from simulated_training.groups import POINT_TO_POINT, TWO_SHOT_KERNEL, TWO_SHOT_OPERATOR, Collective, Group
-from simulated_training.settings import Fault, FaultKind, Ideal, Settings
+from simulated_training.settings import Fault, FaultKind, Ideal, Phase, Settings
 
-COMPUTE = "7"
+COMPUTE, BESIDE = "7", "9"
 GLOO = ("gloo", "gloo2")
 """The threads of collectives on the CPU, in turn."""
 
@@ -119,6 +119,10 @@ class Writer:
         """A span, for as long as the `with` lasts."""
         self.add(Open(name, category, args, phase))
         return self._closing
+
+    def marker(self, phase: Phase) -> _Closing:
+        """A marker around a phase, where the loop has one."""
+        return self.span(phase, "marker") if phase in self.settings.markers else _Closing([])
 
     def frame(self, name: str) -> _Closing:
         """A Python function, where stacks are recorded."""

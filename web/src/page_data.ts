@@ -1,5 +1,93 @@
 // Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.
 
+export interface Overview {
+  ending: string | null;
+  bound: string | null;
+  largest_part: string | null;
+  largest_share: number | null;
+  busy_share: number | null;
+  least_busy_share: number | null;
+  least_busy_rank: number | null;
+  num_devices: number;
+  peak_bytes: number | null;
+  peak_rank: number | null;
+  peak_growth_bytes: number | null;
+  clock_bound_ns: number | null;
+  profiler_share: number | null;
+  costs: (number | null)[];
+  savings: (number | null)[];
+}
+
+/** Where the bytes of many numbers are: see Column in page_data.py, and numbers() in payload.ts. */
+export interface Column {
+  offset: number;
+  length: number;
+  num_bytes: number;
+  is_delta: boolean;
+}
+
+export interface StepLedgers {
+  numbers: number[];
+  times: Column;
+  host: Record<string, Column>;
+  device: Record<string, Column>;
+}
+
+export interface DeviceTimes {
+  window_ns: number;
+  compute_ns: number;
+  exposed_communication_ns: number;
+  exposed_copy_ns: number;
+  idle_host_wait_ns: number;
+  idle_kernel_wait_ns: number;
+  idle_other_ns: number;
+}
+
+export interface CallGroup {
+  group: string | null;
+  name: string;
+  bytes: number | null;
+  is_at_least: boolean;
+  num_ranks: number;
+  num_calls: number;
+  total_ns: number;
+  skew_ns: number | null;
+  transfer_ns: number | null;
+  unknown_ns: number;
+  skew_share: number | null;
+  bandwidth_bytes_per_s: number | null;
+}
+
+export interface Communication {
+  said: string;
+  total_ns: number;
+  skew_ns: number;
+  transfer_ns: number;
+  unknown_ns: number;
+  groups: CallGroup[];
+  lengths: Column;
+}
+
+export interface LateRank {
+  rank: number;
+  num_calls: number;
+  total_ns: number;
+  longest_ns: number;
+}
+
+export interface Waits {
+  ranks: number[];
+  waited: number[][];
+  late: LateRank[];
+}
+
+export interface CallTotals {
+  kind: string;
+  num_calls: number;
+  total_ns: number;
+  self_ns: number;
+}
+
 export interface HostParts {
   data_wait_ns: number | null;
   forward_ns: number | null;
@@ -66,6 +154,8 @@ export interface RankRow {
   idle_host_wait_ns: number | null;
   idle_kernel_wait_ns: number | null;
   idle_other_ns: number | null;
+  step_ns: number | null;
+  parts: StepParts | null;
 }
 
 export interface StepRow {
@@ -83,6 +173,7 @@ export interface StepRow {
   gc_ns: number | null;
   python_ns: number | null;
   communication_wait_ns: number | null;
+  unknown_ns: number | null;
   device_busy_ns: number | null;
   device_compute_ns: number | null;
   device_communication_ns: number | null;
@@ -250,14 +341,6 @@ export interface Track {
   num_left_out: number;
 }
 
-/** Where the bytes of many numbers are: see Column in page_data.py, and numbers() in payload.ts. */
-export interface Column {
-  offset: number;
-  length: number;
-  num_bytes: number;
-  is_delta: boolean;
-}
-
 export interface Spans {
   begins: Column;
   durations: Column;
@@ -345,6 +428,14 @@ export interface PageData {
   origin_ns: string;
   notes: string[];
   profiler_ns_per_step: number | null;
+  overview: Overview;
+  steps: StepLedgers | null;
+  mean_steps: StepLedgers | null;
+  devices: DeviceTimes | null;
+  communication: Communication | null;
+  waits: Waits | null;
+  call_totals: CallTotals[];
+  comparison_said: string[];
   report: RunReport | null;
   comparison: Comparison | null;
   timeline: Timeline | null;

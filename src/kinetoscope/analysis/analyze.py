@@ -30,6 +30,7 @@ from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
+from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def report_of(
     if kept is not None and not with_graph and (rows := kept.read()) is not None:
         return RunReport(**vars(rows), build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
     report = _work_out(found, selection, each, cache=cache)
-    if kept is not None:
+    if kept is not None and report.run["state"] != "recording":
         kept.write(report)
     return report
 
@@ -233,7 +234,7 @@ def _about(
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
         "hosts": sorted({host for trace in traces for host in trace.hosts}),
         "num_steps": num_steps,
-        "state": None,
+        "state": run_state(trace.written for trace in traces),
         "step_ns": step_ns,
         "bound_by": bound_by,
         "parts": parts,

@@ -36,20 +36,19 @@ class StepTimes:
         return asdict(self)
 
 
-def times_by_step(window: RankWindow, operators: "pl.DataFrame") -> "pl.DataFrame":
+def times_by_step(window: RankWindow, operators: "pl.DataFrame", whole_ns: float) -> "pl.DataFrame":
     """One row per name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and
-    ``time``. ``operators`` are the window's, of `operator_calls`. A call belongs to the last step that began before it,
-    a device event to that of its launch."""
+    ``time``. ``operators`` are the window's, of `operator_calls`; ``whole_ns`` is what its steps took. A call belongs
+    to the last step that began before it, a device event to that of its launch."""
     pl = import_polars()
     calls = operators.select("name", "shapes", "track", "begin", "self_ns", "own_device_ns")
     calls = calls.with_columns(module=_modules(window, calls))
     device = window.device.select("name", begin="launch_begin", time=pl.col("end") - pl.col("begin"))
+    device = device.with_columns(shapes=pl.lit(None, pl.Categorical), module=pl.lit(None, pl.String))
     parts = [
-        _summed(window, calls.with_columns(time="self_ns"), "operator"),
-        _summed(window, calls.with_columns(time="own_device_ns"), "operator on device"),
-        _summed(
-            window, device.with_columns(shapes=pl.lit(None, pl.Categorical), module=pl.lit(None, pl.String)), "kernel"
-        ),
+        _summed(window, calls.with_columns(time="self_ns"), "operator", whole_ns),
+        _summed(window, calls.with_columns(time="own_device_ns"), "operator on device", whole_ns),
+        _summed(window, device, "kernel", whole_ns),
     ]
     return pl.concat(parts)
 
@@ -61,11 +60,10 @@ def _modules(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
     return around(modules, calls["track"], calls["begin"])["name"].str.strip_prefix("nn.Module: ")
 
 
-def _summed(window: RankWindow, calls: "pl.DataFrame", kind: str) -> "pl.DataFrame":
+def _summed(window: RankWindow, calls: "pl.DataFrame", kind: str, whole_ns: float) -> "pl.DataFrame":
     """The calls' times added up by name and step, without names that took hardly any."""
     pl = import_polars()
     steps = window.steps
-    whole_ns: Any = steps.select(pl.col("end").max() - pl.col("begin").min()).item() or 0
     begins = steps.select(pl.col("begin").set_sorted(), "step", "end", until=pl.col("begin").shift(-1))
     calls = calls.drop_nulls(("begin", "time"))
     calls = calls if calls["begin"].is_sorted() else calls.sort("begin")

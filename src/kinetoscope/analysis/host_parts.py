@@ -1,9 +1,8 @@
 """analysis: the host's ledger of a stretch of steps: what its loop spent the time with, disjoint and complete."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.steps import StepRow
 
 
@@ -25,24 +24,37 @@ class HostParts(TypedDict):
     ahead_ns: float | None
 
 
-def host_parts(host: HostTime, rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts:
+_IN_STEP = (
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",
+    "communication_wait_ns",
+    "sync_ns",
+    "gc_ns",
+    "python_ns",
+    "unknown_ns",
+)
+
+
+def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts:
     """The parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, the last one's begin, or
     its end if it is the only one. They add up to that time; ``ahead_ns`` is 0."""
     inner = rows[:-1] if len(rows) > 1 else rows
-    known = {name: sum(getattr(row, name) or 0 for row in inner) for name in ("between_ns", "evaluation_ns")}
-    if len(rows) == 1:
-        known = dict.fromkeys(known, 0)
+    parts = {name: _sum(getattr(row, name) for row in inner) for name in _IN_STEP}
+    between_ns = _sum(row.between_ns for row in inner)
+    evaluation_ns = _sum(ns for row in inner for ns in (row.evaluation_inside_ns, row.evaluation_ns))
+    others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
+    knows_data = any(row.data_wait_ns is not None for row in inner)
     return HostParts(
-        data_wait_ns=None,
-        forward_ns=None,
-        backward_ns=None,
-        optimizer_ns=None,
-        communication_wait_ns=None,
-        sync_ns=None,
-        gc_ns=None,
-        python_ns=None,
-        evaluation_ns=known["evaluation_ns"],
-        between_ns=known["between_ns"],
-        unknown_ns=end_ns - begin_ns - sum(known.values()),
+        data_wait_ns=end_ns - begin_ns - others_ns if knows_data else None,
+        evaluation_ns=evaluation_ns,
+        between_ns=between_ns,
         ahead_ns=0,
+        **parts,
     )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known, None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

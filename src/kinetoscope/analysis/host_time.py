@@ -9,6 +9,8 @@ from kinetoscope.analysis.window import (
     COMMUNICATION_CALLS,
     CPU_COLLECTIVES,
     FEWEST_STEPS,
+    OPERATORS,
+    RUNTIME_CALLS,
     RankWindow,
     place_in,
     said_in,
@@ -26,6 +28,31 @@ _FORWARD = r"^event/forward$"
 _BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
 _OLD_BACKWARD = r"(Backward\d*$|^torch::autograd::AccumulateGrad$|^AccumulateGrad$)"
 _OPTIMIZER = r"^Optimizer\.step#"
+
+_PHASE = r"(?i)^[\s#=*_-]*(?:%s)[\s#=*_-]*$"
+"""A name that is a phase, also in a frame, as in ``## forward ##``."""
+
+_NAMES = {
+    "forward": r"forward|forward[ _.-]?pass|forward-compute|fwd",
+    "backward": r"backward|backward[ _.-]?pass|backward-compute|bwd",
+    "optimizer": r"optimizer|optim|optimizer[ _.-]?step|opt[ _.]step",
+    "data": r"data|dataloader|data[ _-]?load(?:ing|er)?|load[ _-]data|next[ _]batch|get[ _]batch",
+}
+_LIGHTNING = {
+    "forward": r"\[Strategy\]\w+\.training_step$",
+    "backward": r"\[Strategy\]\w+\.backward$",
+    "optimizer": r"\[LightningModule\]\w+\.optimizer_step$",
+    "data": r"\[_TrainingEpochLoop\]\.train_dataloader_next$",
+}
+_ACCELERATE = {
+    "backward": r"^Accelerator\.backward$",
+    "optimizer": r"^AcceleratedOptimizer\.step$",
+}
+_EVENTS = {"forward": _FORWARD, "backward": r"^event/backward$"}
+"""Names of phases: people's own, those of Lightning's and accelerate's actions, and our events."""
+
+_NOT_NAMED = (*OPERATORS, *RUNTIME_CALLS, "python_function")
+"""Categories of spans that nobody named to say what a step does."""
 
 _ORDINARY_PYTHON_NS = 100_000
 """Python before an operator takes up to this in healthy loops: modules, the begin of the backward pass, optimizers."""
@@ -58,6 +85,7 @@ class HostTime:
     def fetches(self) -> "pl.DataFrame":
         """Where the loop waits for its next batch; not where an evaluation waits for one of its own."""
         fetches = self.window.on_loop(self.window.named(_FETCH))
+        fetches = fetches if len(fetches) else self.of_phase("data")
         if not len(self.evaluations):
             return fetches
         evaluated = Coverage(self.evaluations).within(fetches["begin"], fetches["end"])
@@ -91,10 +119,17 @@ class HostTime:
         """Evaluations within the loop."""
         return self.window.on_loop(self.window.named(_EVALUATION))
 
+    def of_phase(self, phase: str) -> "pl.DataFrame":
+        """The spans of the loop's thread whose name says that they are ``forward``, ``backward``, ``optimizer`` or
+        ``data``."""
+        others = (names[phase] for names in (_LIGHTNING, _ACCELERATE, _EVENTS) if phase in names)
+        spans = self.window.named("|".join([_PHASE % _NAMES[phase], *others]))
+        return self.window.on_loop(spans).filter(~import_polars().col("category").is_in(list(_NOT_NAMED)))
+
     @cached_property
     def forward(self) -> "pl.DataFrame":
-        """Our own spans of the forward pass, if there are some."""
-        return self.window.on_loop(self.window.named(_FORWARD))
+        """Spans that say that they are the forward pass, if there are some."""
+        return self.of_phase("forward")
 
     @cached_property
     def backward(self) -> "pl.DataFrame":
@@ -229,14 +264,17 @@ class HostTime:
     @cached_property
     def _not_python(self) -> Coverage:
         others = (self.collections, self.compilations, self.profiling, self.evaluations)
-        return Coverage(self.busy.islands, self._before_torch, *map(self.window.on_loop, others))
+        return Coverage(self.busy.islands, self._not_recorded, *map(self.window.on_loop, others))
 
     @cached_property
-    def _before_torch(self) -> "pl.DataFrame":
-        """The stretch (``begin``, ``end``) in which torch did not record yet: what was done in it is not known."""
-        pl = import_polars()
+    def _not_recorded(self) -> "pl.DataFrame":
+        """The stretch (``begin``, ``end``) in which torch did not record operators yet, or ever: what the loop's thread
+        did in it is not known."""
+        pl, host = import_polars(), self.window.host
+        first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
+        if not len(self.window.operators):
+            return pl.select(begin=first, end=last).drop_nulls()
         recordings = self.window.named(r"^PyTorch Profiler \(\d+\)$").sort("begin").head(1)
-        first = pl.lit(self.window.host["begin"].min(), pl.Int64)
         return recordings.select(begin=first, end=pl.max_horizontal("begin", first))
 
     @cached_property

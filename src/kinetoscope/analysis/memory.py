@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class MemoryRow:
     """The memory of one device of one rank; that of its host has no device. Sizes are bytes.
 
-    ``peak_bytes`` is the most that was allocated while torch recorded. On a CPU torch counts what it sees: not what was
-    allocated before the first recording, nor that it was freed between two of them.
+    ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the host's memory torch sees
+    what is allocated and freed in a window: what was there before it, and was not freed in it, does not count.
     ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
     None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
     ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that hold

@@ -7,6 +7,7 @@ of a backward pass gradients, and of an optimizer its state.
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.phases import Phases
 from kinetoscope.analysis.window import RankWindow, innermost, place_in
 from kinetoscope.table.events import import_polars
 
@@ -74,12 +75,17 @@ def _categories(window: RankWindow, host: HostTime, allocated: "pl.DataFrame") -
         "optimizer": host.optimizer,
         "evaluation": host.evaluations,
     }
-    spans = pl.concat(
-        [
-            spans.select("begin", "end", "track", category=pl.lit(category, pl.String))
-            for category, spans in by_category.items()
-        ]
+    in_closures = Phases(host).closures.select(
+        "begin",
+        "end",
+        track=pl.lit(window.loop_track, dtype=pl.UInt32),
+        category=pl.lit("forward", pl.String),
     )
+    of_phases = [
+        spans.select("begin", "end", "track", category=pl.lit(category, pl.String))
+        for category, spans in by_category.items()
+    ]
+    spans = pl.concat([*of_phases, in_closures])
     within = spans["category"].gather(innermost(spans, allocated.select("track", ts="begin")))
     is_in_step = place_in(window.steps, allocated["begin"]).is_not_null() & (allocated["track"] == window.loop_track)
     rest = pl.when(is_in_step & (not len(host.forward))).then(pl.lit("forward")).otherwise(pl.lit("other"))

@@ -3,10 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from statistics import median
 
 from kinetoscope.analysis.collectives import FAR_NS, ClockShift
 from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
@@ -167,7 +167,7 @@ def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> It
                 f"times were moved so that collectives end together, which they do within {_duration(shift.bound_ns)}."
             )
     bound_ns = CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
-    if steps and bound_ns > SHARE_OF_STEP * median(row.duration_ns for row in steps):
+    if steps and bound_ns > SHARE_OF_STEP * (step_time_ns(steps) or 0.0):
         yield (
             f"The clocks of ranks are known within {_duration(bound_ns // CLOCK_BOUNDS)}: a rank that is late by less "
             f"than {_duration(bound_ns)} is not told from an error of its clock."

@@ -43,6 +43,23 @@ class StretchParts:
     host: HostParts
     device: DeviceParts | None
 
+    @property
+    def host_ns(self) -> float:
+        """What the host took for them."""
+        return self.time_ns - (self.host["ahead_ns"] or 0)
+
+    @property
+    def steps_ns(self) -> float:
+        """What all its steps took, the last one as long as the others."""
+        return self.time_ns / self.num_steps * (self.num_steps + (not self.is_alone))
+
+
+def pace_of(parts: Sequence[StretchParts]) -> float:
+    """How many times as long steps take as the host takes for them; 1 where nothing tells."""
+    timed = [one for one in parts if not one.is_alone]
+    host_ns = sum(one.host_ns for one in timed)
+    return sum(one.time_ns for one in timed) / host_ns if host_ns > 0 else 1.0
+
 
 def stretch_parts(window: RankWindow, host: HostTime, rows: Sequence[StepRow]) -> list[StretchParts]:
     """The ledgers of each stretch of a window."""
@@ -52,7 +69,7 @@ def stretch_parts(window: RankWindow, host: HostTime, rows: Sequence[StepRow]) -
 def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts:
     first = stretch.rows[0]
     host_end_ns = first.begin_ns + stretch.host_ns
-    parts = host_parts(host, stretch.rows, first.begin_ns, host_end_ns)
+    parts = host_parts(stretch.rows, first.begin_ns, host_end_ns)
     parts["ahead_ns"] = stretch.time_ns - stretch.host_ns
     begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_alone else first.begin_ns
     return StretchParts(
@@ -123,7 +140,8 @@ def run_parts(parts: Sequence[StretchParts]) -> tuple[float | None, StepParts | 
     device = _mean([cast("Mapping[str, float | None]", one) for one in devices], num_steps)
     whole = StepParts(host=host, device=cast("DeviceParts", device) if len(devices) == len(timed) else None)
     on_device_ns = sum(one.time_ns for one in timed if one.is_on_device)
-    return step_ns, whole, bound_by(whole, on_device=2 * on_device_ns > sum(one.time_ns for one in timed))
+    is_on_device = 2 * on_device_ns > sum(one.time_ns for one in timed)
+    return step_ns, whole, bound_by(whole, step_ns, on_device=is_on_device)
 
 
 def _mean(ledgers: Sequence[Mapping[str, float | None]], num_steps: int) -> dict[str, float | None]:
@@ -143,30 +161,26 @@ _GROUPS = {
     "data": ("data_wait_ns",),
     "communication": ("communication_wait_ns",),
     "device": ("sync_ns",),
-    "host": (
-        "forward_ns",
-        "backward_ns",
-        "optimizer_ns",
-        "gc_ns",
-        "python_ns",
-        "evaluation_ns",
-        "between_ns",
-    ),
+    "host": ("forward_ns", "backward_ns", "optimizer_ns", "gc_ns", "python_ns", "evaluation_ns", "between_ns"),
     "unknown": ("unknown_ns",),
 }
+_LITTLE_IDLE = 0.15
+"""A device that is idle for less of a step is what the step takes its time for."""
 
 
-def bound_by(parts: StepParts, *, on_device: bool) -> str:
+def bound_by(parts: StepParts, step_ns: float, *, on_device: bool) -> str:
     """What a step takes its time for: ``data``, ``host``, ``compute``, ``communication`` or ``unknown``.
 
-    A host that mostly waits for the device is bound by what the device does.
+    On the device's pace it is what the device does, unless it is idle for much of the step: then it waits for the host.
+    A host that mostly waits for the device is bound by that, too.
     """
-    if on_device:
-        return _of_device(parts["device"])
+    device = parts["device"]
+    if on_device and device is not None and (device["idle_ns"] or 0) < _LITTLE_IDLE * step_ns:
+        return _of_device(device)
     host = cast("Mapping[str, float | None]", parts["host"])
     sums = {group: sum(host[name] or 0 for name in names) for group, names in _GROUPS.items()}
     largest = max(sums, key=lambda group: sums[group])
-    return _of_device(parts["device"]) if largest == "device" else largest
+    return _of_device(device) if largest == "device" else largest
 
 
 def _of_device(device: DeviceParts | None) -> str:

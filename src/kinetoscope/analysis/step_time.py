@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kinetoscope.analysis.steps import StepRow
 
@@ -48,13 +49,42 @@ class Stretch:
             return False
         if self.is_alone:
             return self.device_ns > self.host_ns
-        later_ns = max(self.rows[0].device_end_after_ns or 0, self.rows[-1].device_end_after_ns or 0)
-        return later_ns > _AHEAD_SHARE * self.host_ns
+        return max(row.device_end_after_ns or 0 for row in self.rows) > _AHEAD_SHARE * self.host_ns
 
     @property
     def time_ns(self) -> int:
         """How long it took for its ``num_steps``."""
         return self.device_ns if self.is_on_device and self.device_ns is not None else self.host_ns
+
+    def times_ns(self) -> list[tuple[int, float]]:
+        """How long each step took, without the evaluation after it, with its number.
+
+        What an evaluation takes on the device is not known: a step beside one is left out, if there are others.
+        """
+        if self.is_alone:
+            return [(self.rows[0].step, float(self.time_ns))]
+        if not self.is_on_device:
+            return [
+                (row.step, float(begin_ns - row.begin_ns - (row.evaluation_ns or 0))) for row, begin_ns in self._host
+            ]
+        known = [
+            (place, row, end_ns) for place, row in enumerate(self.rows) if (end_ns := device_end_ns(row)) is not None
+        ]
+        times = [
+            (
+                row.step,
+                (end_ns - before_ns) / (place - before),
+                any(row.evaluation_ns for row in self.rows[before:place]),
+            )
+            for (before, _, before_ns), (place, row, end_ns) in pairwise(known)
+        ]
+        alone = [(step, time_ns) for step, time_ns, has_evaluation in times if not has_evaluation]
+        return alone or [(step, time_ns) for step, time_ns, _ in times]
+
+    @property
+    def _host(self) -> list[tuple[StepRow, int]]:
+        """Each step with the begin of the next one."""
+        return [(row, following.begin_ns) for row, following in pairwise(self.rows)]
 
 
 def device_end_ns(row: StepRow) -> int | None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.host_ledger import HostLedger, known_where, recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
 from kinetoscope.analysis.memory import peaks
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 class StepRow:
     """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
 
+    What the host did shares nothing (`HostLedger`): from ``data_wait_ns`` as far as it is within the step, to
+    ``unknown_ns``, which no evidence covers, it adds up to ``duration_ns`` with ``evaluation_inside_ns``.
     A device event belongs to the step in which its launch began. ``evaluation_ns`` is between a step and the next one,
     ``evaluation_inside_ns`` within the step. ``device_end_after_ns`` is how long after the step's end on the host the
     device ended what the step computes there, negative if before. ``flops`` is the number of floating-point operations
@@ -45,6 +48,7 @@ class StepRow:
     gc_ns: int | None = None
     python_ns: int | None = None
     communication_wait_ns: int | None = None
+    unknown_ns: int | None = None
     device_busy_ns: int | None = None
     device_compute_ns: int | None = None
     device_communication_ns: int | None = None
@@ -84,8 +88,7 @@ def step_rows(window: RankWindow, host: HostTime, work: "pl.DataFrame") -> list[
     if not len(window.steps):
         return []
     steps = _Steps(window, host)
-    found = steps.gaps() | steps.phases() | steps.waits() | steps.device() | {"peak_memory_bytes": peaks(window)}
-    found |= steps.flops(work)
+    found = HostLedger(host).columns() | steps.device() | {"peak_memory_bytes": peaks(window)} | steps.flops(work)
     columns = {name: column.to_list() for name, column in found.items() if column is not None}
     return [
         StepRow(
@@ -103,58 +106,9 @@ class _Steps:
     """Works out the columns of a window's steps, each in one pass over the spans it needs."""
 
     def __init__(self, window: RankWindow, host: HostTime) -> None:
-        self._window, self._host = window, host
+        self._window = window
         self._begins, self._ends = window.steps["begin"], window.steps["end"]
-        self._next_begins = self._begins.shift(-1).fill_null(self._ends.last())
-        self._is_recorded = recorded_steps(window)
-
-    def gaps(self) -> "dict[str, pl.Series | None]":
-        """The time from each step's end to the next one's begin, shared out: evaluation, waiting for data, the rest."""
-        fetches, evaluations = self._host.fetches, self._host.evaluations
-        evaluation, busy = Coverage(evaluations), Coverage(evaluations, fetches)
-        evaluated = evaluation.within(self._ends, self._next_begins)
-        fetching = busy.within(self._ends, self._next_begins) - evaluated
-        before_first = Coverage(fetches).until(self._begins[:1])  # of the batch with which the recording begins
-        waited = self._inside(fetches) + before_first.append(fetching[:-1])
-        is_known = self._window.steps["is_ours"].any() or evaluation
-        return {
-            "between_ns": _known_before_the_last(self._next_begins - self._ends - evaluated - fetching),
-            "evaluation_ns": _known_before_the_last(evaluated) if is_known else None,
-            "evaluation_inside_ns": evaluation.within(self._begins, self._ends) if is_known else None,
-            "data_wait_ns": waited if len(fetches) else None,
-        }
-
-    def phases(self) -> "dict[str, pl.Series | None]":
-        """Forward, backward and optimizer: by spans of ours where there are some, else by what torch records. What an
-        evaluation computes is none of these."""
-        host, operators = self._host, self._window.on_loop(self._window.operators)
-        others = (host.backward, host.optimizer, host.fetches, host.evaluations)
-        in_forward = self._inside(host.forward)
-        if not len(host.forward):
-            in_forward = self._inside(operators, *others) - self._inside(*others)
-        return {
-            "forward_ns": self._if_recorded(in_forward) if len(host.forward) or len(operators) else None,
-            "backward_ns": self._if_recorded(self._inside(host.backward)) if len(host.backward) else None,
-            "optimizer_ns": self._if_recorded(self._inside(host.optimizer)) if len(host.optimizer) else None,
-        }
-
-    def waits(self) -> "dict[str, pl.Series | None]":
-        """Synchronising calls, collectives on the loop's thread, the garbage collector, and Python's own time. What an
-        evaluation waits for is its own."""
-        host, window = self._host, self._window
-        python = (
-            self._ends - self._begins - Coverage(host.busy.islands, host.evaluations).within(self._begins, self._ends)
-        )
-        return {
-            "sync_ns": self._if_recorded(self._outside_evaluations(host.synchronising))
-            if len(window.runtime_calls)
-            else None,
-            "gc_ns": self._inside(host.collections) if len(host.collections) else None,
-            "python_ns": self._if_recorded(python) if len(window.operators) else None,
-            "communication_wait_ns": self._if_recorded(self._outside_evaluations(host.communication))
-            if len(host.communication)
-            else None,
-        }
+        self._is_recorded = recorded_by_torch(host)
 
     def device(self) -> "dict[str, pl.Series | None]":
         """What the device did for each step: the events that were launched in it."""
@@ -233,32 +187,11 @@ class _Steps:
         placed = rows.join(values, on="place", how="left", maintain_order="left")[name]
         return placed if missing is None else placed.fill_null(missing)
 
-    def _inside(self, *spans: "pl.DataFrame") -> "pl.Series":
-        return Coverage(*spans).within(self._begins, self._ends)
-
-    def _outside_evaluations(self, spans: "pl.DataFrame") -> "pl.Series":
-        evaluations = self._host.evaluations
-        return self._inside(spans, evaluations) - self._inside(evaluations)
-
     def _if_recorded(self, values: "pl.Series") -> "pl.Series":
         """The values, null for steps that torch did not record."""
-        return values.to_frame("value").select(import_polars().when(self._is_recorded).then("value").alias("value"))[
-            "value"
-        ]
-
-
-def recorded_steps(window: RankWindow) -> "pl.Series":
-    """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
-    begins, recording = window.steps["begin"], window.named(r"^PyTorch Profiler \(\d+\)$")
-    first: Any = (recording["begin"] if len(recording) else begins).min()
-    return begins >= (0 if first is None else first)
+        return known_where(values, self._is_recorded)
 
 
 def num_devices(window: RankWindow) -> int:
     """How many devices did something in the window."""
     return max(1, window.device["device"].drop_nulls().n_unique()) if len(window.device) else 0
-
-
-def _known_before_the_last(values: "pl.Series") -> "pl.Series":
-    """The values without the last one: what follows the last step was not recorded."""
-    return values.shift(1).shift(-1)

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.window import FEWEST_STEPS
 
@@ -48,7 +49,7 @@ def straggler_rows(
     waits = _waits(calls)
     if not waits or not steps:
         return []
-    step_ns = median(row.duration_ns + (row.between_ns or 0) for row in steps)
+    step_ns = step_time_ns(steps) or 0.0
     num_steps = len({row.step for row in steps})
     rows = [_row(rank, by_step, num_steps, steps, clock_bound_ns) for rank, by_step in waits.items()]
     found = [

@@ -11,6 +11,7 @@ from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.findings.signs import Signs, find_signs
 from kinetoscope.analysis.flops import find_work
+from kinetoscope.analysis.host_ledger import recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
@@ -18,14 +19,15 @@ from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.packing import pack
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
-from kinetoscope.analysis.step_parts import StretchParts, stretch_parts
+from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
 from kinetoscope.analysis.step_work import ComputedSums, work_by_step
-from kinetoscope.analysis.steps import StepRow, num_devices, recorded_steps, step_rows
-from kinetoscope.analysis.window import RankWindow, read_windows
+from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
+from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.load import load_one
+from kinetoscope.table.run_state import WrittenTrace
 from kinetoscope.table.trace import Trace
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class SummedTrace:
     hosts: tuple[str, ...]
     notes: tuple[str, ...]
     is_cut: bool
+    written: WrittenTrace
     clock: FileClock | None
     windows: list[WindowSummary] = field(repr=False)
 
@@ -111,7 +114,7 @@ def sum_trace(
 ) -> SummedTrace:
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
-    windows = read_windows(trace if since_ns is None else trace.since(since_ns), selection.step)
+    windows = read_recorded(trace if since_ns is None else trace.since(since_ns), selection.step)
     parts = [window.trace for window in windows]
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
@@ -123,6 +126,7 @@ def sum_trace(
         hosts=tuple(one.host for one in parts if one.host),
         notes=(*trace.notes, *(f"{PurePath(trace.name).name}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
+        written=WrittenTrace(trace.name, trace.starts, trace.is_recovered),
         clock=trace.clock,
         windows=[_sum_window(window, selection.operators if with_graph else None) for window in wanted],
     )
@@ -143,22 +147,30 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
     host, operators, work = HostTime(window), operator_calls(window), find_work(window)
-    by_step = work_by_step(window, work)
-    steps = step_rows(window, host, by_step)
-    sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), times_by_step(window, operators))
+    step_work = work_by_step(window, work)
+    steps = step_rows(window, host, step_work)
+    parts = stretch_parts(window, host, steps)
+    by_step = times_by_step(window, operators, sum(one.steps_ns for one in parts))
+    sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), by_step)
     return WindowSummary(
         rank=window.rank,
         num_spans=len(window.host) + len(window.device),
         begin_ns=min((int(frame["begin"][0]) for frame in (window.host, window.device) if len(frame)), default=0),
         ranks=rank_rows(window),
         steps=steps,
-        parts=stretch_parts(window, host, steps),
+        parts=parts,
         calls=collective_calls(window),
         memory=memory_rows(window, host),
         is_of_torch=len(operators) > 0 or len(window.device) > 0,
         unclear=window.unclear,
-        computed=ComputedSums.of(by_step, recorded_steps(window), num_devices(window)),
+        computed=_computed(window, host, step_work),
         sums=pack(sums) if faster is None else sums,
-        dependencies=None if faster is None else find_dependencies(window, host, faster),
+        dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
         signs=None if faster is None else find_signs(window, host),
     )
+
+
+def _computed(window: RankWindow, host: HostTime, step_work: "pl.DataFrame") -> ComputedSums:
+    if not len(window.steps):
+        return ComputedSums()
+    return ComputedSums.of(step_work, recorded_by_torch(host), num_devices(window))

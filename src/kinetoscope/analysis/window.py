@@ -109,13 +109,13 @@ class RankWindow:
     @cached_property
     def allocations(self) -> "pl.DataFrame":
         """Every allocation and, with negative ``bytes``, release of memory; ``total`` is what is allocated after it.
-        ``device`` is null for the host's memory."""
+        ``device`` is null for the host's memory, of which only what the window allocated or released is counted."""
         pl = import_polars()
         columns = ("ts", "track", "bytes", "address", "total_allocated", "device", "device_type")
         found = self.trace.instants.filter(pl.col("name") == _MEMORY).select(columns).drop_nulls(("ts", "bytes"))
         device = pl.when(pl.col("device_type") != _HOST).then("device")
         found = found.with_columns(device.alias("device")).drop("device_type").rename({"total_allocated": "total"})
-        return found.sort("ts", maintain_order=True).collect()
+        return _as_seen(found.sort("ts", maintain_order=True).collect())
 
     def on_loop(self, spans: "pl.DataFrame") -> "pl.DataFrame":
         """Those of the thread of the loop."""
@@ -162,6 +162,21 @@ class RankWindow:
 def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
     """The windows in a trace, of each rank in it. ``step_name`` is the span that is a step, if not the usual."""
     return [_window(part, _spans(part), step_name) for part in trace.parts]
+
+
+def read_recorded(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
+    """The same without what began in warm-up batches, which is no part of what was to be recorded."""
+    return [_without_warmup(part, _spans(part), step_name) for part in trace.parts]
+
+
+def _without_warmup(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
+    pl = import_polars()
+    is_warmup = [pl.col("batch").is_between(first, until - 1) for first, until in trace.warmup_batches]
+    warmup = spans.filter((pl.col("name") == _BATCH) & pl.any_horizontal(is_warmup)) if is_warmup else spans.clear()
+    if not len(warmup):
+        return _window(trace, spans, step_name)
+    until_ns: Any = warmup["end"].max()
+    return _window(trace.since(until_ns), spans.filter(pl.col("begin") >= until_ns), step_name)
 
 
 def _spans(trace: Trace) -> "pl.DataFrame":
@@ -222,6 +237,21 @@ def _decoded(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
+
+
+def _as_seen(allocations: "pl.DataFrame") -> "pl.DataFrame":
+    """With totals of the host's memory that are the window's own. Torch's run on from window to window, and still have
+    what was released in between."""
+    pl = import_polars()
+    is_host = pl.col("device").is_null()
+    host = allocations.filter(is_host).drop_nulls("total")
+    if not len(host):
+        return allocations
+    held_before = pl.col("bytes").filter((pl.col("bytes") < 0) & pl.col("address").is_first_distinct()).sum()
+    least = pl.col("bytes").cum_sum().min()  # where addresses are not known
+    known = host.select(-pl.min_horizontal(held_before, least)).item()
+    not_seen = host["total"][0] - host["bytes"][0] - known
+    return allocations.with_columns(pl.col("total") - pl.when(is_host).then(not_seen).otherwise(0))
 
 
 def _with_launches(device: "pl.DataFrame", host: "pl.DataFrame") -> "pl.DataFrame":

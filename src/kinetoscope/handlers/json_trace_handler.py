@@ -321,6 +321,7 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "start": cycle.attempt.start,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),
+        "warmup_batches": cycle.warmup_batches,
         "clock": {
             "anchors": [
                 {"monotonic_ns": anchor.monotonic_ns, "unix_ns": anchor.unix_ns, "bound_ns": anchor.bound_ns}

@@ -54,6 +54,7 @@ class UnsavedWindow:
     begin: Timestamp
     end: Timestamp | None
     epochs: Sequence[tuple[int, int]] = ()
+    first_active: int | None = None
 
 
 class RankRecords:
@@ -117,6 +118,7 @@ class RankRecords:
             damages=self.damages,
             base_ns=run.base_ns,
             epochs=window.epochs,
+            first_active=window.first_active,
         )
 
     def _anchors(self, window: UnsavedWindow) -> tuple[Anchor, Anchor]:
@@ -226,6 +228,7 @@ def _complete(
         begin=_timestamp(window.timestamp) or (before and (before.end or before.begin)) or Timestamp(),
         end=_timestamp(window.end_timestamp),
         epochs=sorted(window.epochs),
+        first_active=window.first_active,
     )
 
 

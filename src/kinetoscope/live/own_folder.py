@@ -24,7 +24,15 @@ from kinetoscope.live.folders import (
     write_pointer,
 )
 from kinetoscope.live.owner_lock import OwnerLock
-from kinetoscope.live.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
+from kinetoscope.live.window_log import (
+    EpochBegan,
+    Event,
+    WindowActive,
+    WindowClosed,
+    WindowLog,
+    WindowOpened,
+    WindowSaved,
+)
 from kinetoscope.training.ranks import Attempt
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Moment, timestamp_fields
@@ -136,6 +144,11 @@ class LiveFolder:
         """Has the writer thread log that an epoch has begun in the open window."""
         if self.path is not None:
             self._note(EpochBegan(self._recorder.window, began_ns, epoch))
+
+    def note_active(self, batch: int) -> None:
+        """Has the writer thread log that the batches of the open window are no warm-up from this one on."""
+        if self.path is not None:
+            self._note(WindowActive(self._recorder.window, batch))
 
     def note_closed(self, window: int, closed_ns: int, timestamp: Moment) -> None:
         """Has the writer thread log that a window has closed."""

@@ -42,6 +42,13 @@ class EpochBegan(msgspec.Struct, frozen=True, tag="epoch"):
     epoch: Number
 
 
+class WindowActive(msgspec.Struct, frozen=True, tag="active"):
+    """The batches of a window were warm-ups before this one, which is counted in the run."""
+
+    window: Number
+    batch: Nanoseconds
+
+
 class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
     """A window has closed and is not saved yet."""
 
@@ -56,7 +63,7 @@ class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
     window: Number
 
 
-Event = WindowOpened | EpochBegan | WindowClosed | WindowSaved
+Event = WindowOpened | EpochBegan | WindowActive | WindowClosed | WindowSaved
 
 _DECODER = msgspec.json.Decoder(Event)
 
@@ -102,6 +109,7 @@ class LiveWindow:
     end_timestamp: Fields | None = None
     is_saved: bool = False
     epochs: list[tuple[int, int]] = field(default_factory=list)
+    first_active: int | None = None
 
     def apply(self, event: Event) -> None:
         """Adds what one more line says about this window."""
@@ -110,6 +118,8 @@ class LiveWindow:
                 self.cycle, self.began_ns, self.timestamp = event.cycle, event.began_ns, event.timestamp
             case EpochBegan():
                 self.epochs.append((event.began_ns, event.epoch))
+            case WindowActive():
+                self.first_active = event.batch
             case WindowClosed():
                 self.closed_ns, self.end_timestamp = event.closed_ns, event.timestamp
             case WindowSaved():

@@ -129,6 +129,8 @@ class Cycle:
     """Spans that were open in the window but are not among its records, because they began before it."""
     epochs: Sequence[tuple[int, int]] = ()
     """When epochs began within the window, in monotonic nanoseconds, and their numbers, in order."""
+    first_active: int | None = None
+    """The first batch of the window that is no warm-up, counted in the run; None if nobody knows, or if all are."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:
@@ -158,6 +160,12 @@ class Cycle:
     def epoch_at(self, moment_ns: int) -> int:
         """The epoch at a monotonic moment within the window."""
         return self.epoch_begins[bisect_right(self.epochs, moment_ns, key=lambda begin: begin[0])][1]
+
+    @property
+    def warmup_batches(self) -> list[tuple[int, int]]:
+        """The batches of the window that only warm up, as numbers from and until, if there are some."""
+        first, active = plain_count(self.begin_timestamp.batch), self.first_active
+        return [(first, active)] if active is not None and first < active else []
 
     @property
     def files(self) -> list[Path]:
@@ -200,6 +208,7 @@ class Window:
         self._begin_timestamp: Any = None
         self._epoch = 0
         self._epochs: list[tuple[int, int]] = []
+        self._first_active: int | None = None
         self._num_cycles = 0
         self.contributions = Contributions(cycle=0)
 
@@ -218,6 +227,13 @@ class Window:
             self._recorder.open_window()
         self._recorder.action = ACTION_BITS[action]
         return opens
+
+    def notes_active(self, action: ProfilerAction, batch: int) -> bool:
+        """Notes the first batch of the window that is no warm-up; returns whether this is it, after a warm-up."""
+        if not self.is_open or self._first_active is not None or action in (ProfilerAction.SKIP, ProfilerAction.WARMUP):
+            return False
+        self._first_active = batch
+        return batch > plain_count(self._begin_timestamp.batch)
 
     def enter_epoch(self, epoch: int) -> tuple[int, int] | None:
         """From now on records belong to ``epoch``. If that is a new epoch in the window, returns its begin and its
@@ -259,9 +275,10 @@ class Window:
             metadata=_distributed_info(self._ranks),
             lasting=lasting,
             epochs=self._epochs,
+            first_active=self._first_active,
         )
         self._num_cycles += 1
-        self._begin, self._epochs = None, []
+        self._begin, self._epochs, self._first_active = None, [], None
         self.contributions = Contributions(cycle=self._num_cycles)
         return cycle
 

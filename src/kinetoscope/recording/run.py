@@ -295,6 +295,8 @@ class Run:
         if self._window.set_action(self.action, timestamp):
             self._live.note_opened(self._window.num_cycles, timestamp)
             self.callbacks.tell_of_window(is_open=True)
+        if self._window.notes_active(self.action, self._recorder.batch):
+            self._live.note_active(self._recorder.batch)
         compiler.teach_dynamo(Marker)
 
     def pause(self) -> None:

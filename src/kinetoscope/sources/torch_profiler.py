@@ -116,18 +116,26 @@ class TorchProfiler(Callback):
     def epoch_start(self, state: RunState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
-            self.profiler.follow_schedule()
+            self._move_on(state, self.profiler.follow_schedule)
 
     def batch_end(self, state: RunState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self.profiler.end_step()
-            if self.profiler.current_action is TorchAction.RECORD_AND_SAVE:
-                # Training waits while Kineto stops; the trace shows how long.
-                with state.profiler.marker("kinetoscope/stop", categories=("kinetoscope",)):
-                    self.profiler.step()
-            else:
-                self.profiler.step()
+            self._move_on(state, self.profiler.step)
+
+    def _move_on(self, state: RunState, move: Callable[[], None]) -> None:
+        """Training waits while Kineto starts or stops; the trace shows how long."""
+        assert self.profiler is not None
+        action = self.profiler.current_action
+        if action is TorchAction.RECORD_AND_SAVE:
+            with _own_span(state, "kinetoscope/stop"):
+                move()
+        elif action not in _RECORDING and _TORCH_ACTIONS[state.profiler.get_action()] in _RECORDING:
+            with _own_span(state, "kinetoscope/start"):
+                move()
+        else:
+            move()
 
     def eval_start(self, state: RunState, logger: object) -> None:
         self._toggle(state, is_on=False)
@@ -156,7 +164,8 @@ class TorchProfiler(Callback):
         assert self.profiler is not None
         next_action = _TORCH_ACTIONS[state.profiler.get_action()]
         if self.profiler.current_action is TorchAction.RECORD and next_action not in _RECORDING:
-            self.profiler.finish_window()
+            with _own_span(state, "kinetoscope/stop"):
+                self.profiler.finish_window()
 
     def _hand_over(self, state: RunState, results: KinetoResults | None) -> None:
         if results is not None:
@@ -194,6 +203,10 @@ class TorchProfiler(Callback):
         name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
         results.memory_timeline().save(self._folder.path / name)
         self._memory_remote.put(self._folder.path / name, timestamp)
+
+
+def _own_span(state: RunState, name: str) -> Any:
+    return state.profiler.marker(name, categories=("kinetoscope",))
 
 
 def _check_memory_options(**options: bool) -> None:

@@ -10,7 +10,7 @@ from kinetoscope.live.chunk import LiveName
 from kinetoscope.live.contents import LiveProcess, LiveTrack, read_live_folder
 from kinetoscope.live.folders import read_live_run
 from kinetoscope.live.record import Flag, Kind, Record
-from kinetoscope.live.window_log import SavedWindows, read_windows
+from kinetoscope.live.window_log import LiveWindow, SavedWindows, read_windows
 from kinetoscope.table.events import KINDS, TraceAbout, complete_frame, import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.training.wording import counted
@@ -35,11 +35,18 @@ def read_live(folder: Path) -> Trace:
     schema |= {"track": pl.UInt32, "args": pl.Binary}
     schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
     frame = complete_frame(pl.DataFrame(rows.columns, schema={name: schema[name] for name in rows.columns}))
-    own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "live": True}
+    own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "start": run.start, "live": True}
     own |= {"cycle": windows[-1].cycle} if windows else {}
+    own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
     header = {"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "kinetoscope": own}
     about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
+
+
+def _warmup_batches(window: LiveWindow) -> list[int] | None:
+    """The batches of a window that only warm up, as numbers from and until."""
+    first = (window.timestamp or {}).get("batch")
+    return None if first is None or window.first_active is None else [int(first), window.first_active]
 
 
 def is_to_redact(folder: Path) -> bool:

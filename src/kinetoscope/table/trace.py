@@ -194,6 +194,26 @@ class Trace:
         return name if isinstance(name, str) else None
 
     @property
+    def starts(self) -> frozenset[str]:
+        """The names of the processes' starts that recorded it, if the file says so; a merged trace has several."""
+        said = (header.get("start") for header in self._headers_of_files)
+        return frozenset(start for start in said if isinstance(start, str) and start)
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether it is, or a merged trace has, a trace that `recover` made of what a killed process left."""
+        listed = self._own_header.get("files")
+        headers = [_part(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
+        return any(header.get("recovered") is True for header in headers)
+
+    @property
+    def warmup_batches(self) -> list[tuple[int, int]]:
+        """The batches that only warmed up before the recording, as numbers from and until, if the file says so."""
+        said = self._own_header.get("warmup_batches")
+        pairs = said if isinstance(said, list) else []
+        return [(pair[0], pair[1]) for pair in pairs if _is_pair_of_numbers(pair)]
+
+    @property
     def process_groups(self) -> list[str]:
         """The names of the process groups that Kineto lists, if it does."""
         listed = self._distributed_info.get("pg_config")
@@ -206,6 +226,13 @@ class Trace:
         listed = self.header.get("deviceProperties")
         devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
         return {device["id"]: device for device in devices if isinstance(device.get("id"), int)}
+
+    @property
+    def _headers_of_files(self) -> list[dict[str, Any]]:
+        """Our own headers, of a merged trace those of the files in it."""
+        files = self._own_header.get("files")
+        listed = [_part(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
+        return listed if self.is_merged else [self._own_header]
 
     @property
     def _own_header(self) -> dict[str, Any]:
@@ -293,6 +320,10 @@ def _part(said: Any, *names: str) -> dict[str, Any]:
     for name in names:
         said = said.get(name) if isinstance(said, dict) else None
     return said if isinstance(said, dict) else {}
+
+
+def _is_pair_of_numbers(pair: Any) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and abs(one) < 2**62 for one in pair)
 
 
 def _count(header: dict[str, Any], name: str) -> int:

@@ -115,6 +115,40 @@ def test_the_peak_of_each_rank_and_its_step_are_told_also_of_a_merged_trace(tmp_
         assert peaks == {(row["rank"], row["step"]): row["peak_memory_bytes"] for row in run.truth.steps}
 
 
+def windows_of_one_process(folder, has_device, state=0):
+    """Three windows of a loop that holds 1,000 bytes a step, and frees those of the last step after the window: on a
+    device torch's total counts that, on the host it never does."""
+    recording = Recording(device=0 if has_device else None)
+    for window in range(3):
+        first = 10 * window
+        for step in range(first, first + 4):
+            frees = [f"batch{step - 1}"] if step > first else []
+            call = partial(recording.operator, "aten::clone", frees=frees, **{f"batch{step}": 1000})
+            recording.step(step, *([partial(recording.update, state=state)] if step == 0 and state else []), call)
+        if has_device:
+            recording.free_unseen(f"batch{first + 3}")
+        recording.write(folder / f"rank0-{window}.json")
+        recording.events.clear()
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_what_is_freed_unseen_between_windows_is_not_in_the_peak_of_a_later_one(has_device, tmp_path):
+    windows_of_one_process(tmp_path, has_device)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    assert [row.peak_bytes for row in report.memory] == [2000]
+    assert [row.peak_memory_bytes for row in report.steps] == 3 * [1000, 2000, 2000, 2000]
+
+
+def test_what_a_later_window_frees_was_there_before_it(tmp_path):
+    recording = Recording()
+    recording.step(0, keep(recording, state=5000, other=700))
+    recording.write(tmp_path / "rank0-0.json")
+    recording.events.clear()
+    recording.step(1, keep(recording, more=100), keep(recording, frees=["state"], last=10))
+    recording.write(tmp_path / "rank0-1.json")
+    assert [row.peak_memory_bytes for row in kinetoscope.analyze(tmp_path, cache=False).steps] == [5700, 5110]
+
+
 def test_of_fewer_than_eight_steps_no_growth_is_told():
     _, report = analysed(Settings(num_ranks=1, num_steps=7, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
     assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())]

@@ -78,8 +78,13 @@ def test_events_of_one_microsecond_count_in_the_order_of_the_file(tmp_path):
 
 
 def test_what_was_allocated_before_the_recording_is_a_category_of_its_own(tmp_path):
-    events = [memory(20, -400, 900, 600), memory(25, 500, 100, 1_100)]
+    events = [memory(20, -400, 900, 600, device=0), memory(25, 500, 100, 1_100, device=0)]
     assert categories(tmp_path, *events) == {"before_recording": 600, "forward": 500}
+
+
+def test_of_the_hosts_memory_only_what_the_window_frees_is_known_to_be_older(tmp_path):
+    events = [memory(20, 500, 100, 1_500), memory(25, -400, 900, 1_100)]
+    assert categories(tmp_path, *events) == {"before_recording": 400, "forward": 500}
 
 
 def test_in_a_step_with_spans_of_the_forward_pass_only_these_are_forward(tmp_path):
@@ -128,11 +133,11 @@ PEAKS = [(0, 5), (1, 7), (None, 9)]
 def test_pieces_that_are_alive_add_up_to_what_is_allocated_at_every_event(tmp_path):
     path = write(
         tmp_path,
-        memory(12, 20, 100, 1_020),
-        memory(14, -300, 900, 720),
-        memory(16, -20, 100, 700),
-        memory(40, 30, 100, 730, thread=AUTOGRAD),
-        memory(70, 5, 300, 735),
+        memory(12, 20, 100, 1_020, device=0),
+        memory(14, -300, 900, 720, device=0),
+        memory(16, -20, 100, 700, device=0),
+        memory(40, 30, 100, 730, thread=AUTOGRAD, device=0),
+        memory(70, 5, 300, 735, device=0),
     )
     (window,) = read_windows(kinetoscope.load(path))
     pieces = memory_pieces(window, HostTime(window))

@@ -57,9 +57,12 @@ function sentence(calls: CollectiveRow[]): string {
     sumOf(calls.map((call) => call.skew_ns ?? 0)),
     sumOf(calls.map((call) => call.transfer_ns ?? 0)),
   ];
-  const total = `${counted(calls.length, "call")} took ${formatDuration(sumOf(calls.map(lengthNs)))}`;
-  if (!skew && !transfer) return `${total}.`;
-  return `${total}: ${formatShare(skew / (skew + transfer))} of that was waiting for late ranks, the rest transfer.`;
+  const lengthsNs = sumOf(calls.map(lengthNs));
+  const total = `${counted(calls.length, "call")} took ${formatDuration(lengthsNs)}`;
+  if (!skew && !transfer) return `${total}. How much of that was waiting for late ranks is not known.`;
+  const unknown = Math.max(0, 1 - (skew + transfer) / lengthsNs);
+  const rest = unknown < 0.005 ? "the rest transfer" : `${formatShare(transfer / lengthsNs)} transfer, ${formatShare(unknown)} is not known`;
+  return `${total}: ${formatShare(skew / lengthsNs)} of that was waiting for late ranks, ${rest}.`;
 }
 
 const COLUMNS: TableColumn<CallGroup>[] = [

@@ -2,13 +2,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import fmean
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.communication import is_communication
+from kinetoscope.analysis.step_time import timed_stretches
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.window import COMMUNICATION_CALLS
 
@@ -73,7 +73,8 @@ STEP, MEAN_STEP, PEAK = SeriesKey("step", "step"), SeriesKey("step", "mean step"
 def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
     """The value in each step, on the average rank: nanoseconds, and bytes of memory on the rank with the most.
 
-    A step lasts until the next one begins, without the evaluation between them.
+    A step lasts until the next one begins, or where the device takes longer until it ends what the next one computes:
+    without the evaluation between them.
     """
     times = _step_times(report.steps)
     series = {SeriesKey("phase", name): _on_average(report, f"{name}_ns") for name in PHASES}
@@ -113,17 +114,10 @@ def without(series: Mapping[SeriesKey, list[float]], field: str) -> dict[SeriesK
 
 
 def _step_times(steps: Iterable[StepRow]) -> list[float]:
-    by_rank: defaultdict[int | None, list[StepRow]] = defaultdict(list)
-    for row in steps:
-        by_rank[row.rank].append(row)
-    times: defaultdict[int, list[int]] = defaultdict(list)
-    for rows in by_rank.values():
-        for row, following in pairwise(sorted(rows, key=lambda row: row.begin_ns)):
-            if row.between_ns is not None:
-                times[row.step].append(following.begin_ns - row.begin_ns - (row.evaluation_ns or 0))
-    if not times:  # single steps were recorded
-        for row in steps:
-            times[row.step].append(row.duration_ns)
+    times: defaultdict[int, list[float]] = defaultdict(list)
+    for stretch in timed_stretches(steps):
+        for step, time_ns in stretch.times_ns():
+            times[step].append(time_ns)
     return _means(times)
 
 
@@ -135,7 +129,7 @@ def _on_average(report: RunReport, field: str) -> list[float]:
     return _means(values)
 
 
-def _means(values: Mapping[int, list[int]]) -> list[float]:
+def _means(values: Mapping[int, Sequence[float]]) -> list[float]:
     return [fmean(of_step) for _, of_step in sorted(values.items())]
 
 

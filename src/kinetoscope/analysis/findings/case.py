@@ -125,11 +125,18 @@ class Case:
         """What the signs of one kind took of a step."""
         return int(self.stops(kind)["total_ns"].sum()) / max(1, len(self._steps))
 
-    def recurring_ns(self, kind: str) -> float:
-        """The same for signs that come in several steps, not once or twice in a recording."""
-        pl = import_polars()
-        stops = self.stops(kind).filter(pl.col("step").n_unique().over("name") >= _FEWEST_RECURRING)
-        return int(stops["total_ns"].sum()) / max(1, len(self._steps))
+    def in_steps(self, kind: str) -> "pl.DataFrame":
+        """Those that come in several steps of a window, not once or twice around it."""
+        return self.stops(kind).filter("is_recurring")
+
+    def in_steps_ns(self, kind: str) -> float:
+        """What those take of a step."""
+        return int(self.in_steps(kind)["total_ns"].sum()) / max(1, len(self._steps))
+
+    def around_windows_ns(self, kind: str) -> float:
+        """What all others take of a window, and of what comes before and after its steps."""
+        others = self.stops(kind).filter(~import_polars().col("is_recurring"))
+        return int(others["total_ns"].sum()) / max(1, len(self._own_signs))
 
     def calls(self, kind: str) -> float:
         """How many signs of one kind a step has."""
@@ -266,12 +273,19 @@ class Case:
 
     @cached_property
     def _stops(self) -> "pl.DataFrame":
-        stops = import_polars().concat([one.stops for one in self.signs if one.rank != self._late_rank])
+        pl = import_polars()
+        is_recurring = pl.col("step").drop_nulls().n_unique().over("kind", "name") >= _FEWEST_RECURRING
+        stops = pl.concat([one.stops.with_columns(is_recurring=is_recurring) for one in self._own_signs])
         return stops.sort("total_ns", descending=True)
 
     @cached_property
     def _sampled(self) -> "pl.DataFrame":
-        return import_polars().concat([one.sampled for one in self.signs if one.rank != self._late_rank])
+        return import_polars().concat([one.sampled for one in self._own_signs])
+
+    @cached_property
+    def _own_signs(self) -> list[Signs]:
+        """Those of ranks that are not late."""
+        return [one for one in self.signs if one.rank != self._late_rank]
 
     @cached_property
     def _patients(self) -> "pl.DataFrame":

@@ -16,6 +16,9 @@ from kinetoscope.analysis.stragglers import StragglerRow
 
 _OVERHEAD_IS_HIGH = 0.2
 
+_LITTLE_NOT_KNOWN, _MUCH_NOT_KNOWN = 0.05, 0.5
+"""From which part on of the time of collectives a finding says that its waits are not known, and claims no transfer."""
+
 _TIMES_AS_FAST = 2.0
 """How much faster products of matrices are, at least, with half the bits."""
 
@@ -79,17 +82,44 @@ def _how_often(row: StragglerRow) -> str:
 
 
 def exposed_communication(case: Case) -> Finding | None:
-    """Devices transfer data while they compute nothing; what they wait for late ranks is not counted."""
+    """Devices transfer data while they compute nothing; what they wait for late ranks is not counted, as far as that is
+    known."""
     name = "device_exposed_communication_ns" if case.has_device else "communication_wait_ns"
-    exposed_ns, waits_ns = case.mean_ns(name), case.waits_ns()
-    return case.finding(
-        "exposed_communication",
-        "Ranks transfer data while nothing is computed",
+    exposed_ns, waits_ns, share = case.mean_ns(name), case.waits_ns(), _share_not_known(case)
+    advice = (
         "Let transfers overlap with the backward pass: smaller buckets (bucket_cap_mb=10 in DistributedDataParallel) "
-        "begin earlier, and larger ones waste less. model.no_sync() while gradients are accumulated leaves them out.",
+        "begin earlier, and larger ones waste less. model.no_sync() while gradients are accumulated leaves them out."
+    )
+    is_sure = share < _MUCH_NOT_KNOWN
+    found = case.finding(
+        "exposed_communication",
+        "Ranks transfer data while nothing is computed" if is_sure else "Ranks communicate while nothing is computed",
+        advice if share < _LITTLE_NOT_KNOWN else f"{_on_share_not_known(share)} {advice}",
         cost_ns=max(0.0, exposed_ns - waits_ns),
         change=Change(frozenset(["transfer"])),
-        evidence={"exposed_communication_ns": exposed_ns, "waits_for_late_ranks_ns": waits_ns},
+        evidence={
+            "exposed_communication_ns": exposed_ns,
+            "waits_for_late_ranks_ns": waits_ns if share < 1 else None,
+            "share_not_known": share,
+        },
+    )
+    if found is None or is_sure or found.confidence != "high":
+        return found
+    return replace(found, confidence="medium")
+
+
+def _share_not_known(case: Case) -> float:
+    """Of the time in collectives, the part of calls of which nobody knows who waited for whom."""
+    calls = [call for call in case.report.collectives if call.step is not None]
+    lengths = [sum(call.ends_ns) - sum(call.starts_ns) for call in calls]
+    not_known = [length for call, length in zip(calls, lengths, strict=True) if call.waits_ns is None]
+    return sum(not_known) / sum(lengths) if sum(lengths) else 1.0
+
+
+def _on_share_not_known(share: float) -> str:
+    return (
+        f"For {100 * share:.0f} % of this time it is not known how much is waiting for late ranks: the traces of all "
+        "ranks together show that of most collectives."
     )
 
 

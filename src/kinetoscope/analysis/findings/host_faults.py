@@ -200,8 +200,8 @@ def _advice_on_guard(stops: "pl.DataFrame") -> str:
 
 
 def profiler_cost(case: Case) -> Finding | None:
-    """The profiler itself takes time of the steps; what it does once in a recording does not count."""
-    cost_ns = case.recurring_ns("profiler")
+    """The profiler itself takes time of the steps; what it takes around a window is a number of its own."""
+    cost_ns = case.in_steps_ns("profiler")
     return case.finding(
         "profiler_cost",
         "Recording itself takes time of the steps",
@@ -209,6 +209,6 @@ def profiler_cost(case: Case) -> Finding | None:
         "the training's own; all other findings leave it out.",
         cost_ns=cost_ns,
         change=Change(frozenset(["profiler"])),
-        where=case.where(case.stops("profiler"), with_steps=True),
-        evidence={"profiler_ns": cost_ns},
+        where=case.where(case.in_steps("profiler"), with_steps=True),
+        evidence={"profiler_ns": cost_ns, "around_window_ns": case.around_windows_ns("profiler")},
     )

@@ -113,7 +113,7 @@ def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
         step=_steps_of(window, spans["begin"]),
     )
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
-    spans = spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
+    spans = spans.filter((pl.col("begin") < pl.lit(until, pl.Int64)) | (pl.col("kind") == "profiler"))
     total = (pl.col("end") - pl.col("begin")).sum()
     keys = ("kind", "name", "line", "guard", "step")
     same = [name for name in keys if spans[name].null_count() == len(spans)]

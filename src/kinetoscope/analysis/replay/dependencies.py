@@ -40,10 +40,13 @@ class Dependencies:
         return replace(self, edges=self.edges.with_columns(pl.col("group_size").clip(upper_bound=2)))
 
 
-def find_dependencies(window: RankWindow, host: HostTime, operators: Iterable[str] = ()) -> Dependencies:
-    """The graph of one window. Its edges say how much of them is inside of ``operators``."""
+def find_dependencies(
+    window: RankWindow, host: HostTime, operators: Iterable[str] = (), pace: float = 1.0
+) -> Dependencies:
+    """The graph of one window. Its edges say how much of them is inside of ``operators``; ``pace`` is that of
+    `LateBatches`."""
     pl = import_polars()
-    finder = _Finder(window, host, TimedOperators(window, operators))
+    finder = _Finder(window, host, TimedOperators(window, operators), LateBatches(host, pace))
     rank = pl.lit(window.rank, dtype=pl.Int64)
     return Dependencies(
         finder.nodes().with_columns(rank=rank), finder.edges().with_columns(rank=rank), *finder.begins.waiting
@@ -51,8 +54,9 @@ def find_dependencies(window: RankWindow, host: HostTime, operators: Iterable[st
 
 
 class _Finder:
-    def __init__(self, window: RankWindow, host: HostTime, operators: TimedOperators) -> None:
+    def __init__(self, window: RankWindow, host: HostTime, operators: TimedOperators, late: LateBatches) -> None:
         pl = import_polars()
+        self._late_fetches = late.fetches
         row = pl.int_range(pl.len(), dtype=pl.UInt32)
         self._window, self._host, self._operators = window, host, operators
         events = window.device if len(window.device) else host.calls_as_events
@@ -150,10 +154,6 @@ class _Finder:
         return edges.select("source", "target", kind=pl.lit("thread"), weight=weight).hstack(self._parts(edges))
 
     # -- workers of a loader --
-
-    @cached_property
-    def _late_fetches(self) -> "pl.DataFrame":
-        return LateBatches(self._host).fetches
 
     def _loader_edges(self) -> "pl.DataFrame":
         """A batch that came late is made as late again, however fast the loop is."""

@@ -26,10 +26,11 @@ _USUAL_WORKERS = 4
 
 
 class LateBatches:
-    """The fetches of a loop that waited for workers, which make batches ahead of it."""
+    """The fetches of a loop that waited for workers, which make batches ahead of it. Its steps take ``pace`` times as
+    long as its host takes for them, which may be ahead of its device."""
 
-    def __init__(self, host: HostTime) -> None:
-        self._host = host
+    def __init__(self, host: HostTime, pace: float = 1.0) -> None:
+        self._host, self._pace = host, pace
 
     @cached_property
     def fetches(self) -> "pl.DataFrame":
@@ -46,7 +47,7 @@ class LateBatches:
     def _late(self) -> "pl.DataFrame":
         pl = import_polars()
         fetches, taken = self._of_workers, pl.col("end") - pl.col("begin")
-        apart = pl.col("end").diff().median()
+        apart = pl.col("end").diff().median() * self._pace
         little = (_LATE_SHARE * apart).cast(pl.Int64)
         have_all_waited = taken.min() > _ALWAYS_LATE_SHARE * apart
         own_ns = pl.when(have_all_waited).then(little).otherwise(taken.min())

@@ -1,0 +1,171 @@
+"""How long a run takes for a step, and its two ledgers, on simulated runs whose pace is known, and on rows by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from kinetoscope.analysis.step_time import step_time_ns, stretches
+from kinetoscope.analysis.steps import StepRow
+from simulated_training import Fault, Settings, random_settings, simulate
+from simulated_training.analysed import analysed
+
+MS = 1_000_000
+SHARE = 0.03
+HOST = Settings(step_ns=15 * MS, num_ranks=1, num_steps=10, reads_loss="never", has_memory=False)
+
+
+def slow_host(cost_ms, every=1):
+    return (Fault(kind="late_host", cost_ns=cost_ms * MS, every=every),)
+
+
+LOOPS = {
+    "no sync": HOST,
+    "no sync, Python 8 ms": replace(HOST, faults=slow_host(8)),
+    "no sync, Python 13 ms": replace(HOST, faults=slow_host(13)),
+    "no sync, a slow host": replace(HOST, faults=slow_host(20)),
+    "no sync, late in every third step": replace(HOST, faults=slow_host(30, every=3)),
+    "no sync, copies beside": replace(HOST, has_copies_beside=True),
+    "no sync, four ranks": replace(HOST, num_ranks=4),
+    "no sync, a CUDA graph": replace(HOST, has_cuda_graph=True),
+    "no sync, evaluations": replace(HOST, step_spans="event/batch", evaluates_every=3),
+    "a queue of 30 launches": replace(HOST, max_launches=30),
+    "a queue of 60 launches": replace(HOST, max_launches=60),
+    "a queue of 100 launches": replace(HOST, max_launches=100),
+    "a sync in each step": replace(HOST, reads_loss="each step"),
+    "a sync in each fifth step": replace(HOST, reads_loss="each step", reads_loss_every=5),
+    "a sync in each tenth step": replace(HOST, reads_loss="each step", reads_loss_every=10),
+    "a sync a step late": replace(HOST, reads_loss="a step late"),
+    "a slow host with a sync": replace(HOST, reads_loss="each step", faults=slow_host(20)),
+    "a slow network": replace(HOST, num_ranks=4, faults=(Fault(kind="slow_network", cost_ns=4 * MS),)),
+    "no device": replace(HOST, has_device=False, num_ranks=2),
+}
+OF_THE_HOST = ("no sync, a slow host",)
+
+
+def pace_ns(settings):
+    """The device's pace over 30 steps."""
+    return simulate(replace(settings, num_steps=30)).pace_ns
+
+
+@pytest.mark.parametrize("num_steps", [2, 3, 4, 10, 30])
+@pytest.mark.parametrize("name", LOOPS)
+def test_step_takes_as_long_as_the_run_takes_for_one(name, num_steps):
+    _, report = analysed(replace(LOOPS[name], num_steps=num_steps))
+    assert report.run["step_ns"] == pytest.approx(pace_ns(LOOPS[name]), rel=SHARE)
+
+
+@pytest.mark.parametrize("name", ["no sync", "a queue of 60 launches", "a sync in each step", "no sync, a CUDA graph"])
+def test_one_step_alone_takes_as_long_as_its_kernels_or_its_host(name):
+    _, report = analysed(replace(LOOPS[name], num_steps=1))
+    assert report.run["step_ns"] == pytest.approx(pace_ns(LOOPS[name]), rel=SHARE)
+
+
+@pytest.mark.parametrize("num_warmup_steps", [0, 1])
+@pytest.mark.parametrize("num_steps", [2, 3, 4])
+def test_device_that_begins_with_the_recording_has_its_pace_all_the_same(num_steps, num_warmup_steps):
+    settings = replace(HOST, num_steps=num_steps, num_warmup_steps=num_warmup_steps)
+    assert analysed(settings)[1].run["step_ns"] == pytest.approx(pace_ns(HOST), rel=SHARE)
+
+
+def test_sync_only_in_the_last_step_leaves_the_pace_as_it_is():
+    settings = replace(HOST, reads_loss="each step", reads_loss_every=3, num_warmup_steps=0, num_steps=4)
+    assert analysed(settings)[1].run["step_ns"] == pytest.approx(pace_ns(settings), rel=SHARE)
+
+
+def assert_adds_up(run):
+    assert sum(value for value in run["parts"]["host"].values() if value is not None) == run["step_ns"]
+    if run["parts"]["device"] is not None:
+        assert sum(run["parts"]["device"].values()) == run["step_ns"]
+        assert min(run["parts"]["device"].values()) >= 0
+    assert min(value for name, value in run["parts"]["host"].items() if value is not None and name != "ahead_ns") >= 0
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 10])
+@pytest.mark.parametrize("name", LOOPS)
+def test_both_ledgers_add_up_to_the_step_exactly(name, num_steps):
+    assert_adds_up(analysed(replace(LOOPS[name], num_steps=num_steps))[1].run)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ledgers_of_any_run_add_up_exactly(seed):
+    assert_adds_up(analysed(random_settings(seed))[1].run)
+
+
+@pytest.mark.parametrize("name", [name for name in LOOPS if name.startswith(("no sync", "a queue"))])
+def test_healthy_loop_without_a_sync_has_no_fault_for_sure(name):
+    if LOOPS[name].faults and name != "no sync, Python 8 ms":
+        pytest.skip("a fault is planted in it")
+    for num_steps in (2, 4, 10):
+        _, report = analysed(replace(LOOPS[name], num_steps=num_steps))
+        assert [finding.kind for finding in report.findings if finding.confidence == "high"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "bound_by"),
+    [("no sync", "compute"), ("a queue of 60 launches", "compute"), ("no sync, Python 8 ms", "compute")],
+)
+def test_device_that_is_always_busy_is_what_bounds_the_run(name, bound_by):
+    assert analysed(LOOPS[name])[1].run["bound_by"] == bound_by
+
+
+def test_device_that_is_often_idle_does_not_bound_the_run():
+    assert analysed(LOOPS["no sync, a slow host"])[1].run["bound_by"] not in ("compute", "communication")
+
+
+def test_device_that_mostly_communicates_is_bound_by_that():
+    faults = (Fault(kind="slow_network", cost_ns=12 * MS),)
+    assert analysed(replace(HOST, num_ranks=4, faults=faults))[1].run["bound_by"] == "communication"
+
+
+def test_run_whose_host_is_ahead_says_by_how_much():
+    _, report = analysed(HOST)
+    assert report.run["parts"]["host"]["ahead_ns"] > 5 * MS
+
+
+# -- rows by hand
+
+
+def rows(*, rank=0, first=0, begin_ns=0, num=4, host_ns=10 * MS, device_ns=10 * MS, late_ns=0):
+    """Steps one after the other; the device ends the first one's work ``late_ns`` after its host, and takes
+    ``device_ns`` for each."""
+    return [
+        StepRow(
+            rank=rank,
+            step=first + place,
+            begin_ns=begin_ns + place * host_ns,
+            duration_ns=host_ns,
+            between_ns=0 if place + 1 < num else None,
+            device_end_after_ns=late_ns + place * (device_ns - host_ns),
+            device_compute_ns=device_ns,
+        )
+        for place in range(num)
+    ]
+
+
+def test_gap_between_two_cycles_is_no_step():
+    cycles = [*rows(), *rows(first=4, begin_ns=1_000 * MS)]
+    assert step_time_ns(cycles) == 10 * MS
+    assert [len(stretch.rows) for stretch in stretches(cycles)] == [4, 4]
+
+
+def test_device_that_is_slower_than_its_host_gives_the_pace():
+    assert step_time_ns(rows(host_ns=2 * MS, device_ns=15 * MS, late_ns=13 * MS)) == 15 * MS
+
+
+def test_host_gives_the_pace_where_the_device_ends_with_it():
+    assert step_time_ns(rows(late_ns=MS // 4)) == 10 * MS
+
+
+def test_step_alone_counts_only_where_no_other_was_recorded():
+    alone = rows(first=9, begin_ns=5_000 * MS, num=1, host_ns=80 * MS)
+    assert step_time_ns([*rows(), *alone]) == 10 * MS
+    assert step_time_ns(alone) == 80 * MS
+
+
+def test_without_a_step_its_time_is_not_known():
+    assert step_time_ns([]) is None
+
+
+def test_ranks_on_their_own_paces_are_averaged():
+    both = [*rows(), *rows(rank=1, host_ns=2 * MS, device_ns=20 * MS, late_ns=18 * MS)]
+    assert step_time_ns(both) == 15 * MS
