@@ -12,7 +12,7 @@ def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the
     kinds = page.get_by_role("table", name="Calls by group, name and size")
     longest = page.get_by_role("table", name="Each of the longest calls")
 
-    expect(page.locator(".headline")).to_contain_text("of that was waiting for late ranks")
+    expect(page.locator(".headline")).to_contain_text("% waiting for late ranks")
     first = kinds.get_by_role("row").nth(1)
     for unit in ("all_reduce", "iB", "ms", "%", "iB/s"):
         expect(first).to_contain_text(unit)

@@ -1,9 +1,8 @@
 import { useRef } from "preact/hooks";
 import { counted, formatDuration } from "./format";
 import { linkTo } from "./link";
-import type { PageData, RunReport } from "./page_data";
+import type { PageData } from "./page_data";
 import { Name } from "./parts/name";
-import { meanStep } from "./step_parts";
 import { switchTheme, useTheme } from "./theme";
 import { TIMELINE_KEYS } from "./timeline/gestures";
 import type { View } from "./views";
@@ -22,7 +21,7 @@ export function Header({ page, offered, chosen }: HeaderProps) {
         <h1>
           <Name text={page.title} most={80} />
         </h1>
-        <Facts report={page.report} />
+        <Facts page={page} />
         <span class="title-buttons">
           <ThemeButton />
           <Help offered={offered} />
@@ -35,6 +34,7 @@ export function Header({ page, offered, chosen }: HeaderProps) {
           </a>
         ))}
       </nav>
+      {page.overview.ending && <p class="page-note ending">{page.overview.ending}</p>}
       {page.notes.map((note) => (
         <p class="page-note" key={note}>
           {note}
@@ -44,7 +44,7 @@ export function Header({ page, offered, chosen }: HeaderProps) {
   );
 }
 
-function Facts({ report }: { report: RunReport | null }) {
+function Facts({ page: { report, overview } }: { page: PageData }) {
   if (!report) return null;
   const { run } = report;
   const devices = [...new Set(report.ranks.map((row) => row.device_name).filter((name) => name !== null))];
@@ -53,7 +53,8 @@ function Facts({ report }: { report: RunReport | null }) {
     `${counted(run.ranks.length || 1, "rank")}${of}`,
     run.hosts.length ? counted(run.hosts.length, "host") : "",
     devices.join(", ") || (report.ranks.some((row) => row.busy_ns !== null) ? "" : "CPU only"),
-    run.num_steps ? `${counted(run.num_steps, "step")}, ${formatDuration(meanStep(report.steps))} each` : "no steps",
+    run.num_steps ? `${counted(run.num_steps, "step")}, ${formatDuration(run.step_ns)} each` : "no steps",
+    overview.bound,
   ];
   return (
     <p class="quiet facts">

@@ -29,6 +29,7 @@ export interface Column {
 export interface StepLedgers {
   numbers: number[];
   times: Column;
+  work: Column;
   host: Record<string, Column>;
   device: Record<string, Column>;
 }

@@ -1,127 +1,121 @@
-/** What a step's time is made of, in parts that add up. */
-import type { DEVICE_COLOURS, PHASE_COLOURS } from "./colours";
-import type { StepRow } from "./page_data";
+/** What a step is made of, in words and colours: the host's ledger, and the device's. Each adds up to the step. */
+import { cssColour, DEVICE_COLOURS, PHASE_COLOURS } from "./colours";
+import type { DeviceParts, HostParts, StepLedgers, StepRow } from "./page_data";
+import type { StackPart } from "./parts/stack";
+import type { Numbers, Payload } from "./payload";
 
-export type Phase = keyof typeof PHASE_COLOURS;
-export type DeviceUse = keyof typeof DEVICE_COLOURS | "idle";
-export type Parts = Record<Phase, number>;
-export type DeviceParts = Record<DeviceUse, number>;
+type Look = readonly [title: string, colour: string];
 
-/** The names of the parts, in the order in which they are stacked. */
-export const PHASE_TITLES: Record<Phase, string> = {
-  data: "Waiting for data",
-  forward: "Forward",
-  backward: "Backward",
-  optimizer: "Optimizer",
-  sync: "Waiting for the device",
-  communication: "Waiting for communication",
-  other: "Python and other",
-  evaluation: "Evaluation",
-  between: "Between steps",
+/** The parts in the order in which they are stacked; their words are those of the terminal (report/words.py). */
+const HOST_PARTS: Record<keyof HostParts, Look> = {
+  data_wait_ns: ["Waiting for data", cssColour(PHASE_COLOURS.data)],
+  forward_ns: ["Forward", cssColour(PHASE_COLOURS.forward)],
+  backward_ns: ["Backward", cssColour(PHASE_COLOURS.backward)],
+  optimizer_ns: ["Optimizer", cssColour(PHASE_COLOURS.optimizer)],
+  communication_wait_ns: ["Waiting for communication", cssColour(PHASE_COLOURS.communication)],
+  sync_ns: ["Waiting for the device", cssColour(PHASE_COLOURS.sync)],
+  gc_ns: ["Garbage collection", "var(--collecting)"],
+  python_ns: ["Python", cssColour(PHASE_COLOURS.other)],
+  evaluation_ns: ["Evaluation", cssColour(PHASE_COLOURS.evaluation)],
+  between_ns: ["Between steps", cssColour(PHASE_COLOURS.between)],
+  unknown_ns: ["Not known", "var(--unknown)"],
+  ahead_ns: ["Ahead of the device", "var(--idle)"],
 };
 
-export const DEVICE_TITLES: Record<DeviceUse, string> = {
-  compute: "Computing",
-  communication: "Only communicating",
-  copy: "Only copying",
-  idle: "Idle",
+const DEVICE_PARTS: Record<keyof DeviceParts, Look> = {
+  compute_ns: ["Computing", cssColour(DEVICE_COLOURS.compute)],
+  exposed_communication_ns: ["Only communicating", cssColour(DEVICE_COLOURS.communication)],
+  exposed_copy_ns: ["Only copying", cssColour(DEVICE_COLOURS.copy)],
+  idle_ns: ["Idle", "var(--idle)"],
 };
 
-/** A step of a rank, from the end of the one before it to the begin of the next one's fetch of data. */
-export interface RankStep {
+/** Phases that every training step has: where nothing shows one, it is told that it is not known. */
+const PHASES = new Set(["data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns"]);
+
+export function hostParts(parts: Record<string, number | null>): StackPart[] {
+  return stackOf(HOST_PARTS, parts);
+}
+
+export function deviceParts(parts: Record<string, number | null>): StackPart[] {
+  return stackOf(DEVICE_PARTS, parts);
+}
+
+function stackOf(looks: Record<string, Look>, parts: Record<string, number | null>): StackPart[] {
+  return Object.entries(looks).map(([name, [title, colour]]) => ({
+    name: title,
+    value: parts[name] ?? null,
+    colour,
+    isPhase: PHASES.has(name),
+  }));
+}
+
+/** The parts that take something in one of several stacks, and the phases that are not known. */
+export function shownParts(stacks: StackPart[][]): StackPart[][] {
+  const isShown = (at: number) =>
+    stacks.some((stack) => (stack[at].value ?? 0) > 0) ||
+    (stacks.some((stack) => stack[at].isPhase) && stacks.every((stack) => stack[at].value === null));
+  const places = (stacks[0] ?? []).map((_, at) => at).filter(isShown);
+  return stacks.map((stack) => places.map((at) => stack[at]));
+}
+
+/** One step: its time on the host, and what that and the device's are made of. */
+export interface LedgerStep {
+  step: number;
+  timeNs: number;
+  workNs: number;
+  host: StackPart[];
+  device: StackPart[] | null;
+}
+
+/** A step of a rank. */
+export interface RankStep extends LedgerStep {
   row: StepRow;
-  parts: Parts;
-  device: DeviceParts | null;
 }
 
-const found = new WeakMap<StepRow[], RankStep[]>();
+const found = new WeakMap<StepLedgers, RankStep[]>();
 
-/** All steps, those of a rank in the order of time. Several views ask for them; they are worked out once. */
-export function rankSteps(rows: StepRow[]): RankStep[] {
-  const steps = found.get(rows) ?? workedOut(rows);
-  found.set(rows, steps);
-  return steps;
+/** All steps, those of a rank in the order of time. */
+export function rankSteps(payload: Payload): RankStep[] {
+  const { steps, report } = payload.page;
+  if (!steps || !report) return [];
+  const known = found.get(steps) ?? readSteps(payload, steps, report.steps);
+  found.set(steps, known);
+  return known;
 }
 
-function workedOut(rows: StepRow[]): RankStep[] {
-  return byRank(rows).flatMap(([, own]) =>
-    own.map((row, at) => ({ row, parts: partsOf(row, own[at - 1]), device: deviceParts(row) })),
+function readSteps(payload: Payload, ledgers: StepLedgers, rows: StepRow[]): RankStep[] {
+  const read = reader(payload, ledgers);
+  const all = rows.map((row, at) => ({ row, ...read(at, row.step) }));
+  return all.sort(
+    (one, other) => (one.row.rank ?? -1) - (other.row.rank ?? -1) || one.row.begin_ns - other.row.begin_ns,
   );
 }
 
-/** Rows of each rank, in the order of ranks, then of time. */
-export function byRank(rows: StepRow[]): [number | null, StepRow[]][] {
-  const ranks = new Map<number | null, StepRow[]>();
-  for (const row of rows) {
-    const own = ranks.get(row.rank);
-    if (own) own.push(row);
-    else ranks.set(row.rank, [row]);
-  }
-  const sorted = [...ranks].sort(([one], [other]) => (one ?? -1) - (other ?? -1));
-  return sorted.map(([rank, own]) => [rank, own.sort((one, other) => one.begin_ns - other.begin_ns)]);
+/** The means over all ranks of each step. */
+export function meanSteps(payload: Payload): LedgerStep[] {
+  const ledgers = payload.page.mean_steps;
+  if (!ledgers) return [];
+  const read = reader(payload, ledgers);
+  return ledgers.numbers.map((step, at) => read(at, step));
 }
 
-/** The parts of one step. Waits and Python within a phase are not counted in it, so that all parts add up; what a
- * batch took before the step began is in `data`, and an evaluation within the step is with the one after it. */
-export function partsOf(row: StepRow, before?: StepRow): Parts {
-  const wait = row.data_wait_ns ?? 0;
-  const phases = { forward: row.forward_ns ?? 0, optimizer: row.optimizer_ns ?? 0, backward: row.backward_ns ?? 0 };
-  const others = { sync: row.sync_ns ?? 0, communication: row.communication_wait_ns ?? 0, other: row.python_ns ?? 0 };
-  const evaluated = row.evaluation_inside_ns ?? 0;
-  const waitInside = Math.min(wait - waitBefore(row, wait, before), row.duration_ns);
-  const named = sum(Object.values({ ...phases, ...others, evaluated }));
-  let twice = waitInside + named - row.duration_ns;
-  for (const phase of ["forward", "optimizer", "backward"] as const) {
-    const less = Math.min(phases[phase], Math.max(0, twice));
-    phases[phase] -= less;
-    twice -= less;
-  }
-  const unnamed = Math.max(0, -twice);
-  return {
-    ...{ data: wait, ...phases, ...others, other: others.other + unnamed },
-    ...{ evaluation: evaluated + (row.evaluation_ns ?? 0), between: row.between_ns ?? 0 },
-  };
+function reader(payload: Payload, ledgers: StepLedgers): (at: number, step: number) => LedgerStep {
+  const decode = (columns: StepLedgers["host"]) =>
+    Object.entries(columns).map(([name, column]) => [name, payload.numbers(column)] as const);
+  const [times, work] = [payload.numbers(ledgers.times), payload.numbers(ledgers.work)];
+  const [host, device] = [decode(ledgers.host), decode(ledgers.device)];
+  const at = (columns: (readonly [string, Numbers])[], place: number) =>
+    Object.fromEntries(columns.map(([name, numbers]) => [name, known(numbers[place])]));
+  return (place, step) => ({
+    step,
+    timeNs: known(times[place]) ?? 0,
+    workNs: known(work[place]) ?? 0,
+    host: hostParts(at(host, place)),
+    device: device.length ? deviceParts(at(device, place)) : null,
+  });
 }
 
-/** How much of a step's wait for data was before its begin: what is left of the gap after the step before it. */
-function waitBefore(row: StepRow, wait: number, before?: StepRow): number {
-  if (!before || before.between_ns === null) {
-    const phases = [row.forward_ns, row.backward_ns, row.optimizer_ns, row.evaluation_inside_ns];
-    const inside = row.duration_ns - sum(phases.map((phase) => phase ?? 0));
-    return Math.max(0, wait - Math.max(0, inside));
-  }
-  const end = before.begin_ns + before.duration_ns + before.between_ns + (before.evaluation_ns ?? 0);
-  return Math.max(0, Math.min(wait, row.begin_ns - end));
-}
-
-function deviceParts(row: StepRow): DeviceParts | null {
-  if (row.device_busy_ns === null) return null;
-  const compute = row.device_compute_ns ?? 0;
-  const communication = row.device_exposed_communication_ns ?? 0;
-  const copy = Math.max(0, row.device_busy_ns - compute - communication);
-  return { compute, communication, copy, idle: row.device_idle_ns ?? 0 };
-}
-
-export function meanParts<Names extends string>(all: Record<Names, number>[]): Record<Names, number> | null {
-  if (!all.length) return null;
-  const names = Object.keys(all[0]) as Names[];
-  const means = names.map((name) => [name, sum(all.map((parts) => parts[name])) / all.length]);
-  return Object.fromEntries(means) as Record<Names, number>;
-}
-
-export function sumOf(parts: Record<string, number>): number {
-  return sum(Object.values(parts));
-}
-
-/** How long a step takes on average, with what comes before the next one. */
-export function meanStep(rows: StepRow[]): number | null {
-  const lengths = byRank(rows).flatMap(([, own]) =>
-    own.slice(1).flatMap((row, at) => (row.step === own[at].step + 1 ? [row.begin_ns - own[at].begin_ns] : [])),
-  );
-  const known = lengths.length ? lengths : rows.map((row) => row.duration_ns);
-  return known.length ? sum(known) / known.length : null;
-}
-
-function sum(numbers: number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
+/** Numbers of ledgers are written plus 1, and 0 where they are not known. */
+function known(written: number): number | null {
+  return written ? written - 1 : null;
 }

@@ -197,13 +197,14 @@ class Overview:
 class StepLedgers:
     """What the host and the device did in single steps. Each is nanoseconds plus 1, and 0 where it is not known.
 
-    ``times`` are those of whole steps, and those of each ledger are parts of it, by name; ``device`` is empty where no
-    work of a device was recorded. Steps are those of the report's rows, in their order; with ``numbers``, each is the
-    mean of all ranks' steps of that number.
+    ``times`` are those of whole steps, and those of each ledger are parts of it, by name; ``work`` is forward,
+    optimizer and Python; ``device`` is empty where no work of a device was recorded. Steps are those of the report's
+    rows, in their order; with ``numbers``, each is the mean of all ranks' steps of that number.
     """
 
     numbers: list[int] = field(default_factory=list)
     times: Column
+    work: Column
     host: dict[str, Column]
     device: dict[str, Column]
 
@@ -277,7 +278,7 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class CallTotals:
-    """The sums over all operators, or over kernels of one ``kind``."""
+    """The sums over calls of one ``kind``: all ``operators``, all ``kernels`` and copies, or those of one kind."""
 
     kind: str
     num_calls: int

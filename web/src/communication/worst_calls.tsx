@@ -1,17 +1,21 @@
 import { useMemo } from "preact/hooks";
 import { formatBytes, formatDuration, formatRate } from "../format";
 import { follow } from "../link";
-import type { CollectiveRow, PageData } from "../page_data";
+import type { CollectiveRow, Communication } from "../page_data";
 import { Table, type TableColumn } from "../parts/table";
-import { callTitle, lengthNs } from "./calls";
+import type { Payload } from "../payload";
+import { callTitle, lengthsOf } from "./calls";
 
 const MOST = 100;
 const MARGIN = 0.5;
 
+type LongCall = CollectiveRow & { length_ns: number };
+
 /** The longest calls; each leads to its place in the timeline, if the page has one. */
-export function WorstCalls({ page, calls }: { page: PageData; calls: CollectiveRow[] }) {
-  const worst = useMemo(() => [...calls].sort((one, other) => lengthNs(other) - lengthNs(one)).slice(0, MOST), [calls]);
-  const show = (call: CollectiveRow) => follow({ view: "timeline", ...placeOf(call) });
+export function WorstCalls({ payload, communication }: { payload: Payload; communication: Communication }) {
+  const { page } = payload;
+  const worst = useMemo(() => longestCalls(payload, communication), [payload, communication]);
+  const show = (call: LongCall) => follow({ view: "timeline", ...placeOf(call) });
   return (
     <section aria-labelledby="worst-calls-title">
       <h2 id="worst-calls-title">The longest calls</h2>
@@ -29,7 +33,13 @@ export function WorstCalls({ page, calls }: { page: PageData; calls: CollectiveR
   );
 }
 
-const COLUMNS: TableColumn<CollectiveRow>[] = [
+function longestCalls(payload: Payload, communication: Communication): LongCall[] {
+  const lengths = lengthsOf(communication, payload);
+  const calls = (payload.page.report?.collectives ?? []).map((call, at) => ({ ...call, length_ns: lengths[at] }));
+  return calls.sort((one, other) => other.length_ns - one.length_ns).slice(0, MOST);
+}
+
+const COLUMNS: TableColumn<LongCall>[] = [
   { title: "Call", value: callTitle },
   { title: "Size", value: (call) => call.bytes, unit: "bytes", show: (call) => <span>{formatBytes(call.bytes)}</span> },
   { title: "Step", value: (call) => call.step },
@@ -38,7 +48,12 @@ const COLUMNS: TableColumn<CollectiveRow>[] = [
     value: (call) => call.late_rank,
     show: (call) => <span>{call.late_rank === null ? "–" : `Rank ${call.late_rank}`}</span>,
   },
-  { title: "Took", value: lengthNs, unit: "ns", show: (call) => <span>{formatDuration(lengthNs(call))}</span> },
+  {
+    title: "Took",
+    value: (call) => call.length_ns,
+    unit: "ns",
+    show: (call) => <span>{formatDuration(call.length_ns)}</span>,
+  },
   {
     title: "Skew",
     value: (call) => call.skew_ns,
@@ -60,12 +75,12 @@ const COLUMNS: TableColumn<CollectiveRow>[] = [
 ];
 
 /** The late rank, and the time from the first begin to the last end. */
-function placeOf(call: CollectiveRow): Record<string, string> {
+function placeOf(call: LongCall): Record<string, string> {
   const begin = call.starts_ns.reduce((one, other) => Math.min(one, other));
-  const margin = MARGIN * lengthNs(call);
+  const margin = MARGIN * call.length_ns;
   return {
     rank: String(call.late_rank ?? call.ranks[0]),
     from: String(Math.max(0, Math.floor(begin - margin))),
-    to: String(Math.ceil(begin + lengthNs(call) + margin)),
+    to: String(Math.ceil(begin + call.length_ns + margin)),
   };
 }

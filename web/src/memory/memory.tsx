@@ -45,7 +45,7 @@ function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime
   const steps = useMemo(() => stepsOf(report, chosen.rank), [chosen]);
   return (
     <>
-      <OverTime key={title} series={series} steps={steps} title={title}>
+      <OverTime key={title} series={series} steps={steps} title={title} peakBytes={peakOf(report, chosen)}>
         {titles.length > 1 && <Choice title="Memory of" options={titles} chosen={title} onChoose={setTitle} />}
       </OverTime>
       {chosen.alive_at_peak.length > 0 && <AliveAtPeak rows={chosen.alive_at_peak} title={title} />}
@@ -55,6 +55,11 @@ function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime
 
 function stepsOf(report: RunReport | null, rank: number | null) {
   return (report?.steps ?? []).filter((row) => row.rank === rank);
+}
+
+function peakOf(report: RunReport | null, { rank, device }: MemoryOverTime): number | null {
+  const row = report?.memory.find((row) => row.rank === rank && deviceOf(row) === device);
+  return row?.peak_bytes ?? null;
 }
 
 function AliveAtPeak({ rows, title }: { rows: Allocation[]; title: string }) {

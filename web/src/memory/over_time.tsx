@@ -12,11 +12,13 @@ interface OverTimeProps {
   series: MemorySeries;
   steps: StepRow[];
   title: string;
+  /** The most memory, as the table of peaks has it. */
+  peakBytes: number | null;
   children: ComponentChildren;
 }
 
 /** The chart of a device, the numbers under the cursor, and the same as a table. */
-export function OverTime({ series, steps, title, children }: OverTimeProps) {
+export function OverTime({ series, steps, title, peakBytes, children }: OverTimeProps) {
   const [range, setRange] = useState(() => linkedRange(series));
   const [cursor, setCursor] = useState<number | null>(null);
   const [isTable, setIsTable] = useState(false);
@@ -25,7 +27,7 @@ export function OverTime({ series, steps, title, children }: OverTimeProps) {
   useRememberedRange(range, isWhole);
   return (
     <section>
-      <h2>{`Memory of ${title} over time: at most ${formatBytes(totalAt(series, series.peak))}`}</h2>
+      <h2>{`Memory of ${title} over time: at most ${formatBytes(peakBytes ?? totalAt(series, series.peak))}`}</h2>
       <div class="table-bar">
         {children}
         <button type="button" aria-pressed={isTable} onClick={() => setIsTable(!isTable)}>

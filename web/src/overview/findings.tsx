@@ -10,11 +10,11 @@ interface FindingsProps {
   page: PageData;
   findings: Finding[];
   offered: Map<string, string>;
-  stepNs: number | null;
 }
 
 /** What is wrong with the run, most to save first. */
-export function Findings({ page, findings, offered, stepNs }: FindingsProps) {
+export function Findings({ page, findings, offered }: FindingsProps) {
+  const { costs, savings } = page.overview;
   const num_savings = findings.filter((finding) => finding.saving_ns_per_step !== null).length;
   return (
     <section class="findings" aria-labelledby="findings-title">
@@ -23,7 +23,7 @@ export function Findings({ page, findings, offered, stepNs }: FindingsProps) {
       <ol>
         {findings.map((finding, at) => (
           <li key={`${finding.kind} ${at}`}>
-            <Card finding={finding} stepNs={stepNs} />
+            <Card finding={finding} cost={costs[at]} saving={savings[at]} />
             <p class="places">
               {placesOf(finding, page, offered).map(({ href, title }) => (
                 <a key={href} href={href}>
@@ -38,14 +38,21 @@ export function Findings({ page, findings, offered, stepNs }: FindingsProps) {
   );
 }
 
-function Card({ finding, stepNs }: { finding: Finding; stepNs: number | null }) {
+interface CardProps {
+  finding: Finding;
+  /** Their parts of a step. */
+  cost: number | null;
+  saving: number | null;
+}
+
+function Card({ finding, cost, saving }: CardProps) {
   return (
     <>
       <div class="finding-head">
         <h3>
           <Name text={finding.title} />
         </h3>
-        <Saving finding={finding} stepNs={stepNs} />
+        <Saving finding={finding} share={saving} />
       </div>
       <Place finding={finding} />
       <p class="advice">
@@ -53,7 +60,7 @@ function Card({ finding, stepNs }: { finding: Finding; stepNs: number | null }) 
       </p>
       <dl class="evidence">
         {finding.cost_ns_per_step !== null && (
-          <Fact name="Costs a step" value={ofStep(finding.cost_ns_per_step, stepNs)} />
+          <Fact name="Costs a step" value={ofStep(finding.cost_ns_per_step, cost)} />
         )}
         {evidenceOf(finding).map(([name, value]) => (
           <Fact key={name} name={evidenceName(name)} value={evidenceValue(name, value)} />
@@ -76,13 +83,13 @@ function Fact({ name, value }: { name: string; value: string }) {
   );
 }
 
-function Saving({ finding, stepNs }: { finding: Finding; stepNs: number | null }) {
+function Saving({ finding, share }: { finding: Finding; share: number | null }) {
   const { saving_ns_per_step: saving } = finding;
   if (saving === null) return null;
   return (
     <p class="saving">
       <strong>{`saves ${formatDuration(saving)}`}</strong>
-      {stepNs ? ` a step, ${formatShare(saving / stepNs)}` : " a step"}
+      {share === null ? " a step" : ` a step, ${formatShare(share)}`}
     </p>
   );
 }
@@ -117,6 +124,6 @@ function listed(noun: string, names: string[]): string {
   return `${noun}${names.length > 1 ? "s" : ""} ${shown}${more}`;
 }
 
-function ofStep(timeNs: number, stepNs: number | null): string {
-  return stepNs ? `${formatDuration(timeNs)} (${formatShare(timeNs / stepNs)})` : formatDuration(timeNs);
+function ofStep(timeNs: number, share: number | null): string {
+  return share === null ? formatDuration(timeNs) : `${formatDuration(timeNs)} (${formatShare(share)})`;
 }

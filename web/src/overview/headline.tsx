@@ -1,29 +1,28 @@
 import { formatBytes, formatDuration, formatShare } from "../format";
-import type { RunReport } from "../page_data";
+import type { Overview, PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
-import { meanParts, PHASE_TITLES, rankSteps, sumOf, type Phase } from "../step_parts";
 
 interface HeadlineProps {
+  page: PageData;
   report: RunReport;
-  stepNs: number | null;
 }
 
 /** A number and its unit stay on one line. */
 const unbroken = (text: string) => text.replace(/(\d) (?=[a-zµ%])/g, "$1\u00a0");
 
 /** What a reader takes away in ten seconds. */
-export function Headline({ report, stepNs }: HeadlineProps) {
+export function Headline({ page: { overview }, report }: HeadlineProps) {
   const tiles = [
-    stepTile(report, stepNs),
-    partTile(report),
-    deviceTile(report),
+    stepTile(report, overview),
+    partTile(overview),
+    deviceTile(overview),
     stragglerTile(report),
-    memoryTile(report),
+    memoryTile(overview),
   ];
   return (
     <>
       <p class="headline">
-        <Name text={unbroken(sentence(report, stepNs))} most={400} />
+        <Name text={unbroken(sentence(report, overview))} most={400} />
       </p>
       <dl class="tiles">
         {tiles.map(
@@ -48,54 +47,34 @@ interface Tile {
   more: string;
 }
 
-function sentence(report: RunReport, stepNs: number | null): string {
-  if (!report.steps.length || !stepNs) return "No step was recorded, so this report cannot say what a step costs.";
+function sentence(report: RunReport, overview: Overview): string {
+  const { step_ns: stepNs } = report.run;
+  if (stepNs === null) return "No step was recorded, so this report cannot say what a step costs.";
   const [worst] = report.findings;
-  const step = `A step takes ${formatDuration(stepNs)}.`;
+  const step = `A step takes ${formatDuration(stepNs)}${overview.bound ? `: ${overview.bound}` : ""}.`;
   if (!worst) return `${step} No fault was found.`;
   const isSure = report.findings.some((finding) => finding.confidence !== "low");
   const first = isSure ? "Change first:" : "No fault is certain. Look first at:";
-  const saving = worst.saving_ns_per_step;
-  const saved =
-    saving === null ? "" : ` Mending that saves ${formatDuration(saving)} (${formatShare(saving / stepNs)}) of each.`;
+  const [saving, share] = [worst.saving_ns_per_step, overview.savings[0]];
+  const saved = saving === null ? "" : ` Mending that saves ${formatDuration(saving)} (${formatShare(share)}) of each.`;
   return `${step} ${first} ${worst.title.replace(/\.$/, "")}.${saved}`;
 }
 
-function stepTile({ steps }: RunReport, stepNs: number | null): Tile | null {
-  const lengths = rankSteps(steps).map((step) => sumOf(step.parts));
-  if (!lengths.length) return null;
-  const shortest = lengths.reduce((one, other) => Math.min(one, other));
-  const longest = lengths.reduce((one, other) => Math.max(one, other));
-  return {
-    name: "A step",
-    value: formatDuration(stepNs),
-    more: range(formatDuration(shortest), formatDuration(longest)),
-  };
+function stepTile({ run }: RunReport, overview: Overview): Tile | null {
+  if (run.step_ns === null) return null;
+  return { name: "A step", value: formatDuration(run.step_ns), more: overview.bound ?? "" };
 }
 
-/** "2.78 to 5.18 ms": a unit of both is said once. */
-function range(from: string, to: string): string {
-  const [number, unit] = from.split(" ");
-  return `${to.endsWith(` ${unit}`) ? number : from} to ${to}`;
+function partTile({ largest_part, largest_share }: Overview): Tile | null {
+  if (largest_part === null) return null;
+  return { name: "Largest part of it", value: formatShare(largest_share), more: largest_part };
 }
 
-function partTile({ steps }: RunReport): Tile | null {
-  const parts = meanParts(rankSteps(steps).map((step) => step.parts));
-  if (!parts) return null;
-  const [largest] = (Object.keys(parts) as Phase[]).sort((one, other) => parts[other] - parts[one]);
-  const share = formatShare(parts[largest] / sumOf(parts));
-  return { name: "Largest part of it", value: share, more: PHASE_TITLES[largest].toLowerCase() };
-}
-
-function deviceTile({ ranks }: RunReport): Tile | null {
-  const shares = ranks.flatMap((row) =>
-    row.busy_ns === null || !row.window_ns ? [] : [{ rank: row.rank, share: row.busy_ns / row.window_ns }],
-  );
-  if (!shares.length) return null;
-  const mean = shares.reduce((sum, { share }) => sum + share, 0) / shares.length;
-  const least = shares.reduce((one, other) => (other.share < one.share ? other : one));
-  const more = shares.length > 1 ? `least on rank ${least.rank}: ${formatShare(least.share)}` : "of the time";
-  return { name: "Device busy", value: formatShare(mean), more };
+function deviceTile({ busy_share, num_devices, least_busy_rank, least_busy_share }: Overview): Tile | null {
+  if (busy_share === null) return null;
+  const more =
+    num_devices > 1 ? `least on rank ${least_busy_rank}: ${formatShare(least_busy_share)}` : "of the recorded windows";
+  return { name: "Device busy", value: formatShare(busy_share), more };
 }
 
 function stragglerTile({ stragglers }: RunReport): Tile | null {
@@ -108,14 +87,12 @@ function stragglerTile({ stragglers }: RunReport): Tile | null {
   };
 }
 
-function memoryTile({ memory }: RunReport): Tile | null {
-  if (!memory.length) return null;
-  const most = memory.reduce((one, other) => (other.peak_bytes > one.peak_bytes ? other : one));
-  const growth = most.growth_bytes_per_step;
-  const grows = growth && growth > 0 ? `, grows by ${formatBytes(growth)} a step` : "";
+function memoryTile({ peak_bytes, peak_rank, peak_growth_bytes }: Overview): Tile | null {
+  if (peak_bytes === null) return null;
+  const grows = peak_growth_bytes && peak_growth_bytes > 0 ? `, grows by ${formatBytes(peak_growth_bytes)} a step` : "";
   return {
     name: "Most memory",
-    value: formatBytes(most.peak_bytes),
-    more: `${most.rank === null ? "" : `rank ${most.rank}`}${grows}`,
+    value: formatBytes(peak_bytes),
+    more: `${peak_rank === null ? "" : `rank ${peak_rank}`}${grows}`,
   };
 }

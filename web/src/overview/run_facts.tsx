@@ -5,17 +5,16 @@ import { Name } from "../parts/name";
 interface RunFactsProps {
   page: PageData;
   report: RunReport;
-  stepNs: number | null;
 }
 
 /** What was recorded, where, how exactly, and at what cost; and what the reader should know about it. */
-export function RunFacts({ page, report, stepNs }: RunFactsProps) {
+export function RunFacts({ page, report }: RunFactsProps) {
   const notes = [...report.run.notes, ...(page.timeline?.notes ?? [])];
   return (
     <section class="run-facts" aria-labelledby="run-facts-title">
       <h2 id="run-facts-title">About this run</h2>
       <dl class="facts-list">
-        {facts(page, report, stepNs).map(([name, value]) => (
+        {facts(page, report).map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
             <dd>
@@ -37,7 +36,7 @@ export function RunFacts({ page, report, stepNs }: RunFactsProps) {
   );
 }
 
-function facts(page: PageData, report: RunReport, stepNs: number | null): [string, string][] {
+function facts(page: PageData, report: RunReport): [string, string][] {
   const { run, ranks } = report;
   const cost = page.profiler_ns_per_step;
   const found: [string, string | null][] = [
@@ -48,10 +47,11 @@ function facts(page: PageData, report: RunReport, stepNs: number | null): [strin
     ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
     ["Steps recorded", formatCount(run.num_steps)],
     ["A rank computes", computedSaid(run)],
-    ["MFU", run.mfu === null ? null : `${formatShare(run.mfu)} of the devices' peak`],
-    ["Clocks", clocks(ranks)],
-    ["Profiler's own cost", cost === null ? null : costSaid(cost, stepNs)],
-    ["Most memory", mostMemory(report)],
+    ["MFU", mfuSaid(run)],
+    ["Communication", ranks.some((row) => row.communication_is_at_least) ? AT_LEAST : null],
+    ["Clocks", clocks(page)],
+    ["Profiler's own cost", cost === null ? null : costSaid(cost, page.overview.profiler_share)],
+    ["Most memory", mostMemory(page)],
     ["Written by", `Kinetoscope ${page.version}`],
   ];
   return found.filter((fact): fact is [string, string] => Boolean(fact[1]));
@@ -70,26 +70,29 @@ function ranksSaid(ranks: number[], worldSize: number | null): string | null {
   return `${ranks.length}${of}`;
 }
 
-function clocks(ranks: RunReport["ranks"]): string | null {
-  const bounds = ranks.flatMap((row) => row.clock_bound_ns ?? []);
-  if (new Set(ranks.map((row) => row.rank)).size < 2 || !bounds.length) return null;
-  const bound = Math.max(...bounds);
+const AT_LEAST = "at least what is told: some kernels look like it, and are of no library that Kinetoscope knows";
+
+function clocks({ overview: { clock_bound_ns: bound } }: PageData): string | null {
+  if (bound === null) return null;
   return bound ? `agree within ${formatDuration(bound)}` : "all ranks have the same";
 }
 
-function costSaid(cost: number, stepNs: number | null): string {
-  return `${formatDuration(cost)} a step${stepNs ? ` (${formatShare(cost / stepNs)})` : ""}`;
+function costSaid(cost: number, share: number | null): string {
+  return `${formatDuration(cost)} a step${share === null ? "" : ` (${formatShare(share)})`}`;
 }
 
 function computedSaid(run: RunReport["run"]): string | null {
-  if (run.flops_per_step === null || run.flops_per_s === null) return null;
-  return `${formatOperations(run.flops_per_step)} a step, ${formatOperations(run.flops_per_s)}/s`;
+  if (run.flops_per_step === null) return null;
+  const rate = run.flops_per_s === null ? "FLOP/s not known" : `${formatOperations(run.flops_per_s)}/s`;
+  return `${formatOperations(run.flops_per_step)} a step, ${rate}`;
 }
 
-function mostMemory(report: RunReport): string | null {
-  const most = report.memory.reduce<RunReport["memory"][number] | null>(
-    (most, row) => (most && most.peak_bytes >= row.peak_bytes ? most : row),
-    null,
-  );
-  return most && `${formatBytes(most.peak_bytes)}${most.rank === null ? "" : `, rank ${most.rank}`}`;
+function mfuSaid({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): string | null {
+  if (flops_per_step === null || (mfu === null && mfu_coverage === null)) return null;
+  const covered = mfu_coverage === null ? "" : `; of ${formatShare(mfu_coverage)} of the time of matrix products`;
+  return `${mfu === null ? "not known" : `${formatShare(mfu)} of the devices' peak`}${covered}`;
+}
+
+function mostMemory({ overview: { peak_bytes, peak_rank } }: PageData): string | null {
+  return peak_bytes === null ? null : `${formatBytes(peak_bytes)}${peak_rank === null ? "" : `, rank ${peak_rank}`}`;
 }

@@ -1,78 +1,74 @@
 import { useMemo, useState } from "preact/hooks";
-import { cssColour, DEVICE_COLOURS, PHASE_COLOURS } from "../colours";
 import { formatDuration } from "../format";
 import { readLink, remember } from "../link";
-import type { PageData } from "../page_data";
+import type { RankRow, RunReport, StepParts } from "../page_data";
 import { Columns, saysOf } from "../parts/columns";
 import { Legend } from "../parts/legend";
-import { lengthOf, Stack, type StackPart } from "../parts/stack";
+import { Stack, type StackPart } from "../parts/stack";
+import type { Payload } from "../payload";
 import { stepPlace } from "../places";
-import { DEVICE_TITLES, meanParts, PHASE_TITLES, rankSteps, type Phase, type RankStep } from "../step_parts";
+import { deviceParts, hostParts, meanSteps, rankSteps, shownParts, type LedgerStep } from "../step_parts";
 
 const ALL = "all";
-/** A part that takes less of every rank's step is not in the picture. */
-const SMALL_SHARE = 0.001;
+
+/** A step, and what its host and its device did in it. */
+interface Ledgers {
+  title: string;
+  timeNs: number;
+  parts: StackPart[];
+  below: StackPart[] | null;
+  /** Of a rank, or of a step. */
+  rank: number | null;
+  step: number | null;
+  /** A single step's ledgers: the device's is no part of the time on the host. */
+  isSingle?: boolean;
+}
 
 /** Where a step's time goes: of each rank on average, and of each step. */
-export function StepPicture({ page }: { page: PageData }) {
-  const steps = useMemo(() => rankSteps(page.report?.steps ?? []), [page]);
-  const phases = useMemo(() => largePhases(steps), [steps]);
-  const ranks = useMemo(() => grouped(steps, (step) => step.row.rank), [steps]);
+export function StepPicture({ payload }: { payload: Payload }) {
   const [rank, setRank] = useState(() => readLink().steprank ?? ALL);
   const [shown, setShown] = useState<{ of: "rank" | "step"; at: number } | null>(null);
-  const chosen = [...ranks].find(([key]) => String(key) === rank)?.[1] ?? steps;
-  const numbers = useMemo(() => grouped(chosen, (step) => step.row.step), [chosen]);
+  const { whole, ranks, steps } = useMemo(() => picture(payload, rank), [payload, rank]);
   const choose = (rank: string) => {
     setRank(rank);
     remember({ steprank: rank === ALL ? undefined : rank });
   };
-  const bars = [...ranks].map(([rank, own]) => barOf(rank === null ? "All" : `Rank ${rank}`, own, phases));
-  const columns = [...numbers].map(([step, own]) => ({ title: `Step ${step}`, parts: phaseParts(own, phases) }));
-  const pointed = shown && (shown.of === "rank" ? bars[shown.at] : columns[shown.at]);
-  const of = shown?.of === "rank" ? [...ranks.values()][shown.at] : shown ? [...numbers.values()][shown.at] : steps;
+  const pointed = shown && (shown.of === "rank" ? ranks : steps)[shown.at];
+  const names = ranks.map(({ rank }) => rank);
   return (
     <section class="step-picture" aria-labelledby="step-picture-title">
       <h2 id="step-picture-title">Where a step's time goes</h2>
-      <Numbers
-        title={pointed?.title ?? (ranks.size > 1 ? "All ranks, on average" : "On average")}
-        of={of ?? steps}
-        phases={phases}
-      />
+      <Numbers of={pointed ?? whole} />
       <div>
         <h3>By rank</h3>
         <Stack
           label="A step of each rank"
-          bars={bars}
+          bars={ranks.map(barOf)}
           shown={shown?.of === "rank" ? shown.at : null}
           onShow={(at) => setShown(at === null ? null : { of: "rank", at })}
-          onChoose={(at) => choose(String([...ranks.keys()][at]))}
+          onChoose={(at) => choose(String(names[at]))}
         />
         <div class="by-step">
-          <h3>By step</h3>
-          {ranks.size > 1 && <RankChoice ranks={[...ranks.keys()]} chosen={rank} onChoose={choose} />}
+          <h3>By step, on the host</h3>
+          {ranks.length > 1 && <RankChoice ranks={names} chosen={rank} onChoose={choose} />}
         </div>
         <Columns
           label="Steps; Enter shows one in the timeline"
-          columns={columns}
+          columns={steps}
           shown={shown?.of === "step" ? shown.at : null}
           onShow={(at) => setShown(at === null ? null : { of: "step", at })}
-          onChoose={(at) => goTo([...numbers.values()][at], page)}
+          onChoose={(at) => goTo(steps[at]?.step, rank, payload)}
         />
       </div>
     </section>
   );
 }
 
-function Numbers({ title, of, phases }: { title: string; of: RankStep[]; phases: Phase[] }) {
-  const device = deviceParts(of);
+function Numbers({ of: { title, timeNs, parts, below, isSingle } }: { of: Ledgers }) {
   return (
     <div class="numbers">
-      <Legend
-        title={`${title}: ${formatDuration(lengthOf(phaseParts(of, phases)))}`}
-        noun="Part"
-        parts={phaseParts(of, phases)}
-      />
-      {device && <Legend title={`Its device: ${formatDuration(lengthOf(device))}`} noun="Use" parts={device} />}
+      <Legend title={`${title}: ${formatDuration(timeNs)}`} noun="Part" whole={timeNs} parts={parts} />
+      {below && <Legend title="Its device" noun="Use" whole={isSingle ? null : timeNs} parts={below} />}
     </div>
   );
 }
@@ -92,58 +88,69 @@ function RankChoice(props: { ranks: (number | null)[]; chosen: string; onChoose:
   );
 }
 
-/** Shows the longest of some ranks' rows of one step in the timeline. */
-function goTo(steps: RankStep[] | undefined, page: PageData): void {
-  const [longest] = [...(steps ?? [])].sort((one, other) => other.row.duration_ns - one.row.duration_ns);
-  const place = longest && stepPlace(longest.row, page);
+/** Shows a step in the timeline: of the chosen rank, or of the one on which it takes longest. */
+function goTo(step: number | null | undefined, rank: string, payload: Payload): void {
+  const steps = rankSteps(payload).filter(
+    ({ row }) => row.step === step && (rank === ALL || String(row.rank) === rank),
+  );
+  const [longest] = steps.sort((one, other) => other.row.duration_ns - one.row.duration_ns);
+  const place = longest && stepPlace(longest.row, payload.page);
   if (place) location.hash = place.href;
 }
 
-function barOf(title: string, steps: RankStep[], phases: Phase[]) {
-  const parts = phaseParts(steps, phases);
-  const below = deviceParts(steps) ?? undefined;
-  const device = below ? ` ${saysOf({ title: "Its device", parts: below })}` : "";
+function barOf({ title, timeNs, parts, below }: Ledgers) {
+  const device = below ? ` ${saysOf({ title: "Its device", timeNs, parts: below })}` : "";
   return {
-    title,
-    parts,
-    below,
-    length: formatDuration(lengthOf(parts)),
-    says: `${saysOf({ title, parts })}.${device}`,
+    ...{ title, parts, below: below ?? undefined },
+    length: formatDuration(timeNs),
+    says: `${saysOf({ title, timeNs, parts })}.${device}`,
   };
 }
 
-function phaseParts(steps: RankStep[], phases: Phase[]): StackPart[] {
-  const means = meanParts(steps.map((step) => step.parts));
-  return phases.map((phase) => ({
-    name: PHASE_TITLES[phase],
-    value: means?.[phase] ?? 0,
-    colour: cssColour(PHASE_COLOURS[phase]),
+interface Picture {
+  whole: Ledgers;
+  ranks: Ledgers[];
+  steps: Ledgers[];
+}
+
+/** The step of the run, of each rank, and single steps: all with the same parts, so that what is below stays there. */
+function picture(payload: Payload, rank: string): Picture {
+  const { report } = payload.page;
+  const ranks = rankLedgers(report?.ranks ?? []);
+  const all = [wholeLedgers(report), ...ranks, ...stepLedgers(payload, rank)];
+  const hosts = shownParts(all.map(({ parts }) => parts));
+  const devices = shownParts(all.map(({ below }) => below ?? deviceParts({})));
+  const [whole, ...others] = all.map((ledgers, at) => ({
+    ...ledgers,
+    parts: hosts[at],
+    below: ledgers.below && devices[at],
   }));
+  return { whole, ranks: others.slice(0, ranks.length), steps: others.slice(ranks.length) };
 }
 
-function deviceParts(steps: RankStep[]): StackPart[] | null {
-  const means = meanParts(steps.flatMap((step) => step.device ?? []));
-  if (!means) return null;
-  return (["compute", "communication", "copy", "idle"] as const).map((use) => ({
-    name: DEVICE_TITLES[use],
-    value: means[use],
-    colour: use === "idle" ? "var(--idle)" : cssColour(DEVICE_COLOURS[use]),
+function wholeLedgers(report: RunReport | null): Ledgers {
+  const title = (report?.run.ranks.length ?? 0) > 1 ? "All ranks, on average" : "On average";
+  return ledgersOf(title, report?.run.step_ns ?? null, report?.run.parts ?? null);
+}
+
+function ledgersOf(title: string, stepNs: number | null, parts: StepParts | null, rank: number | null = null): Ledgers {
+  const below = parts?.device ? deviceParts({ ...parts.device }) : null;
+  return { title, timeNs: stepNs ?? 0, parts: hostParts({ ...parts?.host }), below, rank, step: null };
+}
+
+/** The step of each rank; a rank with several devices has it in each of its rows. */
+function rankLedgers(rows: RankRow[]): Ledgers[] {
+  const known = new Map(rows.filter((row) => row.parts !== null).map((row) => [row.rank, row]));
+  return [...known.values()].map(({ rank, step_ns, parts }) =>
+    ledgersOf(rank === null ? "All" : `Rank ${rank}`, step_ns, parts, rank),
+  );
+}
+
+/** Single steps: of one rank, or the means of all. */
+function stepLedgers(payload: Payload, rank: string): Ledgers[] {
+  const own: LedgerStep[] = rankSteps(payload).filter(({ row }) => String(row.rank) === rank);
+  const steps = rank === ALL || !own.length ? meanSteps(payload) : own;
+  return steps.map(({ step, timeNs, host, device }) => ({
+    ...{ title: `Step ${step}`, timeNs, parts: host, below: device, rank: null, step, isSingle: true },
   }));
-}
-
-function largePhases(steps: RankStep[]): Phase[] {
-  const whole = steps.reduce((sum, step) => sum + step.row.duration_ns, 0);
-  const names = Object.keys(PHASE_TITLES) as Phase[];
-  return names.filter((name) => steps.reduce((sum, step) => sum + step.parts[name], 0) > SMALL_SHARE * whole);
-}
-
-function grouped<Key, Value>(values: Value[], keyOf: (value: Value) => Key): Map<Key, Value[]> {
-  const groups = new Map<Key, Value[]>();
-  for (const value of values) {
-    const key = keyOf(value);
-    const group = groups.get(key);
-    if (group) group.push(value);
-    else groups.set(key, [value]);
-  }
-  return groups;
 }

@@ -1,9 +1,11 @@
 /** Stacked columns side by side: one for each step, say. Pointer and arrow keys choose one. */
 import { formatDuration } from "../format";
-import { lengthOf, type StackPart } from "./stack";
+import type { StackPart } from "./stack";
 
 export interface StackColumn {
   title: string;
+  /** How long it takes, in all. */
+  timeNs: number;
   parts: StackPart[];
 }
 
@@ -21,7 +23,7 @@ const HEIGHT = 1000;
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 };
 
 export function Columns({ label, columns, shown, onShow, onChoose }: ColumnsProps) {
-  const heights = columns.map((column) => lengthOf(column.parts));
+  const heights = columns.map((column) => column.timeNs);
   const top = topOf(heights);
   const cut = heights.filter((height) => height > top).length;
   const pointed = (event: { offsetX: number; currentTarget: Element }) =>
@@ -72,8 +74,9 @@ function Drawn({ columns, top }: { columns: StackColumn[]; top: number }) {
   const gap = columns.length > 200 ? 0 : 0.12;
   return (columns[0]?.parts ?? []).map((part, place) => {
     const boxes = columns.map((column, at) => {
-      const [low, high] = [bases[at], bases[at] + column.parts[place].value].map((value) => y(value, top));
-      bases[at] += column.parts[place].value;
+      const value = column.parts[place].value ?? 0;
+      const [low, high] = [bases[at], bases[at] + value].map((height) => y(height, top));
+      bases[at] += value;
       return high < low ? `M${at + gap / 2} ${low}V${high}h${1 - gap}V${low}z` : "";
     });
     return <path key={part.name} d={boxes.join("")} style={{ fill: part.colour }} />;
@@ -92,9 +95,9 @@ function topOf(heights: number[]): number {
 
 export function saysOf(column?: StackColumn): string {
   if (!column) return "";
-  const parts = column.parts.filter((part) => part.value > 0);
+  const parts = column.parts.filter((part) => (part.value ?? 0) > 0);
   const said = parts.map((part) => `${part.name} ${formatDuration(part.value)}`);
-  return `${column.title}: ${formatDuration(lengthOf(parts))}. ${said.join(", ")}`;
+  return `${column.title}: ${formatDuration(column.timeNs)}. ${said.join(", ")}`;
 }
 
 function clamped(at: number, length: number): number {

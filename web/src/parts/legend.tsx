@@ -1,9 +1,16 @@
 /** What the colours of a picture mean, and the numbers of the part that is pointed at. */
 import { formatDuration, formatShare } from "../format";
-import { lengthOf, type StackPart } from "./stack";
+import type { StackPart } from "./stack";
 
-export function Legend({ title, parts, noun }: { title: string; parts: StackPart[]; noun: string }) {
-  const whole = lengthOf(parts);
+interface LegendProps {
+  title: string;
+  noun: string;
+  /** What the parts add up to; null where they are no parts of one time. */
+  whole: number | null;
+  parts: StackPart[];
+}
+
+export function Legend({ title, noun, whole, parts }: LegendProps) {
   return (
     <table class="part-legend">
       <caption>{title}</caption>
@@ -21,8 +28,8 @@ export function Legend({ title, parts, noun }: { title: string; parts: StackPart
               <span class="swatch" style={{ background: part.colour }} />
               {part.name}
             </th>
-            <td class="number">{formatDuration(part.value)}</td>
-            <td class="number">{formatShare(part.value / whole)}</td>
+            <td class="number">{part.value === null && part.isPhase ? "not known" : formatDuration(part.value)}</td>
+            <td class="number">{part.value === null || whole === null ? "" : formatShare(part.value / whole)}</td>
           </tr>
         ))}
       </tbody>

@@ -5,8 +5,11 @@ import "./stack.css";
 /** A part of a bar; a colour never stands alone: the legend has the parts in the same order. */
 export interface StackPart {
   name: string;
-  value: number;
+  /** Null is not known. */
+  value: number | null;
   colour: string;
+  /** Whether it is told that it is not known. */
+  isPhase?: boolean;
 }
 
 export interface StackBar {
@@ -75,14 +78,15 @@ function Bar({ parts, longest, isThin = false }: { parts: StackPart[]; longest: 
   return (
     <span class={isThin ? "stack-bar thin" : "stack-bar"}>
       {parts.map((part) =>
-        part.value > 0 ? (
-          <span key={part.name} style={{ width: `${(100 * part.value) / longest}%`, background: part.colour }} />
+        (part.value ?? 0) > 0 ? (
+          <span key={part.name} style={{ width: `${(100 * (part.value ?? 0)) / longest}%`, background: part.colour }} />
         ) : null,
       )}
     </span>
   );
 }
 
+/** How long a bar is drawn. */
 export function lengthOf(parts: StackPart[]): number {
-  return parts.reduce((sum, part) => sum + part.value, 0);
+  return parts.reduce((sum, part) => sum + (part.value ?? 0), 0);
 }

@@ -1,7 +1,7 @@
 /** What a heat map of ranks and steps can show of each step. */
 import { formatBytes, formatDuration } from "../format";
 import type { RunReport } from "../page_data";
-import { sumOf, type RankStep } from "../step_parts";
+import type { RankStep } from "../step_parts";
 
 export interface Measure {
   name: string;
@@ -11,9 +11,9 @@ export interface Measure {
 }
 
 export const MEASURES: Measure[] = [
-  time("step", "Step time", (step) => sumOf(step.parts)),
+  time("step", "Step time", (step) => step.timeNs),
   time("data", "Waiting for data", (step) => step.row.data_wait_ns),
-  time("host", "Work of the host", (step) => step.parts.forward + step.parts.optimizer + step.parts.other),
+  time("host", "Work of the host", (step) => step.workNs),
   time("sync", "Waiting for the device", (step) => step.row.sync_ns),
   time("waiting", "Waiting for communication", (step) => step.row.communication_wait_ns),
   time("compute", "Computing on the device", (step) => step.row.device_compute_ns),

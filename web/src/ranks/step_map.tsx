@@ -1,15 +1,17 @@
 import { useMemo, useState } from "preact/hooks";
 import { readLink, remember } from "../link";
-import type { PageData, RunReport } from "../page_data";
+import type { RunReport } from "../page_data";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
+import type { Payload } from "../payload";
 import { stepPlace } from "../places";
 import { rankSteps, type RankStep } from "../step_parts";
 import { firstMeasure, knownMeasures, type Measure } from "./measures";
 
 /** Every step of every rank, as colours. */
-export function StepMap({ page, report }: { page: PageData; report: RunReport }) {
-  const steps = useMemo(() => rankSteps(report.steps), [report]);
+export function StepMap({ payload, report }: { payload: Payload; report: RunReport }) {
+  const { page } = payload;
+  const steps = useMemo(() => rankSteps(payload), [payload]);
   const measures = useMemo(() => knownMeasures(steps), [steps]);
   const [name, setName] = useState(() => readLink().measure ?? firstMeasure(report));
   const measure = measures.find((measure) => measure.name === name) ?? measures[0];

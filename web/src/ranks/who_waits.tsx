@@ -1,10 +1,9 @@
 import { useMemo } from "preact/hooks";
 import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
 import { counted, formatDuration } from "../format";
-import type { RunReport, StragglerRow } from "../page_data";
+import type { LateRank, PageData, RunReport, StragglerRow, Waits } from "../page_data";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
-import { lateRanks, waitsOf, type LateRank } from "./waits";
 
 const CAUSES: Record<string, string> = {
   data: "it waits longer for its data",
@@ -14,9 +13,8 @@ const CAUSES: Record<string, string> = {
 };
 
 /** Which ranks the others wait for, why, and who waits. */
-export function WhoWaits({ report }: { report: RunReport }) {
-  const { ranks, waited } = useMemo(() => waitsOf(report.collectives), [report]);
-  const late = useMemo(() => lateRanks(report.collectives), [report]);
+export function WhoWaits({ page, report }: { page: PageData; report: RunReport }) {
+  const { ranks, waited, late } = page.waits ?? NOBODY;
   const cells = useMemo(
     () => ({
       rows: ranks.map((rank) => `Rank ${rank}`),
@@ -56,22 +54,24 @@ export function WhoWaits({ report }: { report: RunReport }) {
   );
 }
 
+const NOBODY: Waits = { ranks: [], waited: [], late: [] };
+
 const COLUMNS: TableColumn<LateRank>[] = [
   { title: "Late rank", value: (late) => late.rank, show: (late) => <span>{`Rank ${late.rank}`}</span> },
   {
     title: "Waited for it",
-    value: (late) => late.totalNs,
+    value: (late) => late.total_ns,
     unit: "ns",
-    show: (late) => <span>{formatDuration(late.totalNs)}</span>,
+    show: (late) => <span>{formatDuration(late.total_ns)}</span>,
     help: "All ranks' waits for it, summed",
   },
   {
     title: "Longest wait",
-    value: (late) => late.longestNs,
+    value: (late) => late.longest_ns,
     unit: "ns",
-    show: (late) => <span>{formatDuration(late.longestNs)}</span>,
+    show: (late) => <span>{formatDuration(late.longest_ns)}</span>,
   },
-  { title: "Calls", value: (late) => late.numCalls },
+  { title: "Calls", value: (late) => late.num_calls },
 ];
 
 function Straggler({ row }: { row: StragglerRow }) {

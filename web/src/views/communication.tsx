@@ -1,14 +1,14 @@
-import { useMemo, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { cssColour } from "../colours";
-import { callGroups, callTitle, lengthNs, skewShare, sumOf, type CallGroup } from "../communication/calls";
+import { callTitle, sizeTitle } from "../communication/calls";
 import { WorstCalls } from "../communication/worst_calls";
-import { counted, formatBytes, formatDuration, formatRate, formatShare } from "../format";
-import type { CollectiveRow } from "../page_data";
+import { formatBytes, formatDuration, formatRate, formatShare } from "../format";
+import type { CallGroup, CollectiveRow, Communication as Calls } from "../page_data";
 import { saysOf } from "../parts/columns";
 import { Empty } from "../parts/empty";
 import { Legend } from "../parts/legend";
 import { Scatter, type Series } from "../parts/scatter";
-import { Stack, lengthOf } from "../parts/stack";
+import { Stack, type StackPart } from "../parts/stack";
 import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
 
@@ -19,15 +19,15 @@ const MOST_SERIES = 8;
 export function Communication({ payload }: ViewProps) {
   const { page } = payload;
   const calls = page.report?.collectives ?? [];
-  const groups = useMemo(() => callGroups(calls), [calls]);
-  if (!calls.length) return <NoCalls />;
+  const { communication } = page;
+  if (!communication) return <NoCalls />;
   return (
     <>
-      <p class="headline">{sentence(calls)}</p>
+      <p class="headline">{communication.said}</p>
       <Table
         caption="Calls by group, name and size"
         columns={COLUMNS}
-        rows={groups}
+        rows={communication.groups}
         sortedBy="Total"
         filterText={(row) => callTitle(row)}
         noun="row"
@@ -35,10 +35,10 @@ export function Communication({ payload }: ViewProps) {
         isLinked
       />
       <div class="thirds">
-        <Parts groups={groups} />
+        <Parts calls={communication} />
         <Pictures calls={calls} />
       </div>
-      <WorstCalls page={page} calls={calls} />
+      <WorstCalls payload={payload} communication={communication} />
     </>
   );
 }
@@ -52,39 +52,27 @@ function NoCalls() {
   );
 }
 
-function sentence(calls: CollectiveRow[]): string {
-  const [skew, transfer] = [
-    sumOf(calls.map((call) => call.skew_ns ?? 0)),
-    sumOf(calls.map((call) => call.transfer_ns ?? 0)),
-  ];
-  const lengthsNs = sumOf(calls.map(lengthNs));
-  const total = `${counted(calls.length, "call")} took ${formatDuration(lengthsNs)}`;
-  if (!skew && !transfer) return `${total}. How much of that was waiting for late ranks is not known.`;
-  const unknown = Math.max(0, 1 - (skew + transfer) / lengthsNs);
-  const rest = unknown < 0.005 ? "the rest transfer" : `${formatShare(transfer / lengthsNs)} transfer, ${formatShare(unknown)} is not known`;
-  return `${total}: ${formatShare(skew / lengthsNs)} of that was waiting for late ranks, ${rest}.`;
-}
-
 const COLUMNS: TableColumn<CallGroup>[] = [
   { title: "Group", value: (row) => row.group },
   { title: "Call", value: (row) => row.name },
-  { title: "Size", value: (row) => row.sizeBytes, unit: "bytes", show: (row) => <span>{row.size}</span> },
-  { title: "Ranks", value: (row) => row.calls[0].num_ranks },
-  { title: "Calls", value: (row) => row.calls.length },
-  duration("Total", (row) => row.totalNs, "From the first rank's begin to the last one's end, summed over calls"),
-  duration("Skew", (row) => row.skewNs, "From the first rank's begin to the last one's begin: others waited for it"),
-  duration("Transfer", (row) => row.transferNs, "From the last rank's begin to the last one's end"),
+  { title: "Size", value: (row) => row.bytes, unit: "bytes", show: (row) => <span>{sizeTitle(row)}</span> },
+  { title: "Ranks", value: (row) => row.num_ranks },
+  { title: "Calls", value: (row) => row.num_calls },
+  duration("Total", (row) => row.total_ns, "From the first rank's begin to the last one's end, summed over calls"),
+  duration("Skew", (row) => row.skew_ns, "From the first rank's begin to the last one's begin: others waited for it"),
+  duration("Transfer", (row) => row.transfer_ns, "From the last rank's begin to the last one's end"),
   {
     title: "Skew's share",
-    value: skewShare,
-    show: (row) => <span>{formatShare(skewShare(row))}</span>,
-    share: skewShare,
+    value: (row) => row.skew_share,
+    show: (row) => <span>{formatShare(row.skew_share)}</span>,
+    share: (row) => row.skew_share,
+    help: "Of skew and transfer together",
   },
   {
     title: "Bandwidth",
-    value: (row) => row.bandwidth,
+    value: (row) => row.bandwidth_bytes_per_s,
     unit: "bytes/s",
-    show: (row) => <span>{formatRate(row.bandwidth)}</span>,
+    show: (row) => <span>{formatRate(row.bandwidth_bytes_per_s)}</span>,
     help: "Bytes by time of transfer, of the middle call",
   },
 ];
@@ -94,23 +82,22 @@ function duration(title: string, value: (row: CallGroup) => number | null, help:
 }
 
 /** Skew against transfer, of those that took most. */
-function Parts({ groups }: { groups: CallGroup[] }) {
+function Parts({ calls }: { calls: Calls }) {
   const [shown, setShown] = useState<number | null>(null);
-  const known = groups.filter((group) => skewShare(group) !== null);
+  const known = calls.groups.filter((group) => group.skew_share !== null);
   if (!known.length) return null;
   const bars = known.slice(0, MOST_BARS).map((group, at) => {
-    const title = `${at + 1}. ${group.name}${group.sizeBytes === null ? "" : ` ${group.size}`}`;
-    const parts = partsOf([group]);
-    const full = `${callTitle(group)}, ${group.size}`;
-    return { title, full, parts, length: formatDuration(lengthOf(parts)), says: saysOf({ title: full, parts }) };
+    const title = `${at + 1}. ${group.name}${group.bytes === null ? "" : ` ${sizeTitle(group)}`}`;
+    const [parts, timeNs, full] = [partsOf(group), group.total_ns, `${callTitle(group)}, ${sizeTitle(group)}`];
+    return { title, full, timeNs, parts, length: formatDuration(timeNs), says: saysOf({ title: full, timeNs, parts }) };
   });
-  const all = partsOf(known);
-  const { full, parts } = shown === null ? { full: "All calls", parts: all } : bars[shown];
+  const all = { full: "All calls", timeNs: calls.total_ns, parts: partsOf(calls) };
+  const { full, timeNs, parts } = shown === null ? all : bars[shown];
   return (
     <section aria-labelledby="skew-title">
       <h2 id="skew-title">Waiting against transfer</h2>
       <div class="numbers">
-        <Legend title={`${full}: ${formatDuration(lengthOf(parts))}`} noun="Part" parts={parts} />
+        <Legend title={`${full}: ${formatDuration(timeNs)}`} noun="Part" whole={timeNs} parts={parts} />
       </div>
       <div class="wide-titles">
         <Stack label="Kinds of calls, those that took most first" bars={bars} shown={shown} onShow={setShown} />
@@ -119,14 +106,11 @@ function Parts({ groups }: { groups: CallGroup[] }) {
   );
 }
 
-function partsOf(groups: CallGroup[]) {
-  const [skewNs, transferNs] = [
-    sumOf(groups.map((group) => group.skewNs ?? 0)),
-    sumOf(groups.map((group) => group.transferNs ?? 0)),
-  ];
+function partsOf({ skew_ns, transfer_ns, unknown_ns }: Calls | CallGroup): StackPart[] {
   return [
-    { name: "Skew: waiting for late ranks", value: skewNs, colour: cssColour(2) },
-    { name: "Transfer", value: transferNs, colour: cssColour(6) },
+    { name: "Skew: waiting for late ranks", value: skew_ns, colour: cssColour(2) },
+    { name: "Transfer", value: transfer_ns, colour: cssColour(6) },
+    ...(unknown_ns ? [{ name: "Not known", value: unknown_ns, colour: "var(--unknown)" }] : []),
   ];
 }
 

@@ -1,15 +1,6 @@
 import { useState } from "preact/hooks";
 import { ChangeBar } from "../compare/change_bar";
-import {
-  aboutRun,
-  formatAmount,
-  formatChange,
-  isWorse,
-  nameOf,
-  otherSentences,
-  stepSentence,
-  verdictOf,
-} from "../compare/words";
+import { aboutRun, formatAmount, formatChange, isWorse, nameOf, verdictOf } from "../compare/words";
 import { readLink, remember } from "../link";
 import type { Comparison, ComparisonRow } from "../page_data";
 import { Name } from "../parts/name";
@@ -32,13 +23,14 @@ const [LEAST_SCALE, MOST_SCALE] = [0.1, 0.5];
 
 /** What got slower or larger between two runs, and how sure that is. */
 export function Compare({ payload }: ViewProps) {
-  const { comparison } = payload.page;
+  const { comparison, comparison_said } = payload.page;
+  const [first, ...others] = comparison_said;
   if (!comparison) return null;
   return (
     <>
-      <p class="headline">{stepSentence(comparison)}</p>
+      <p class="headline">{first}</p>
       <ul class="notes">
-        {otherSentences(comparison).map((sentence) => (
+        {others.map((sentence) => (
           <li key={sentence}>
             <Name text={sentence} most={600} />
           </li>

@@ -1,7 +1,7 @@
 import { useMemo } from "preact/hooks";
 import { cssColour, KERNEL_KIND_COLOURS } from "../colours";
 import { counted, formatBytes, formatCount, formatDuration, formatRate } from "../format";
-import type { KernelRow } from "../page_data";
+import type { CallTotals, KernelRow } from "../page_data";
 import { Empty } from "../parts/empty";
 import type { TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
@@ -41,7 +41,7 @@ export function Kernels({ payload }: ViewProps) {
     <GroupedCalls
       payload={payload}
       caption="Kernels"
-      heading={heading(rows)}
+      heading={heading(payload.page.call_totals)}
       rows={rows}
       lines={lines}
       groupings={GROUPS}
@@ -56,19 +56,13 @@ export function Kernels({ payload }: ViewProps) {
   );
 }
 
-function heading(rows: KernelRow[]): string {
-  const calls = counted(
-    sum(rows, (row) => row.num_calls),
-    "run",
-  );
-  const kinds = groupCalls(
-    rows,
-    (row) => row.kind,
-    (row) => row.kind,
-  ).sort((one, other) => other.total_ns - one.total_ns);
-  const parts = kinds.map((kind) => `${formatDuration(kind.total_ns)} ${kind.name}`);
-  const total = formatDuration(sum(rows, (row) => row.total_ns));
-  return `Kernels and copies took ${total} in ${calls}, on all devices together: ${parts.join(", ")}`;
+function heading(totals: CallTotals[]): string {
+  const all = totals.find(({ kind }) => kind === "kernels");
+  const kinds = totals.filter(({ kind }) => kind !== "operators" && kind !== "kernels");
+  if (!all) return "Kernels and copies";
+  const parts = kinds.map((total) => `${formatDuration(total.total_ns)} ${total.kind}`).join(", ");
+  const calls = counted(all.num_calls, "run");
+  return `Kernels and copies took ${formatDuration(all.total_ns)} in ${calls}, on all devices together: ${parts}`;
 }
 
 export function kernelGroups(rows: KernelRow[], by: string): KernelGroup[] {

@@ -1,6 +1,6 @@
 import { useMemo } from "preact/hooks";
 import { counted, formatCount, formatDuration } from "../format";
-import type { OperatorRow } from "../page_data";
+import type { CallTotals, OperatorRow } from "../page_data";
 import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import type { TableColumn } from "../parts/table";
@@ -42,7 +42,7 @@ export function Operators({ payload }: ViewProps) {
     <GroupedCalls
       payload={payload}
       caption="Operators"
-      heading={heading(rows)}
+      heading={heading(payload.page.call_totals)}
       rows={rows}
       lines={lines}
       groupings={rows.some((row) => row.shapes !== null) ? GROUPS : GROUPS.slice(0, 1)}
@@ -56,12 +56,11 @@ export function Operators({ payload }: ViewProps) {
   );
 }
 
-function heading(rows: OperatorRow[]): string {
-  const own = formatDuration(sum(rows, (row) => row.self_ns));
-  return `Operators took ${own} of their own in ${counted(
-    sum(rows, (row) => row.num_calls),
-    "call",
-  )}, on all ranks together`;
+function heading(totals: CallTotals[]): string {
+  const total = totals.find(({ kind }) => kind === "operators");
+  if (!total) return "Operators";
+  const own = formatDuration(total.self_ns);
+  return `Operators took ${own} of their own in ${counted(total.num_calls, "call")}, on all ranks together`;
 }
 
 function operatorGroups(rows: OperatorRow[], by: string): OperatorGroup[] {

@@ -3,7 +3,6 @@ import { Headline } from "../overview/headline";
 import { RunFacts } from "../overview/run_facts";
 import { StepPicture } from "../overview/step_picture";
 import { Devices } from "../ranks/devices";
-import { meanStep } from "../step_parts";
 import type { ViewProps } from "../views";
 import "./overview.css";
 
@@ -12,20 +11,19 @@ export function Overview({ payload, offered }: ViewProps) {
   const { page } = payload;
   const { report } = page;
   if (!report) return null;
-  const stepNs = meanStep(report.steps);
   return (
     <>
-      <Headline report={report} stepNs={stepNs} />
+      <Headline page={page} report={report} />
       <div class="halves">
         <div>
           {report.findings.length > 0 ? (
-            <Findings page={page} findings={report.findings} offered={offered} stepNs={stepNs} />
+            <Findings page={page} findings={report.findings} offered={offered} />
           ) : (
             <NoFindings hasSteps={report.steps.length > 0} />
           )}
-          <RunFacts page={page} report={report} stepNs={stepNs} />
+          <RunFacts page={page} report={report} />
         </div>
-        {report.steps.length > 0 ? <StepPicture page={page} /> : <Devices ranks={report.ranks} />}
+        {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} ranks={report.ranks} />}
       </div>
     </>
   );

@@ -12,7 +12,7 @@ export function Ranks({ payload }: ViewProps) {
   return (
     <>
       {report.steps.length ? (
-        <StepMap page={page} report={report} />
+        <StepMap payload={payload} report={report} />
       ) : (
         <Empty title="No step was recorded, so there is no map of steps.">
           Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans
@@ -20,8 +20,8 @@ export function Ranks({ payload }: ViewProps) {
         </Empty>
       )}
       <div class="halves">
-        <WhoWaits report={report} />
-        <Devices ranks={report.ranks} />
+        <WhoWaits page={page} report={report} />
+        <Devices page={page} ranks={report.ranks} />
       </div>
     </>
   );

@@ -10,6 +10,9 @@ from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import CallTotals, DeviceTimes, Overview
 from kinetoscope.report.words import bound, ending, largest_part
 
+OPERATORS, KERNELS = "operators", "kernels"
+"""What the sums over all operators, and over all kernels and copies, are called."""
+
 
 def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
     """What is said first of a run, with the shares of a step."""
@@ -53,11 +56,12 @@ def device_times(rows: Iterable[RankRow]) -> DeviceTimes | None:
 
 
 def call_totals(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTotals]:
-    """The sums over all operators, then over the kernels of each kind, those that took most first."""
+    """The sums over all operators, over all kernels and copies, and over those of each kind, the longest first."""
     kinds = list(dict.fromkeys(row.kind for row in kernels))
     of_kernels = [_total(kind, [row for row in kernels if row.kind == kind]) for kind in kinds]
-    of_operators = [_total("operator", operators)] if operators else []
-    return of_operators + sorted(of_kernels, key=lambda total: -total.total_ns)
+    whole = [_total(OPERATORS, operators)] if operators else []
+    whole += [_total(KERNELS, kernels)] if kernels else []
+    return whole + sorted(of_kernels, key=lambda total: -total.total_ns)
 
 
 def _total(kind: str, rows: Sequence[OperatorRow | KernelRow]) -> CallTotals:

@@ -16,7 +16,9 @@ _IN_STEP = (
     "sync_ns",
     "gc_ns",
     "python_ns",
+    "unknown_ns",
 )
+_WORK = ("forward_ns", "optimizer_ns", "python_ns")
 _Parts = Mapping[str, float | None]
 
 
@@ -41,16 +43,9 @@ def mean_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
 def _host(row: StepRow) -> _Parts:
     """The host's ledger of a step, with the time before the step in which its batch was fetched."""
     parts: dict[str, float | None] = {name: getattr(row, name) for name in _IN_STEP}
-    parts["unknown_ns"] = unknown_ns(row)
     parts["evaluation_ns"] = row.all_evaluation_ns or None
     parts["between_ns"] = row.between_ns
     return parts
-
-
-def unknown_ns(row: StepRow) -> int:
-    """What no evidence covers in a step."""
-    named = sum(getattr(row, name) or 0 for name in _IN_STEP) + (row.evaluation_inside_ns or 0)
-    return max(0, row.duration_ns - named)
 
 
 def _device(row: StepRow) -> _Parts:
@@ -79,6 +74,7 @@ def _in_columns(host: Sequence[_Parts], device: Sequence[_Parts], numbers: Seque
     return StepLedgers(
         numbers=list(numbers),
         times=_column(sum(time_ns or 0 for time_ns in parts.values()) for parts in host),
+        work=_column(sum(parts[name] or 0 for name in _WORK) for parts in host),
         host={name: _column(parts.get(name) for parts in host) for name in HOST_PARTS if name != "ahead_ns"},
         device={name: _column(parts[name] for parts in device) for name in DEVICE_PARTS} if has_device else {},
     )
