@@ -87,13 +87,16 @@ class RunReport(ReportRows):
         run, counts = self.run, ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES)
         ranks = f"{len(run['ranks'])} of {run['world_size'] or 'unknown'} ranks"
         lines = [f"<kinetoscope.RunReport of {name_of_run(run)}: {ranks}, {run['num_steps']:,} steps"]
+        lines += [f"  {said}"] if (said := ending(run)) else []
         lines += [f"  rows      {counts}", *(f"  note      {shown(note)}" for note in run["notes"])]
         findings = (f"  finding   {shown(finding.title)}" for finding in self.findings)
         return "\n".join(filter(None, [*lines, some(findings, len(self.findings), _MOST_FINDINGS)])) + ">"
 
     def _repr_html_(self) -> str:
         rows = {name: getattr(self, name) for name in ("findings", *TABLES)}
-        return render_html("kinetoscope.RunReport", {"schema": SCHEMA, "run": self.run, **rows})
+        said = ending(self.run)
+        title = f"kinetoscope.RunReport: {said}" if said else "kinetoscope.RunReport"
+        return render_html(title, {"schema": SCHEMA, "run": self.run, **rows})
 
     @cached_property
     def graph(self) -> ReplayGraph | None:
@@ -136,6 +139,17 @@ class RunReport(ReportRows):
     def to_json(self) -> str:
         """The report as JSON."""
         return msgspec.json.encode(self.to_dict()).decode()
+
+
+_ENDINGS = {
+    "killed": "This run was killed before it ended: what it had not written until then is missing.",
+    "recording": "This run has not ended: this is what it has written until now.",
+}
+
+
+def ending(run: RunFacts) -> str | None:
+    """What must be said first of a run that was killed, or that still runs; None for others."""
+    return _ENDINGS.get(run["state"] or "")
 
 
 def name_of_run(run: RunFacts) -> str:

@@ -7,8 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.report.words import ending
+from kinetoscope.analysis.run_report import RunFacts, ending
 from kinetoscope.training.wording import counted, printable
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16

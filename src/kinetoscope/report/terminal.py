@@ -13,9 +13,9 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.analysis.run_report import RunFacts, ending
 from kinetoscope.analysis.stragglers import StragglerRow
-from kinetoscope.report.words import AT_LEAST, NOT_KNOWN, Ledger, bound, ending, ledgers
+from kinetoscope.report.words import AT_LEAST, NOT_KNOWN, Ledger, bound, ledgers
 from kinetoscope.training.wording import counted, memory_size, ordinal, printable
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS, _MOST_STEPS = 5, 16, 8, 6
@@ -101,7 +101,7 @@ def _headline(run: RunFacts) -> str:
     of = f" of {run['world_size']}" if run["world_size"] else ""
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
     typical = f", {_ms(run['step_ns'])} ms each" if run["step_ns"] is not None else ""
-    why = f": {said}" if typical and (said := bound(run)) else ""
+    why = f", {said}" if typical and (said := bound(run)) else ""
     return f"{printable(run['name'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
 
 

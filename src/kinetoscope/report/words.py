@@ -36,27 +36,17 @@ DEVICE_PARTS = {
 """The parts of the device's ledger."""
 
 _BOUNDS = {
-    "data": "it waits for data",
-    "host": "the host takes the time",
-    "compute": "the device computes",
-    "communication": "it communicates",
-    "ranks": "it waits for late ranks",
+    "data": "bound by data",
+    "host": "bound by the host",
+    "compute": "bound by computing on the device",
+    "communication": "bound by communication",
+    "ranks": "bound by late ranks",
 }
 _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _REMAINDERS = ("unknown_ns", "ahead_ns", "idle_ns")
 AT_LEAST = (
     "Communication is at least what is told: some kernels look like it, and are of no library that Kinetoscope knows."
 )
-
-_ENDINGS = {
-    "killed": "This run was killed before it ended: what it had not written until then is missing.",
-    "recording": "This run has not ended: this is what it has written until now.",
-}
-
-
-def ending(run: RunFacts) -> str | None:
-    """What must be said first of a run that was killed, or that still runs; None for others."""
-    return _ENDINGS.get(run["state"] or "")
 
 
 def bound(run: RunFacts) -> str | None:

@@ -45,10 +45,10 @@ def some(items: Iterable[str], num_all: int, most: int, separator: str = "\n") -
 
 
 def _facts(name: str, value: Any) -> list[tuple[str, Any]]:
-    """A value, or those of an object, each with its name."""
+    """A value, or those of an object and of the objects in it, each with its name."""
     if not isinstance(value, Mapping):
         return [(name, value)]
-    facts = [(f"{name}: {key}", part) for key, part in islice(value.items(), MOST_ROWS)]
+    facts = [fact for key, part in islice(value.items(), MOST_ROWS) for fact in _facts(f"{name}: {key}", part)]
     return [*facts, *([(name, f"… and {len(value) - MOST_ROWS:,} more")] if len(value) > MOST_ROWS else [])]
 
 

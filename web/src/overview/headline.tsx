@@ -51,7 +51,7 @@ function sentence(report: RunReport, overview: Overview): string {
   const { step_ns: stepNs } = report.run;
   if (stepNs === null) return "No step was recorded, so this report cannot say what a step costs.";
   const [worst] = report.findings;
-  const step = `A step takes ${formatDuration(stepNs)}${overview.bound ? `: ${overview.bound}` : ""}.`;
+  const step = `A step takes ${formatDuration(stepNs)}${overview.bound ? `, ${overview.bound}` : ""}.`;
   if (!worst) return `${step} No fault was found.`;
   const isSure = report.findings.some((finding) => finding.confidence !== "low");
   const first = isSure ? "Change first:" : "No fault is certain. Look first at:";

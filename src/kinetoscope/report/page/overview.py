@@ -6,9 +6,9 @@ from statistics import fmean
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.run_report import RunReport, ending
 from kinetoscope.pages.page_data import CallTotals, DeviceTimes, Overview
-from kinetoscope.report.words import bound, ending, largest_part
+from kinetoscope.report.words import bound, largest_part
 
 OPERATORS, KERNELS = "operators", "kernels"
 """What the sums over all operators, and over all kernels and copies, are called."""

@@ -1,0 +1,67 @@
+"""What the page writes on the screen is what the report says: the step, both ledgers, and how the run ended."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from kinetoscope.pages.page import render_page
+from kinetoscope.report.page.build import build_page
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
+from simulated_training import Fault, Settings
+from simulated_training.analysed import analysed
+
+_UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1}
+_DEVICE_BOUND = Settings(num_ranks=1, reads_loss="never", num_steps=14)
+_TWO_RANKS = Settings(faults=(Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3),))
+_TIME = r"([\d.]+)\s(s|ms|µs|ns)"
+
+
+def _ns(text):
+    number, unit = re.search(_TIME, text).groups()
+    return float(number) * _UNITS[unit]
+
+
+def _ledger(legend):
+    """The parts that a legend has, in nanoseconds, by their words."""
+    rows = [row.split("\t") for row in legend.locator("tbody tr").all_inner_texts()]
+    return {cells[0].strip().lower(): _ns(cells[1]) for cells in rows if re.search(_TIME, cells[1])}
+
+
+def _shown(report, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(render_page(build_page(report, "0")), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("settings", [_DEVICE_BOUND, _TWO_RANKS], ids=["device-bound", "two ranks"])
+def test_the_page_writes_the_step_and_the_ledgers_of_the_report(settings, page, open_file, tmp_path):
+    report = analysed(settings)[1]
+    open_file(_shown(report, tmp_path))
+    step_ns, parts = report.run["step_ns"], report.run["parts"]
+
+    legends = page.locator(".step-picture .part-legend")
+    told = [
+        page.locator("header .facts").inner_text().split("steps, ")[1],
+        page.locator(".headline").inner_text(),
+        page.locator(".tiles > div").first.inner_text(),
+        legends.first.locator("caption").inner_text(),
+    ]
+    assert [_ns(text) for text in told] == [pytest.approx(step_ns, rel=0.006)] * 4
+    for legend, words, ledger in zip(legends.all(), (HOST_PARTS, DEVICE_PARTS), parts.values(), strict=True):
+        shown = _ledger(legend)
+        expected = {words[name].lower(): time_ns for name, time_ns in ledger.items() if time_ns and time_ns > 0}
+        assert {word: time_ns for word, time_ns in shown.items() if time_ns} == pytest.approx(expected, rel=0.006)
+    bars = page.get_by_role("list", name="A step of each rank").locator(".stack-length").all_inner_texts()
+    assert [_ns(text) for text in bars] == [pytest.approx(row.step_ns, rel=0.006) for row in report.ranks]
+
+
+def test_a_killed_run_and_a_phase_that_is_not_known_are_said_on_the_page(page, open_file, tmp_path):
+    report = analysed(_DEVICE_BOUND)[1]
+    host = report.run["parts"]["host"] | {"backward_ns": None}
+    run = report.run | {"state": "killed", "parts": report.run["parts"] | {"host": host}}
+    open_file(_shown(replace(report, run=run), tmp_path))
+
+    assert "This run was killed" in page.locator("header").inner_text()
+    backward = page.locator(".step-picture .part-legend").first.get_by_role("row", name="Backward")
+    assert "not known" in backward.inner_text()

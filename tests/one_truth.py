@@ -1,0 +1,139 @@
+"""Holds all that people look at to the same numbers: what `--json` says, a screen, a page and a notebook."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from kinetoscope.report.page.build import build_page
+from kinetoscope.report.terminal import render_report
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
+
+_MS = 1e6
+
+
+def assert_one_truth(report):
+    """Everything that shows a report shows the numbers of its JSON, and each ledger adds up to the step."""
+    run = json.loads(report.to_json())["run"]
+    _assert_adds_up(run["step_ns"], run["parts"])
+    for row in report.ranks:
+        _assert_adds_up(row.step_ns, row.parts)
+    _assert_screen(report, run)
+    _assert_page(report, run)
+    _assert_notebook(report, run)
+
+
+def _assert_adds_up(step_ns, parts):
+    if step_ns is None:
+        assert parts is None
+        return
+    for ledger in (parts["host"], parts["device"]):
+        if ledger is not None:
+            known = [time_ns for time_ns in ledger.values() if time_ns is not None]
+            assert sum(known) == step_ns
+
+
+# -- a screen
+
+
+def screen(report, width=400):
+    """The lines that a terminal shows."""
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False).print(render_report(report, width))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def _assert_screen(report, run):
+    lines = screen(report)
+    if run["step_ns"] is None:
+        assert " ms each" not in lines[0]
+        return
+    assert _is_rounded(re.search(r", ([\d.,]+) ms each", lines[0])[1], run["step_ns"] / _MS)
+    assert (run["state"] == "killed") == lines[1].startswith("This run was killed")
+    for name, words in (("Host", HOST_PARTS), ("Device", DEVICE_PARTS)):
+        _assert_told(lines, name, words, run["parts"][name.lower()])
+    title = lines.index("A step of each rank, in ms")
+    names = re.split(r"\s{2,}", lines[title + 1].strip())
+    for line, row in zip(lines[title + 2 :], {row.rank: row for row in report.ranks}.values(), strict=False):
+        cells = re.split(r"\s{2,}", line.strip()) if row.rank is not None else ["", *re.split(r"\s{2,}", line.strip())]
+        assert _is_rounded(cells[names.index("step")], row.step_ns / _MS)
+
+
+def _assert_told(lines, name, words, ledger):
+    told = [line for line in lines if line.startswith(f"  {name}, ms a step: ")]
+    assert len(told) == (ledger is not None)
+    for part, word in words.items() if ledger is not None else ():
+        found = re.search(rf"(?:: |, ){re.escape(word)} (-?[\d.,]*\d)", told[0])
+        value = ledger[part]
+        assert (found is not None) == bool(value), (word, told[0])
+        assert found is None or _is_rounded(found[1], value / _MS), (word, told[0])
+
+
+# -- a page and a notebook
+
+
+def _assert_page(report, run):
+    page = build_page(report, "0")
+    assert page.report["run"] == run
+    assert page.overview.savings == [_share(finding.saving_ns_per_step, run) for finding in report.findings]
+    assert page.overview.costs == [_share(finding.cost_ns_per_step, run) for finding in report.findings]
+    assert (page.overview.ending is not None) == (run["state"] in ("killed", "recording"))
+    assert [row["parts"] for row in page.report["ranks"]] == [row.parts for row in report.ranks]
+    for ledgers in filter(None, (page.steps, page.mean_steps)):
+        parts = zip(*(_decoded(column) for column in ledgers.host.values()), strict=True)
+        for time_ns, values in zip(_decoded(ledgers.times), parts, strict=True):
+            assert abs(time_ns - sum(value or 0 for value in values)) <= len(ledgers.host)
+    if page.steps is not None:
+        for time_ns, row in zip(_decoded(page.steps.times), report.steps, strict=True):
+            assert time_ns >= row.duration_ns
+
+
+def _share(time_ns, run):
+    return None if time_ns is None or not run["step_ns"] else time_ns / run["step_ns"]
+
+
+def _decoded(column):
+    """The numbers of a column of a ledger: None is not known."""
+    size = len(column)
+    planes = [column.data[place * size : (place + 1) * size] for place in range(column.num_bytes)]
+    written = [sum(byte << 8 * place for place, byte in enumerate(number)) for number in zip(*planes, strict=True)]
+    return [number - 1 if number else None for number in written]
+
+
+class _Cells(HTMLParser):
+    """The texts of a table's cells."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.texts = []
+        self.feed(html)
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def _assert_notebook(report, run):
+    texts = _Cells(report._repr_html_()).texts
+    told = dict(pairwise(texts))
+    assert ("was killed" in texts[0]) == (run["state"] == "killed")
+    for name in ("step_ns", "bound_by", "state"):
+        assert told[f"run: {name}"] == _in_cell(run[name])
+    for ledger, parts in (run["parts"] or {}).items():
+        for name, time_ns in (parts or {}).items():
+            assert told[f"run: parts: {ledger}: {name}"] == _in_cell(time_ns)
+
+
+def _in_cell(value):
+    if value is None or isinstance(value, str):
+        return value or "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _is_rounded(text, value):
+    """Whether a text is a number in as many digits as it has."""
+    num_decimals = len(text.partition(".")[2])
+    return float(text.replace(",", "")) == pytest.approx(value, rel=0, abs=0.501 * 10**-num_decimals)
