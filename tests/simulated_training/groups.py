@@ -24,6 +24,13 @@ class Collective(NamedTuple):
 ALL_REDUCE = Collective(
     "allreduce", "c10d::allreduce_", "nccl:all_reduce", f"ncclDevKernel_AllReduce_Sum_bf16_RING_LL{_STORAGE}"
 )
+TWO_SHOT_OPERATOR = "symm_mem::two_shot_all_reduce_"
+TWO_SHOT_KERNEL = (
+    "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 8>(c10::BFloat16**, "
+    "unsigned long, unsigned long, unsigned int**, unsigned long, unsigned long)"
+)
+"""PyTorch's all-reduce on symmetric memory."""
+
 ALL_GATHER = Collective(
     "_allgather_base",
     "c10d::_allgather_base_",

@@ -173,6 +173,11 @@ def _graph(writer: Writer) -> None:
         kernels.append(writer.elementwise("clamp_min_scalar", 0.3 * layer_ns))
     writer.python()
     writer.launch("cudaGraphLaunch", *kernels)
+    if writer.settings.has_eager_head:
+        bias, factors = (_width(0),), ((_ROWS, _width(0)), (_width(0), _width(0)))
+        writer.python()
+        args = writer.shapes(bias, *factors)
+        writer.operator("aten::addmm", kernel=writer.product(0.1 * layer_ns, *factors), phase="forward", args=args)
     if group := _gradient_group(writer):
         writer.python()
         writer.collective(ALL_REDUCE, group, layers, phase="forward")

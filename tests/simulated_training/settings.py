@@ -100,6 +100,9 @@ class Settings:
     """Without a device: so many collectives are under way at the same time, as torch has two; 1 or 2."""
     layout: Layout = "data"
     step_spans: StepSpans = "ProfilerStep"
+    communicates_by: Literal["NCCL", "symmetric memory"] = "NCCL"
+    """How gradients are reduced: NCCL's kernels have a stream of their own and say what they do. PyTorch's kernels on
+    symmetric memory are on the stream that computes, and only their names tell."""
     num_microbatches: int = 3
     """Of a pipeline."""
     num_workers: int = 2
@@ -116,6 +119,8 @@ class Settings:
     has_copies_beside: bool = False
     """Whether batches go to the device on a stream of their own, for which nothing waits."""
     has_cuda_graph: bool = False
+    has_eager_head: bool = False
+    """Whether a small product of matrices comes after the CUDA graph, launched by an operator of its own."""
     num_closure_calls: int = 0
     """How often the optimizer calls a closure with forward and backward in a step; 0: they come before it."""
     markers: tuple[Phase, ...] = ()
@@ -156,6 +161,10 @@ class Settings:
             raise ValueError(f"The layout {self.layout} needs an even number of ranks, not {self.num_ranks}.")
         if self.evaluates_every and self.step_spans == "ProfilerStep":
             raise ValueError("An evaluation between steps needs steps that are event/batch.")
+        if self.communicates_by == "symmetric memory" and (
+            not self.has_device or self.layout not in ("data", "tensor")
+        ):
+            raise ValueError("Symmetric memory needs a device, and the layout data or tensor.")
         if not self.has_device and (self.layout != "data" or self.has_cuda_graph):
             raise ValueError("A run without a device has the layout data, and no CUDA graph.")
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 KERNEL_WAIT_NS = 30_000
+LEAST_COVERAGE = 0.8
+_PRODUCTS = ("aten::mm", "aten::addmm")
 
 
 class Truth:
@@ -191,7 +193,7 @@ class Truth:
             row |= host_row(step, before_ns, by_step[number], outside, window, self._settings)
             next_ns = _first_begin(device.get(following.step, ())) if following else None
             row |= _step_device_row(device.get(number, []), _on_device(window), next_ns, self._settings.has_device)
-            row |= _computed_row(by_step[number], row, self._settings.has_device)
+            row |= _computed_row(by_step[number], device.get(number, []), row, is_last=following is None)
             row["num_launches"] = len({id(queued.launch) for queued in device.get(number, [])})
             row["num_kernels"] = sum(queued.kernel.category == "kernel" for queued in device.get(number, []))
             row["peak_memory_bytes"] = _peak_bytes(step, self._memory(window))
@@ -360,14 +362,29 @@ def _step_device_row(
     return row | {"device_idle_ns": end_ns - begin_ns - length_ns(busy), "on_device_ns": end_ns - begin_ns}
 
 
-def _computed_row(spans: list[HostSpan], row: Row, has_device: bool) -> Row:
-    """What the products of a step compute, where shapes are recorded, and how fast."""
-    shapes = [json.loads(_shapes_of(span) or "[]") for span in spans if span.name in ("aten::mm", "aten::addmm")]
-    if not shapes or not all(shapes):
-        return {"flops": None, "flops_per_s": None}
+def _computed_row(spans: list[HostSpan], device: list[QueuedSpan], row: Row, *, is_last: bool) -> Row:
+    """What the products of a step compute, where shapes of those that take most of the time are recorded, and how fast.
+    On the device, a step lasts to the next one's first event, and the last as long as its host or its kernels take."""
+    shapes = [json.loads(_shapes_of(span) or "[]") for span in spans if span.name in _PRODUCTS]
+    products = [span for span in device if "gemm" in span.kernel.name]
+    covered_ns = sum(_length(span) for span in products if _has_shapes(span.launch.parent))
+    coverage = covered_ns / sum(map(_length, products)) if products else None
+    is_told = row["device_busy_ns"] is None or (coverage is not None and coverage >= LEAST_COVERAGE)
+    if not shapes or not all(shapes) or not is_told:
+        return {"flops": None, "flops_per_s": None, "mfu_coverage": coverage}
     flops = sum(2 * math.prod(factors[-2]) * factors[-1][-1] for factors in shapes)
-    length_ns = row["on_device_ns"] if has_device else row["duration_ns"]
-    return {"flops": flops, "flops_per_s": flops / length_ns * 1e9 if length_ns else None}
+    time_ns = row["on_device_ns"] if row["device_busy_ns"] is not None else row["duration_ns"]
+    if is_last and row["device_busy_ns"] is not None:
+        time_ns = max(row["duration_ns"], _kernels_ns(device))
+    return {"flops": flops, "flops_per_s": flops / time_ns * 1e9 if time_ns else None, "mfu_coverage": coverage}
+
+
+def _kernels_ns(spans: Iterable[QueuedSpan]) -> int:
+    return length_ns(_of_kind(spans, "compute", "communication"))
+
+
+def _has_shapes(operator: HostSpan | None) -> bool:
+    return operator is not None and operator.name in _PRODUCTS and bool(_shapes_of(operator))
 
 
 def _peak_bytes(step: HostSpan, memory: list[Memory]) -> int | None:

@@ -18,7 +18,7 @@ from simulated_training.actions import (
     Work,
 )
 from simulated_training.engine import Action, CallKey, Kernel
-from simulated_training.groups import POINT_TO_POINT, Collective, Group
+from simulated_training.groups import POINT_TO_POINT, TWO_SHOT_KERNEL, TWO_SHOT_OPERATOR, Collective, Group
 from simulated_training.settings import Fault, FaultKind, Ideal, Phase, Settings
 
 COMPUTE, BESIDE = "7", "9"
@@ -185,6 +185,8 @@ class Writer:
 
     def wait_for(self, group: Group) -> None:
         """What is computed from here on waits for what the group has been given so far."""
+        if self.settings.communicates_by == "symmetric memory":  # it is on the same stream
+            return
         self.wait_for_event(self.event_of(group))
 
     def event_of(self, group: Group) -> str:
@@ -199,6 +201,12 @@ class Writer:
         """This rank's part in a call of a group; it waits for what the compute stream has been given so far."""
         num_elements = 1_000_000 * (size + 1)
         kernel = self._part(collective, group, num_elements)
+        if self._is_on_symmetric_memory(collective):
+            with self.span(TWO_SHOT_OPERATOR, phase=phase):
+                self.add(Work(BEFORE_NS))
+                self.launch("cudaLaunchKernel", kernel._replace(name=TWO_SHOT_KERNEL))
+                self.add(Work(AFTER_NS))
+            return
         if not self.settings.has_device:
             with self.span(collective.operator, args=self.shapes((num_elements,)), phase=phase):
                 self.add(Work(BEFORE_NS), Submit(self._gloo_thread(kernel), kernel, SUBMIT_NS), Work(AFTER_NS))
@@ -213,6 +221,9 @@ class Writer:
                 self.launch("cudaLaunchKernelExC", kernel._replace(args=shown), stream=group.stream)
                 self.add(Work(AFTER_NS))
             self._miss_call()
+
+    def _is_on_symmetric_memory(self, collective: Collective) -> bool:
+        return self.settings.communicates_by == "symmetric memory" and collective.name == "allreduce"
 
     def _gloo_thread(self, kernel: Kernel) -> str:
         assert kernel.call is not None

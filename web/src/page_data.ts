@@ -188,6 +188,7 @@ export interface StepRow {
   flops: number | null;
   flops_per_s: number | null;
   mfu: number | null;
+  mfu_coverage: number | null;
 }
 
 export interface CollectiveRow {
@@ -246,6 +247,7 @@ export interface KernelRow {
   flops_per_s: number | null;
   mfu: number | null;
   bytes: number | null;
+  uses_tensor_cores: boolean | null;
 }
 
 export interface MemoryHolder {

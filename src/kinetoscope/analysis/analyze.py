@@ -25,7 +25,8 @@ from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
 from kinetoscope.analysis.step_parts import run_parts
-from kinetoscope.analysis.steps import StepRow, computed, uneven_share
+from kinetoscope.analysis.step_work import computed, notes_on_coverage
+from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
@@ -242,7 +243,8 @@ def _about(
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     num_steps = _num_steps(steps)
     step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts])
-    notes = [*(note for trace in traces for note in trace.notes), *notes]
+    rates = computed((summary.computed for summary in summaries), step_ns)
+    notes = [*(note for trace in traces for note in trace.notes), *notes, *notes_on_coverage(rates)]
     return {
         "name": next((trace.run_name for trace in traces if trace.run_name), None),
         "world_size": max(sizes, default=None),
@@ -255,7 +257,7 @@ def _about(
         "parts": parts,
         "samples_per_s": None,
         "tokens_per_s": None,
-        **computed(steps),
+        **rates,
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from kinetoscope.analysis.kernel_names import own_name
+
 
 class KernelFamily(NamedTuple):
     """Kernels that communicate. ``pattern`` is found in a kernel's own name, without template and other arguments;
@@ -63,21 +65,20 @@ _WITHIN_A_DEVICE = re.compile(r"(?i)(warp|block|thread|quad)_?all_?reduce")
 _NAMED_AFTER_OPERATORS = re.compile("triton_[a-z]+_fused_")
 """Inductor names a kernel after the operators around it, so also after a collective whose result it reads."""
 
-_NO_NAME = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _MOST_NAMES = 1 << 14
 
 
 @lru_cache(maxsize=_MOST_NAMES)
 def is_communication(name: str) -> bool:
     """Whether the kernel of this name is one of `COMMUNICATION_KERNELS`."""
-    own = _own_name(name)
+    own = own_name(name)
     return _KNOWN.search(own) is not None and _NAMED_AFTER_OPERATORS.match(own) is None
 
 
 @lru_cache(maxsize=_MOST_NAMES)
 def looks_like_communication(name: str) -> bool:
     """Whether a kernel that is none of `COMMUNICATION_KERNELS` has a name like those that communicate."""
-    own = _own_name(name)
+    own = own_name(name)
     looks = _LOOKS_LIKE.search(own) is not None and _WITHIN_A_DEVICE.search(own) is None
     return looks and _NAMED_AFTER_OPERATORS.match(own) is None and not is_communication(name)
 
@@ -87,14 +88,9 @@ def notes_on_communication(kernels: Iterable[str]) -> list[str]:
     found = [name for name in kernels if looks_like_communication(name)]
     if not found:
         return []
-    names = ", ".join(_own_name(name).removeprefix("void ").strip() for name in found[:3])
+    names = ", ".join(own_name(name).removeprefix("void ").strip() for name in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return [
         f"Communication takes at least what is told: these kernels look like it, but are of no library that is known, "
         f"and count as computing: {names}{more}."
     ]
-
-
-def _own_name(name: str) -> str:
-    """The name without its arguments and those of its template."""
-    return re.split("[<(]", _NO_NAME.sub("", name), maxsplit=1)[0]

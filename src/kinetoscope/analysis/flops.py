@@ -13,6 +13,7 @@ import msgspec
 from kinetoscope.analysis.call_times import known_sum
 from kinetoscope.analysis.device_peaks import FULL_FLOAT32, NUM_BYTES, TENSOR_FLOAT32, TYPES, peak_flops_per_s
 from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
+from kinetoscope.analysis.product_kernels import is_product
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
@@ -36,8 +37,8 @@ class _Arguments(msgspec.Struct):
 @dataclass(frozen=True)
 class WindowWork:
     """What was computed in a window. ``calls`` has the counted calls: ``name``, ``shapes``, ``track``, ``begin``,
-    `FLOP_SUMS` and ``done``, the operations that were done, also where no time is known. ``kernels`` has `FLOP_SUMS`
-    and ``bytes``, what was read and written at least, for each row of the window's ``device``."""
+    `FLOP_SUMS` and ``done``, the operations that were done, also where no time is known. ``kernels`` has `FLOP_SUMS`,
+    ``bytes``, what was read and written at least, and ``is_product``, for each row of the window's ``device``."""
 
     calls: "pl.DataFrame"
     kernels: "pl.DataFrame"
@@ -60,14 +61,27 @@ def find_work(window: RankWindow) -> WindowWork:
     pl = import_polars()
     calls = _counted_calls(window)
     if not calls["shapes"].count():
-        return WindowWork(calls.hstack(_unknown(len(calls))), _unknown(len(window.device)))
+        return WindowWork(calls.hstack(_unknown(len(calls))), _with_products(window, _unknown(len(window.device))))
     calls = calls.hstack(_amounts(window, calls))
     if not len(window.device):
         time_ns = pl.when(pl.col("done").is_not_null()).then(pl.col("end") - pl.col("begin"))
         calls = calls.with_columns(timed_flops="done", timed_ns=time_ns, peak_ns=pl.lit(None, pl.Float64))
-        return WindowWork(calls, _unknown(0))
+        return WindowWork(calls, _with_products(window, _unknown(0)))
     runs = _runs(window, calls)
-    return WindowWork(_with_times(calls, runs), _shares(runs, len(window.device)))
+    return WindowWork(_with_times(calls, runs), _with_products(window, _shares(runs, len(window.device)), runs))
+
+
+def _with_products(window: RankWindow, kernels: "pl.DataFrame", runs: "pl.DataFrame | None" = None) -> "pl.DataFrame":
+    """With ``is_product``: by the name, and where no kernel of a counted call has such a name, all kernels of it."""
+    pl = import_polars()
+    names = [name for name in window.device["name"].unique() if is_product(name)]
+    is_named = (pl.col("kind") == "compute") & pl.col("name").is_in(names)
+    found = kernels.with_columns(window.device.select(is_product=is_named)["is_product"])
+    if runs is None:
+        return found
+    others = runs.filter(~pl.col("name").is_in(names).any().over("call"))["row"]
+    row = pl.int_range(pl.len(), dtype=pl.UInt32)
+    return found.with_columns(is_product=pl.col("is_product") | row.is_in(others.implode()))
 
 
 def _unknown(num_rows: int) -> "pl.DataFrame":

@@ -328,12 +328,16 @@ class HostTime:
     @property
     def _small_by_name(self) -> "pl.DataFrame":
         pl, window = import_polars(), self.window
-        operators = window.on_loop(window.operators).filter(pl.lit(not len(window.device))).sort("begin")
-        num_begun = pl.Series(operators["begin"].search_sorted(operators["end"]), dtype=pl.Int64)
-        operators = operators.with_columns(num=num_begun - pl.int_range(len(operators), eager=True))
-        in_backward = Coverage(self.backward).within(operators["begin"], operators["end"])
+        operators = window.on_loop(window.operators).select("begin", "end", "track", "name")
+        if len(window.device):
+            return operators.clear()
+        begins, ends = operators["begin"], operators["end"]
+        callers = (begins.shift(-1) < ends).fill_null(False).arg_true().cast(pl.Int64)
+        num_begun = pl.Series(begins.search_sorted(ends.gather(callers)), dtype=pl.Int64) - callers
+        operators = operators.with_columns(num=pl.ones(len(begins), pl.Int64, eager=True).scatter(callers, num_begun))
         median_ns = ((pl.col("end") - pl.col("begin")) / pl.col("num")).median().over("name")
-        return operators.filter((median_ns < SMALL_OPERATOR_NS) & (in_backward == 0))
+        operators = operators.filter(median_ns < SMALL_OPERATOR_NS)
+        return operators.filter(Coverage(self.backward).within(operators["begin"], operators["end"]) == 0)
 
     @cached_property
     def ordinary_python(self) -> dict[str, int]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
+from kinetoscope.analysis.product_kernels import uses_tensor_cores
 from kinetoscope.analysis.window import RankWindow
 from kinetoscope.table.events import import_polars
 
@@ -25,6 +26,8 @@ class KernelRow:
     runs whose operator's shapes give it, None if none do: kernels of one call of an operator share its work by their
     time. ``flops_per_s`` is how many these runs did in a second, and ``mfu`` the share of the device's peak. ``bytes``
     is what copies moved, and what those runs read and wrote at least; None where that is unknown.
+    ``uses_tensor_cores`` is whether a kernel that computes uses units for products of matrices, as far as its name
+    tells; else None.
     """
 
     name: str
@@ -40,6 +43,7 @@ class KernelRow:
     flops_per_s: float | None = None
     mfu: float | None = None
     bytes: float | None = None
+    uses_tensor_cores: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -63,4 +67,8 @@ def kernel_rows(sums: "pl.DataFrame") -> list[KernelRow]:
     """The device events, those that took the most time first."""
     rows = with_rates(with_quantiles(sums)).with_columns(self_ns="total_ns")
     rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])
-    return [KernelRow(**row) for row in rows.iter_rows(named=True)]
+    return [KernelRow(**row, uses_tensor_cores=_uses_tensor_cores(row)) for row in rows.iter_rows(named=True)]
+
+
+def _uses_tensor_cores(row: dict[str, Any]) -> bool | None:
+    return uses_tensor_cores(row["name"]) if row["kind"] == "compute" else None

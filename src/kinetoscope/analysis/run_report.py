@@ -18,7 +18,8 @@ from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.step_parts import StepParts
-from kinetoscope.analysis.steps import Computed, StepRow
+from kinetoscope.analysis.step_work import Computed
+from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import render_html, shown, some

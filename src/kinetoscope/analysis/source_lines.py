@@ -21,6 +21,8 @@ def source_lines(window: RankWindow, times: "pl.DataFrame") -> "pl.Series":
     """
     pl = import_polars()
     frames = window.host.filter(pl.col("category") == "python_function")
+    if not len(frames):
+        return pl.repeat(None, len(times), dtype=pl.String, eager=True).alias("line")
     names = frames["name"].unique()
     names = names.filter(names.str.contains(FRAME) & ~names.str.contains(_OF_A_LIBRARY))
     frames = frames.filter(pl.col("name").is_in(names.implode()))

@@ -4,15 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.call_times import known_sum
-from kinetoscope.analysis.flops import WindowWork
 from kinetoscope.analysis.host_ledger import HostLedger, known_where, recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
 from kinetoscope.analysis.memory import peaks
+from kinetoscope.analysis.step_work import step_rates
 from kinetoscope.analysis.window import RankWindow, place_in
 from kinetoscope.table.events import import_polars
 
@@ -31,7 +29,9 @@ class StepRow:
     device ended what the step computes there, negative if before. ``flops`` is the number of floating-point operations
     that torch counts for operators that began in the step, None unless shapes give it for all of them. ``flops_per_s``
     and ``mfu``, the share of the device's peak, are of the time from the step's first device event to the next step's
-    first, or of ``duration_ns`` where there is no device.
+    first; of the last step, and where there is no device, of ``duration_ns``, or of what its kernels take, if that is
+    more. ``mfu_coverage`` is the share of the time of kernels that compute products which operators with known shapes
+    launched; below 80 % nothing else is told.
     """
 
     rank: int | None
@@ -62,6 +62,7 @@ class StepRow:
     flops: int | None = None
     flops_per_s: float | None = None
     mfu: float | None = None
+    mfu_coverage: float | None = None
 
     @property
     def all_evaluation_ns(self) -> int:
@@ -73,30 +74,6 @@ class StepRow:
         return asdict(self)
 
 
-class Computed(TypedDict):
-    """What a rank computes in a step, on average, and how fast; None where that is not known."""
-
-    flops_per_step: float | None
-    flops_per_s: float | None
-    mfu: float | None
-    mfu_coverage: float | None
-
-
-def computed(steps: Sequence[StepRow]) -> Computed:
-    """The mean of all steps of which it is known; rates by the time of each."""
-    known = [row for row in steps if row.flops and row.flops_per_s]
-    if not known:
-        return Computed(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=None)
-    lengths = [(row.flops or 0) / (row.flops_per_s or 1.0) for row in known]
-    shares = [row.mfu for row in known if row.mfu is not None]
-    return Computed(
-        flops_per_step=fmean(row.flops or 0 for row in known),
-        flops_per_s=fmean((row.flops_per_s or 0.0 for row in known), lengths),
-        mfu=fmean(shares, lengths) if len(shares) == len(known) else None,
-        mfu_coverage=None,
-    )
-
-
 def uneven_share(steps: Sequence[StepRow]) -> float:
     """Which part of all steps a rank has not recorded, at most."""
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
@@ -106,8 +83,8 @@ def uneven_share(steps: Sequence[StepRow]) -> float:
     return 1 - fewest / len(all_steps) if all_steps else 0.0
 
 
-def step_rows(window: RankWindow, host: HostTime, work: WindowWork) -> list[StepRow]:
-    """The rows of one window, in the order of time."""
+def step_rows(window: RankWindow, host: HostTime, work: "pl.DataFrame") -> list[StepRow]:
+    """The rows of one window, in the order of time. ``work`` is what `work_by_step` found."""
     if not len(window.steps):
         return []
     steps = _Steps(window, host)
@@ -158,23 +135,23 @@ class _Steps:
             "device_end_after_ns": self._device_ends - self._ends,
         }
 
-    def flops(self, work: WindowWork) -> "dict[str, pl.Series | None]":
+    def flops(self, work: "pl.DataFrame") -> "dict[str, pl.Series | None]":
         """What operators computed in each step, and how fast."""
+        rates = step_rates(work, self._lengths_ns(), num_devices(self._window))
+        return {column.name: self._if_recorded(column) for column in rates}
+
+    def _lengths_ns(self) -> "pl.Series":
+        """From each step's first device event to the next one's; the last one's are as long as its host or its kernels
+        take, whichever is more."""
         pl = import_polars()
-        calls = work.calls.with_columns(place=place_in(self._window.steps, work.calls["begin"]))
-        is_known = pl.col("flops").is_not_null().all().over("place")
-        calls = calls.drop_nulls("place").filter(is_known)
-        sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), known_sum("peak_ns"))
-        flops, done, peak_ns = (self._placed(sums, name, missing=None) for name in ("flops", "done", "peak_ns"))
-        firsts, until = self._on_device if len(self._window.device) else (self._begins, self._ends)
-        length_ns = (until - firsts).replace(0, None)
-        num_devices = max(1, self._window.device["device"].drop_nulls().n_unique())
-        found = {
-            "flops": flops.cast(pl.Int64, strict=False),
-            "flops_per_s": done / length_ns * 1e9,
-            "mfu": (peak_ns / length_ns / num_devices).fill_nan(None),
-        }
-        return {name: self._if_recorded(values) for name, values in found.items()}
+        durations = self._ends - self._begins
+        if not len(self._window.device):
+            return durations
+        firsts, until = self._on_device
+        kernels = self._unions(self._launched.filter(pl.col("kind") != "copy"))
+        rows = pl.DataFrame({"apart": until - firsts, "alone": pl.DataFrame([durations, kernels]).max_horizontal()})
+        is_last = pl.int_range(pl.len()) == pl.len() - 1
+        return rows.select(pl.when(is_last).then("alone").otherwise("apart").alias("length"))["length"]
 
     @cached_property
     def _launched(self) -> "pl.DataFrame":
@@ -213,3 +190,8 @@ class _Steps:
     def _if_recorded(self, values: "pl.Series") -> "pl.Series":
         """The values, null for steps that torch did not record."""
         return known_where(values, self._is_recorded)
+
+
+def num_devices(window: RankWindow) -> int:
+    """How many devices did something in the window."""
+    return max(1, window.device["device"].drop_nulls().n_unique()) if len(window.device) else 0

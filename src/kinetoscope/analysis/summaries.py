@@ -11,6 +11,7 @@ from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.findings.signs import Signs, find_signs
 from kinetoscope.analysis.flops import find_work
+from kinetoscope.analysis.host_ledger import recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
@@ -19,7 +20,8 @@ from kinetoscope.analysis.packing import pack
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
-from kinetoscope.analysis.steps import StepRow, step_rows
+from kinetoscope.analysis.step_work import ComputedSums, work_by_step
+from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
 from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
@@ -66,6 +68,7 @@ class WindowSummary:
     memory: list[MemoryRow]
     is_of_torch: bool
     unclear: Mapping[str, int]
+    computed: ComputedSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
     signs: Signs | None
@@ -145,7 +148,8 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
     host, operators, work = HostTime(window), operator_calls(window), find_work(window)
-    steps = step_rows(window, host, work)
+    step_work = work_by_step(window, work)
+    steps = step_rows(window, host, step_work)
     parts = stretch_parts(window, host, steps)
     by_step = times_by_step(window, operators, sum(one.steps_ns for one in parts))
     sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), by_step)
@@ -160,7 +164,14 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         memory=memory_rows(window, host),
         is_of_torch=len(operators) > 0 or len(window.device) > 0,
         unclear=window.unclear,
+        computed=_computed(window, host, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
         signs=None if faster is None else find_signs(window, host),
     )
+
+
+def _computed(window: RankWindow, host: HostTime, step_work: "pl.DataFrame") -> ComputedSums:
+    if not len(window.steps):
+        return ComputedSums()
+    return ComputedSums.of(step_work, recorded_by_torch(host), num_devices(window))

@@ -188,24 +188,28 @@ def _spans(trace: Trace) -> "pl.DataFrame":
 
 def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
     pl = import_polars()
+    counts = spans.group_by("category").len()
+    unclear = _unclear(spans, counts)
+    not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, *unclear}
+    not_host &= set(counts["category"])
+    is_other = pl.col("category").is_in(list(not_host)).fill_null(False)  # a span may have no category
+    host, others = (spans.filter(~is_other), spans.filter(is_other)) if not_host else (spans, spans.clear())
     is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
-    is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES])
-    unclear = _unclear(spans)
-    is_other |= pl.col("category").is_in(list(unclear))
-    host = spans.filter(~(is_device | is_other).fill_null(False))  # a span may have no category
-    device = _with_launches(_device_events(spans.filter(is_device)), host)
-    samples = spans.filter(pl.col("category").is_in(list(SAMPLES)))
+    device = _with_launches(_device_events(others.filter(is_device)), host)
+    samples = others.filter(pl.col("category").is_in(list(SAMPLES)))
     return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples, unclear)
 
 
-def _unclear(spans: "pl.DataFrame") -> dict[str, int]:
-    """How many events there are of each category that is `UNCLEAR`, or unknown and of a stream of a device."""
+def _unclear(spans: "pl.DataFrame", counts: "pl.DataFrame") -> dict[str, int]:
+    """How many events there are of each category that is `UNCLEAR`, or unknown and of a stream of a device; ``counts``
+    has how many there are of each category."""
     pl = import_polars()
     known = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *_OTHERS_WITH_STREAMS)
+    others = counts.filter(~pl.col("category").is_in(list(known)))["category"]
     has_stream = pl.all_horizontal(pl.col("stream", "device").is_not_null())
-    is_unknown = has_stream & ~pl.col("category").is_in(list(known))
-    found = spans.filter(is_unknown | pl.col("category").is_in(list(UNCLEAR)))
-    return dict(found.group_by("category").len().sort("category").iter_rows())
+    on_streams = spans.filter(has_stream)["category"].unique() if len(others) else others
+    is_unclear = pl.col("category").is_in([*UNCLEAR, *(set(others) & set(on_streams))])
+    return dict(counts.filter(is_unclear).sort("category").iter_rows())
 
 
 def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":

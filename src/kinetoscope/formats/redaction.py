@@ -26,7 +26,7 @@ KNOWN_CATEGORIES = frozenset(
         *("ac2g", "fwdbwd", "collective_comm", "concurrent_kernel", "cuda_profiler_range", "glow_runtime", "hpu_op"),
         *("mtia_ccp_events", "mtia_counters", "mtia_insight", "mtia_runtime", "xpu_runtime", "xpu_driver"),
         *("privateuse1_runtime", "privateuse1_driver", "async_cpu_to_gpu", "forward_backward", "Operator", "Kernel"),
-        *("Memcpy", "Memset", "Runtime"),
+        *("Memcpy", "Memset", "Runtime", "mtia_workloadd", "GCU_MEMCPY", "GCU_MEMSET", "gcu_runtime", "gcu_driver"),
     )
 )
 """Categories that are kept, since analyses find events by them."""

@@ -42,6 +42,15 @@ _COLUMNS = {
 }
 """The parts of both ledgers in a few letters: of the host, then of the device."""
 
+_OF_DEVICES = {
+    "recorded": "window_ns",
+    "busy": "busy_ns",
+    "computing": "compute_ns",
+    "communicating": "communication_ns",
+    "exposed": "exposed_communication_ns",
+    "copying": "copy_ns",
+    "idle": "idle_ns",
+}
 _FIRST = "step"
 _NOT_TELLING = re.compile(r"^void |at::native::(\(anonymous namespace\)::)?")
 """What the names of most kernels begin with, and which would be all that is left of them."""
@@ -56,6 +65,8 @@ def render_report(report: RunReport, width: int = 100) -> RenderableType:
     parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
     if report.steps:
         parts += ["", *_findings(report), "", *_step_table(report, width)]
+    elif any(row.window_ns is not None for row in report.ranks):
+        parts += ["", _devices(report.ranks)]
     parts += [Text(line) for line in map(_straggler, report.stragglers)]
     parts += ["", _calls("Operators", _by_name(report.operators), ("self_ns", "total_ns", "device_ns"), width)]
     if report.kernels:
@@ -199,6 +210,15 @@ def _fitting(means: Iterable[Mapping[str, float | None]], width: int) -> list[st
         if left >= 0:
             shown.append(name)
     return [name for name in all_names if name in shown]
+
+
+def _devices(rows: Sequence[RankRow]) -> Table:
+    """What devices did over all that was recorded, where no step says what it was for. Idle is the rest."""
+    table = _table("The device of each rank over all that was recorded, in ms", "rank", "device", *_OF_DEVICES)
+    for row in [row for row in rows if row.window_ns is not None][:_MOST_RANKS]:
+        places = ("" if place is None else str(place) for place in (row.rank, row.device))
+        table.add_row(*places, *(_ms(getattr(row, name)) for name in _OF_DEVICES.values()))
+    return table
 
 
 def _by_name(rows: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -123,16 +123,30 @@ PyObject *cover_intervals(PyObject *Py_UNUSED(module), PyObject *stream)
     return columns;
 }
 
-/* How many islands begin at a time or before. */
-static size_t count_until(const int64_t *begins, size_t count, int64_t time)
+/* How many islands begin at a time or before. `near` is the answer for the time before it: times mostly
+ * come in order, so the answer is near that one, or the same. */
+static size_t count_until(const int64_t *begins, size_t count, int64_t time, size_t near)
 {
-    size_t low = 0;
-    while (low < count) {
-        size_t middle = low + (count - low) / 2;
+    size_t low = 0, high = count;
+    if (near > 0 && begins[near - 1] > time) {
+        high = near - 1;
+    } else {
+        low = near;
+        for (size_t step = 1; low < count; step *= 2) {
+            size_t next = step < count - low ? low + step : count;
+            if (begins[next - 1] > time) {
+                high = next - 1;
+                break;
+            }
+            low = next;
+        }
+    }
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
         if (begins[middle] <= time)
             low = middle + 1;
         else
-            count = middle;
+            high = middle;
     }
     return low;
 }
@@ -141,8 +155,9 @@ static void measure(const ColumnsRead *islands, const ColumnsRead *asked, int64_
 {
     const int64_t *begins = islands->values[0], *ends = islands->values[1];
     const int64_t *before = islands->values[2], *times = asked->values[0];
+    size_t found = 0;
     for (size_t i = 0; i < asked->num_rows; i++) {
-        size_t found = count_until(begins, islands->num_rows, times[i]);
+        found = count_until(begins, islands->num_rows, times[i], found);
         if (found == 0) continue; /* the pages are zero */
         int64_t end = times[i] < ends[found - 1] ? times[i] : ends[found - 1];
         covered[i] = before[found - 1] + end - begins[found - 1];

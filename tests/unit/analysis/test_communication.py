@@ -6,7 +6,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.communication import is_communication, looks_like_communication
-from simulated_training import Settings, simulate
+from kinetoscope.analysis.replay.replay import Change
+from simulated_training import Fault, Settings, simulate
+from simulated_training.analysed import analysed
 
 COMMUNICATES = [
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
@@ -109,6 +111,59 @@ def test_collectives_on_symmetric_memory_are_communication_to_the_nanosecond(tmp
         assert (row.communication_ns, row.compute_ns) == (truth["communication_ns"], truth["compute_ns"])
         assert row.communication_is_at_least is False
     assert not any("at least" in note for note in report.run["notes"])
+
+
+ON_SYMMETRIC_MEMORY = {
+    "gradients": Settings(communicates_by="symmetric memory", num_ranks=4, num_steps=6),
+    "layers": Settings(communicates_by="symmetric memory", num_ranks=4, num_steps=6, layout="tensor"),
+    "beside a CUDA graph": Settings(
+        communicates_by="symmetric memory", num_ranks=2, num_steps=6, has_cuda_graph=True, has_eager_head=True
+    ),
+    "slow": Settings(
+        communicates_by="symmetric memory",
+        num_ranks=2,
+        num_steps=6,
+        faults=(Fault(kind="slow_network", cost_ns=500_000),),
+    ),
+    "for a late rank": Settings(
+        communicates_by="symmetric memory",
+        num_ranks=2,
+        num_steps=6,
+        faults=(Fault(kind="late_host", ranks=(1,), cost_ns=5_000_000),),
+    ),
+}
+
+
+def differences(rows, truth):
+    """Fields that are not as they are in truth; a 0 that nobody can know may be None. Clocks of ranks are not looked
+    at: without groups, nobody knows which ranks end a call together."""
+    return [
+        (name, found, value)
+        for row, one in zip(rows, truth, strict=True)
+        for name, value in one.items()
+        if name != "begin_ns"
+        and hasattr(row, name)
+        and (found := getattr(row, name)) != value
+        and (found, value) != (None, 0)
+    ]
+
+
+@pytest.mark.parametrize("what", ON_SYMMETRIC_MEMORY)
+def test_all_numbers_of_devices_are_true_where_ranks_communicate_on_symmetric_memory(what):
+    run, report = analysed(ON_SYMMETRIC_MEMORY[what])
+    assert sum(row.communication_ns for row in report.ranks) > 0
+    assert differences(report.ranks, run.truth.ranks) == []
+    steps = sorted(run.truth.steps, key=lambda row: (row["step"], row["rank"]))
+    assert differences(report.steps, steps) == []
+    kinds = {row.name: (row.kind, row.num_calls, row.total_ns) for row in report.kernels}
+    assert kinds == {name: (row["kind"], row["num_calls"], row["total_ns"]) for name, row in run.truth.kernels.items()}
+
+
+def test_a_slow_all_reduce_on_symmetric_memory_is_found_and_saves_what_it_takes():
+    run, report = analysed(ON_SYMMETRIC_MEMORY["slow"])
+    assert "exposed_communication" in [finding.kind for finding in report.findings]
+    truth = run.saving_ns_per_step(run.with_ideal("transfer"))
+    assert report.saving_ns_per_step(Change(without=frozenset({"transfer"}))) == pytest.approx(truth, rel=0.01)
 
 
 def test_kernels_that_look_like_communication_make_it_at_least_what_is_told(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import kinetoscope
 from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
+from simulated_training import Settings, simulate
 
 pytest.importorskip("polars")
 
@@ -175,3 +176,44 @@ VALUES = st.lists(st.sampled_from(["", "True", "False", "[1, 2]", "[]", "0", "x"
 def test_shapes_of_any_form_give_a_number_or_nothing(name, shapes, values):
     work = work_of(name, shapes, values)
     assert work is None or (work.flops >= work.done >= 0 and work.elements >= 0)
+
+
+def simulated(tmp_path, **settings):
+    simulate(Settings(**settings)).write(tmp_path)
+    return kinetoscope.analyze(tmp_path, cache=False)
+
+
+def test_what_few_operators_beside_a_cuda_graph_compute_is_not_told_as_the_share_of_the_peak(tmp_path):
+    report = simulated(tmp_path, has_cuda_graph=True, has_eager_head=True, num_ranks=1)
+    rows = [report.run, *(row.to_dict() for row in report.steps)]
+    assert all(0.001 < row["mfu_coverage"] < 0.2 for row in rows)
+    assert {row["mfu"] for row in rows} == {row["flops_per_s"] for row in rows} == {None}
+    (note,) = (note for note in report.run["notes"] if note.startswith("FLOP/s and MFU are not known"))
+    assert f" {report.run['mfu_coverage']:.1%} of the time" in note
+
+
+def test_what_a_run_computes_in_a_second_is_what_it_computes_in_a_step_by_the_time_of_a_step(tmp_path):
+    run = simulated(tmp_path, num_ranks=2).run
+    assert run["mfu_coverage"] == 1
+    assert run["flops_per_s"] * run["step_ns"] / 1e9 == pytest.approx(run["flops_per_step"])
+    assert run["mfu"] == pytest.approx(run["flops_per_s"] / 312e12, rel=1e-3)
+
+
+def test_a_step_alone_takes_as_long_as_its_host_where_that_takes_longer_than_its_device(tmp_path):
+    one = span("ProfilerStep#0", 0, 2000, "user_annotation")
+    (row,) = analyzed(tmp_path, one, product(), *launched(1, 12, 20, 500, "gemm")).steps
+    assert (row.flops_per_s, row.mfu_coverage) == (pytest.approx(FLOPS / 2000e-6), 1)
+
+
+def test_kernels_of_compiled_code_that_no_operator_launched_are_not_covered(tmp_path):
+    report = analyzed(
+        tmp_path,
+        span("ProfilerStep#0", 0, 900, "user_annotation"),
+        product(),
+        *launched(1, 12, 20, 30, "gemm"),
+        *launched(2, 40, 60, 270, "triton_tem_fused_mm_3"),
+        *launched(3, 50, 400, 300, "triton_poi_fused_mm_4"),
+    )
+    assert (report.steps[0].mfu_coverage, report.run["mfu_coverage"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert report.steps[0].flops_per_s is report.run["flops_per_s"] is None
+    assert {row.name: row.uses_tensor_cores for row in report.kernels}["triton_poi_fused_mm_4"] is False

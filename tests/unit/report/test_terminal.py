@@ -146,3 +146,21 @@ def test_without_shapes_a_note_says_what_records_them(tmp_path):
     lines = screen(analyse(Settings(num_layers=2, has_shapes=False), tmp_path), 160)
     assert not any("A rank computes" in line for line in lines)
     assert any("record_shapes=True" in line for line in lines)
+
+
+def test_a_trace_without_steps_says_what_its_devices_did_all_the_same(tmp_path):
+    run = simulate(Settings(num_ranks=2, num_steps=4))
+    for path in run.write(tmp_path):
+        path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
+    lines = screen(kinetoscope.analyze(tmp_path, cache=False))
+    _, of_first, _ = table(lines, "The device of each rank over all that was recorded, in ms")
+    truth = run.truth.ranks[0]
+    names = ("window_ns", "busy_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "copy_ns", "idle_ns")
+    told = [float(cell) for cell in of_first[2:]]
+    assert told == [pytest.approx(truth[name] / 1e6, abs=0.06) for name in names]
+
+
+def test_a_run_without_steps_and_without_a_device_has_no_table_of_devices(tmp_path):
+    for path in simulate(Settings(num_ranks=1, num_steps=4, has_device=False)).write(tmp_path):
+        path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
+    assert not any("The device of each rank" in line for line in screen(kinetoscope.analyze(tmp_path, cache=False)))

@@ -115,9 +115,12 @@ def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
     spans = spans.filter((pl.col("begin") < pl.lit(until, pl.Int64)) | (pl.col("kind") == "profiler"))
     total = (pl.col("end") - pl.col("begin")).sum()
-    stops = spans.group_by("kind", "name", "line", "guard", "step", maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
+    keys = ("kind", "name", "line", "guard", "step")
+    same = [name for name in keys if spans[name].null_count() == len(spans)]
+    stops = spans.group_by([name for name in keys if name not in same], maintain_order=True).agg(
+        *map(pl.first, same), pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
     )
+    stops = stops.select(*keys, "num_calls", "total_ns")
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter((pl.col("kind") != "python") | is_long)
 
@@ -134,11 +137,18 @@ def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) ->
     pl = import_polars()
     loop, workers = sampled_lines(window)
     found = [loop.clear().with_columns(kind=pl.lit(""))]
+    if not len(loop) and not len(workers):
+        return _totals(window, found[0])
     for (kind,), stops in spans.filter(pl.col("line").is_null()).partition_by("kind", as_dict=True).items():
         is_then = Coverage(stops).within(loop["at"], loop["at"] + 1) > 0
         samples = workers if kind == "data" and (has_workers or len(workers)) else loop.filter(is_then)
         found.append(samples.with_columns(kind=pl.lit(kind)))
-    samples = pl.concat(found)
+    return _totals(window, pl.concat(found))
+
+
+def _totals(window: RankWindow, samples: "pl.DataFrame") -> "pl.DataFrame":
+    """The samples by kind, line and step."""
+    pl = import_polars()
     samples = samples.with_columns(_steps_of(window, samples["at"]).alias("step")).drop_nulls("step")
     totals = pl.len().alias("num_samples"), pl.col("lasts_ns").sum().alias("total_ns")
     return samples.group_by("kind", "line", "step", maintain_order=True).agg(*totals)

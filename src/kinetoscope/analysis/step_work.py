@@ -1,0 +1,133 @@
+"""analysis: what was computed in each step, how fast, and how much of what the device computed is known."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from kinetoscope.analysis.call_times import known_sum
+from kinetoscope.analysis.flops import WindowWork
+from kinetoscope.analysis.window import RankWindow, place_in
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LEAST_COVERAGE = 0.8
+"""If less of the time of kernels that compute products is covered by shapes, rates are not told."""
+
+_SUMS = ("flops", "done", "peak_ns", "product_ns", "covered_ns")
+
+
+class Computed(TypedDict):
+    """What a rank computes in a step, on average, and how fast; None where that is not known. ``mfu_coverage`` is the
+    share of the time of kernels that compute products of which it is known; None where there are none."""
+
+    flops_per_step: float | None
+    flops_per_s: float | None
+    mfu: float | None
+    mfu_coverage: float | None
+
+
+def work_by_step(window: RankWindow, work: WindowWork) -> "pl.DataFrame":
+    """A row for each step of the window: ``flops``, as torch counts them, ``done``, the operations that were done, and
+    ``peak_ns``, the time that the device would need, all null unless known of each counted call; ``product_ns``, the
+    time of kernels that compute products, and ``covered_ns``, that of those whose operations are known."""
+    pl = import_polars()
+    calls = work.calls.select("flops", "done", "peak_ns", place=place_in(window.steps, work.calls["begin"]))
+    is_known = pl.col("flops").is_not_null().all().over("place")
+    calls = calls.drop_nulls("place").filter(is_known)
+    sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), known_sum("peak_ns"))
+    place = pl.int_range(len(window.steps), dtype=sums.schema["place"], eager=True)
+    found = place.alias("place").to_frame().join(sums, on="place", how="left", maintain_order="left")
+    products = _products(window, work).group_by("place").agg(pl.col("product_ns", "covered_ns").sum())
+    found = found.join(products, on="place", how="left", maintain_order="left")
+    return found.with_columns(pl.col("product_ns", "covered_ns").fill_null(0)).select(_SUMS)
+
+
+def _products(window: RankWindow, work: WindowWork) -> "pl.DataFrame":
+    """The kernels that compute products and were launched in a step, with its ``place``."""
+    pl = import_polars()
+    device = window.device
+    length = pl.col("end") - pl.col("begin")
+    kernels = device.select(
+        product_ns=length, covered_ns=pl.when(work.kernels["timed_ns"].is_not_null()).then(length).otherwise(0)
+    )
+    kernels = kernels.with_columns(place=place_in(window.steps, device["launch_begin"]))
+    return kernels.filter(work.kernels["is_product"]).drop_nulls("place")
+
+
+def step_rates(sums: "pl.DataFrame", lengths_ns: "pl.Series", num_devices: int) -> "pl.DataFrame":
+    """For each step ``flops``, ``flops_per_s``, ``mfu`` and ``mfu_coverage``. With a device, the first three are told
+    only where enough of the time of its products is covered."""
+    pl = import_polars()
+    coverage = pl.when(pl.col("product_ns") > 0).then(pl.col("covered_ns") / pl.col("product_ns"))
+    is_told = (coverage >= LEAST_COVERAGE).fill_null(num_devices == 0)
+    length_ns = lengths_ns.cast(pl.Float64).replace(0, None)
+    rates = {
+        "flops": pl.col("flops").cast(pl.Int64, strict=False),
+        "flops_per_s": pl.col("done") / length_ns * 1e9,
+        "mfu": (pl.col("peak_ns") / length_ns / max(1, num_devices)).fill_nan(None),
+    }
+    told = [pl.when(is_told).then(rate).alias(name) for name, rate in rates.items()]
+    return sums.select(*told, coverage.alias("mfu_coverage"))
+
+
+@dataclass(frozen=True)
+class ComputedSums:
+    """The work of some steps, ``num_steps`` of which are known, added up; ``peak_ns`` is by device."""
+
+    num_steps: int = 0
+    has_device: bool = False
+    flops: float = 0.0
+    done: float = 0.0
+    peak_ns: float = 0.0
+    product_ns: int = 0
+    covered_ns: int = 0
+
+    @classmethod
+    def of(cls, sums: "pl.DataFrame", is_recorded: "pl.Series", num_devices: int) -> "ComputedSums":
+        """The sums of the steps that torch recorded."""
+        pl = import_polars()
+        rows = sums.filter(is_recorded)
+        known = rows.filter(pl.col("done").is_not_null()).select(
+            "flops", "done", pl.col("peak_ns").fill_null(float("nan"))
+        )
+        flops, done, peak_ns = (float(known[name].sum()) for name in ("flops", "done", "peak_ns"))
+        products = (int(rows[name].sum()) for name in ("product_ns", "covered_ns"))
+        return cls(len(known), num_devices > 0, flops, done, peak_ns / max(1, num_devices), *products)
+
+
+def computed(parts: Iterable[ComputedSums], step_ns: float | None) -> Computed:
+    """What a rank computes in a step, which takes ``step_ns``."""
+    parts = list(parts)
+    coverage = _coverage(parts)
+    has_device = any(part.has_device for part in parts)
+    num_steps = sum(part.num_steps for part in parts)
+    is_told = coverage >= LEAST_COVERAGE if coverage is not None else not has_device
+    if not num_steps or not step_ns or not is_told:
+        return Computed(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
+    flops, done, peak_ns = (sum(getattr(part, name) for part in parts) for name in ("flops", "done", "peak_ns"))
+    mfu = peak_ns / num_steps / step_ns
+    return Computed(
+        flops_per_step=flops / num_steps,
+        flops_per_s=done / num_steps / step_ns * 1e9,
+        mfu=mfu if mfu == mfu else None,
+        mfu_coverage=coverage,
+    )
+
+
+def _coverage(parts: Sequence[ComputedSums]) -> float | None:
+    product_ns = sum(part.product_ns for part in parts)
+    return sum(part.covered_ns for part in parts) / product_ns if product_ns else None
+
+
+def notes_on_coverage(run: Computed) -> list[str]:
+    """A sentence on why FLOP/s are not told, where the shapes of few products are known."""
+    coverage = run["mfu_coverage"]
+    if coverage is None or not 0 < coverage < LEAST_COVERAGE:
+        return []
+    return [
+        "FLOP/s and MFU are not known: operators of which the trace says what they compute launched only "
+        f"{coverage:.1%} of the time of kernels that compute products (of matrices, convolutions, attention). CUDA "
+        "graphs, compiled code, or convolutions without their arguments launched the others."
+    ]
