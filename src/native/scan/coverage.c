@@ -123,8 +123,8 @@ PyObject *cover_intervals(PyObject *Py_UNUSED(module), PyObject *stream)
     return columns;
 }
 
-/* How many islands begin at a time or before. `near` is the answer for the time before it: times mostly
- * come in order, so the answer is near that one, or the same. */
+/* How many islands begin at a time or before. `near` is the answer for the time before it: times
+ * mostly come in order, so the answer is near that one, or the same. */
 static size_t count_until(const int64_t *begins, size_t count, int64_t time, size_t near)
 {
     size_t low = 0, high = count;
