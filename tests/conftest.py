@@ -22,6 +22,14 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any-machine")
 
+# In a job in the background (a shell's `&`) SIGINT is ignored. Programs that tests start would inherit that, and Python
+# would raise no KeyboardInterrupt in them or here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 def pytest_collection_finish() -> None:
     """What was imported by now stays; so no garbage collection has to look through it, here and in forked processes."""
@@ -51,14 +59,14 @@ def what_earlier_files_left_is_not_looked_through_again():
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = [signal.getsignal(number) for number in SIGNALS]
     yield
     ours = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]
     for thread in ours:
         thread.join(10)  # after Ctrl-C nothing waited for it, so it may still be ending
     left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
-    assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
+    assert [signal.getsignal(number) for number in SIGNALS] == before, "a signal handler was left installed"
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
 
 

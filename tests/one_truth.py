@@ -11,7 +11,7 @@ from rich.console import Console
 
 from kinetoscope.report.page.build import build_page
 from kinetoscope.report.terminal import render_report
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, LEAD_LOST
 
 _MS = 1e6
 
@@ -67,9 +67,10 @@ def _assert_told(lines, name, words, ledger):
     told = [line for line in lines if line.startswith(f"  {name}, ms a step: ")]
     assert len(told) == (ledger is not None)
     for part, word in words.items() if ledger is not None else ():
-        found = re.search(rf"(?:: |, ){re.escape(word)} (-?[\d.,]*\d)", told[0])
         value = ledger[part]
-        assert (found is not None) == bool(value), (word, told[0])
+        word = LEAD_LOST if part == "ahead_ns" and (value or 0) < 0 else word
+        found = re.search(rf"(?:: |, ){re.escape(word)} (-?[\d.,]*\d)", told[0])
+        assert (found is not None) == (abs(value or 0) >= 500), (word, told[0])
         assert found is None or _is_rounded(found[1], value / _MS), (word, told[0])
 
 
@@ -83,6 +84,7 @@ def _assert_page(report, run):
     assert page.overview.costs == [_share(finding.cost_ns_per_step, run) for finding in report.findings]
     assert (page.overview.ending is not None) == (run["state"] in ("killed", "recording"))
     assert [row["parts"] for row in page.report["ranks"]] == [row.parts for row in report.ranks]
+    _assert_told_on_page(page, report, run)
     for ledgers in filter(None, (page.steps, page.mean_steps)):
         parts = zip(*(_decoded(column) for column in ledgers.host.values()), strict=True)
         for time_ns, values in zip(_decoded(ledgers.times), parts, strict=True):
@@ -90,6 +92,39 @@ def _assert_page(report, run):
     if page.steps is not None:
         for time_ns, row in zip(_decoded(page.steps.times), report.steps, strict=True):
             assert time_ns >= row.duration_ns
+
+
+def _assert_told_on_page(page, report, run):
+    """The ledgers that the page shows are the report's, by the words of the screen, and so are its sums of calls."""
+    of_ranks = {row.rank: (row.rank, False, row.step_ns, row.parts) for row in report.ranks}
+    expected = [(None, True, run["step_ns"], run["parts"]), *of_ranks.values()]
+    expected = [one for one in expected if one[3] is not None]
+    assert [(one.rank, one.is_run, one.step_ns) for one in page.ledgers] == [one[:3] for one in expected]
+    for shown, (_, _, step_ns, parts) in zip(page.ledgers, expected, strict=True):
+        assert (shown.device is None) == (parts["device"] is None)
+        for side, ledger in ((shown.host, parts["host"]), (shown.device or [], parts["device"] or {})):
+            assert {part.part: part.time_ns for part in side} == ledger
+            assert [part.share for part in side] == [_share(part.time_ns, run | {"step_ns": step_ns}) for part in side]
+            for part in side:
+                word = page.part_words[part.part]
+                assert part.word == (LEAD_LOST if part.part == "ahead_ns" and (part.time_ns or 0) < 0 else word)
+    _assert_same_calls(page, screen(report))
+
+
+def _assert_same_calls(page, lines):
+    for title, of, column, field in (
+        ("Operators", "operators", "self ms", "self_ns"),
+        ("Kernels and copies", "kernels", "total ms", "total_ns"),
+    ):
+        rows = next((table.rows for table in page.call_tables if (table.of, table.by) == (of, "name")), [])
+        if title not in lines or not rows:
+            continue
+        first = lines[lines.index(title) + 1 :]
+        names = re.split(r"\s{2,}", first[0].strip())
+        for line, row in zip(first[1:6], rows, strict=False):
+            cells = re.split(r"\s{2,}", line.strip())
+            assert int(cells[1].replace(",", "")) == row.num_calls
+            assert _is_rounded(cells[names.index(column)], getattr(row, field) / _MS)
 
 
 def _share(time_ns, run):

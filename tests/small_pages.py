@@ -8,11 +8,19 @@ from axe_playwright_python.sync_playwright import Axe
 from kinetoscope.analysis.run_report import TABLES
 from kinetoscope.pages.page import render_page
 from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.calls import call_tables
 from kinetoscope.report.page.overview import call_totals
 
 RUN = {"name": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
 RUN |= {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": None, "state": "finished"}
-RUN |= {"step_ns": None, "bound_by": "unknown", "parts": None, "samples_per_s": None, "tokens_per_s": None}
+RUN |= {
+    "step_ns": None,
+    "bound_by": "unknown",
+    "parts": None,
+    "samples_per_s": None,
+    "tokens_per_s": None,
+    "missing": [],
+}
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
     "\u202egnirts desrever",
@@ -25,7 +33,7 @@ def write_page(path: Path, data: dict | None = None, **tables) -> Path:
     """A page of these rows in the tables of its report, and of other ``data``."""
     report = {table: tables.get(table, []) for table in TABLES} | {"run": RUN}
     calls = [[SimpleNamespace(**row) for row in report[table]] for table in ("operators", "kernels")]
-    data = {"call_totals": call_totals(*calls)} | (data or {})
+    data = {"call_totals": call_totals(*calls), "call_tables": call_tables(*calls)} | (data or {})
     path.write_text(render_page(PageData(version="1", title="a page", report=report, **data)), encoding="utf-8")
     return path
 

@@ -19,10 +19,10 @@ LONGEST_WAIT_S = 60
 
 
 @contextmanager
-def served(folder, perfetto_url=PERFETTO):
+def served(folder, perfetto_url=PERFETTO, connections=None):
     """A server on a thread of this process."""
     run_folder = RunFolder(folder)
-    with FolderServer(Site(run_folder, Pages(run_folder.path, perfetto_url))) as server:
+    with FolderServer(Site(run_folder, Pages(run_folder.path, perfetto_url)), connections=connections) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -55,11 +55,12 @@ def run(*, quick: bool) -> SuiteResult:
     """Reads the large trace in every way."""
     with tempfile.TemporaryDirectory(dir=_memory_folder(), prefix="reading-") as folder:
         trace = write_large_trace(Path(folder, "large.pt.trace.json"), _QUICK_BYTES if quick else LARGE_BYTES)
-        parquet_bytes = _write_cache(trace)
+        cache = Path(folder, "cache")
+        parquet_bytes = _write_cache(trace, cache)
         readings: dict[str, list[_Reading]] = {name: [] for name in _WORKS}
         for _ in range(1 if quick else 5):
             for name in _WORKS:
-                readings[name].append(_read(name, trace))
+                readings[name].append(_read(name, trace, cache))
         return _result(readings, trace.stat().st_size, parquet_bytes)
 
 
@@ -67,17 +68,17 @@ def _memory_folder() -> str | None:
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
-def _write_cache(trace: Path) -> int:
+def _write_cache(trace: Path, cache: Path) -> int:
     """The size of the cache, which is a Parquet file."""
-    (trace.parent / ".manifest").mkdir()  # as in a run's folder: the cache is beside the file
     command = [sys.executable, "-c", "import sys, kinetoscope; kinetoscope.load(sys.argv[1])", str(trace)]
-    subprocess.run(command, check=True, timeout=_TIMEOUT_S)
-    (kept,) = (trace.parent / ".kinetoscope_cache").iterdir()
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    subprocess.run(command, check=True, timeout=_TIMEOUT_S, env=environment)
+    (kept,) = cache.rglob("*.parquet")
     return kept.stat().st_size
 
 
-def _read(name: str, trace: Path) -> _Reading:
-    environment = os.environ | {"POLARS_MAX_THREADS": "1", "KINETOSCOPE_PURE": "0"}
+def _read(name: str, trace: Path, cache: Path) -> _Reading:
+    environment = os.environ | {"POLARS_MAX_THREADS": "1", "KINETOSCOPE_PURE": "0", "XDG_CACHE_HOME": str(cache)}
     command = [sys.executable, "-c", _PROGRAM.format(work=_WORKS[name]), str(trace)]
     done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
     return _Reading(*map(float, done.stdout.split()))

@@ -2,24 +2,26 @@
 
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
-from kinetoscope.errors import MissingExtraError
+from kinetoscope.errors import MissingExtraError, SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.recording.contract import check_callbacks
+from kinetoscope.recording.contract import check_callbacks, check_flag, check_number
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
-from kinetoscope.recording.trace_folder import choose_run_folder
+from kinetoscope.recording.trace_folder import check_keep, choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.training.ranks import current_ranks, restart_count, run_name_all_ranks_agree_on
 
 if TYPE_CHECKING:
     from kinetoscope.sources.torch_profiler import TorchProfiler
+    from kinetoscope.torch.session import Activity
 
 
 def profile(
@@ -32,11 +34,13 @@ def profile(
     sources: Iterable[Any] = (),
     diagnose: bool = False,
     run_name: str | None = None,
-    record_shapes: bool = False,
-    profile_memory: bool = True,
-    with_stack: bool = False,
-    with_flops: bool = True,
-    system_interval_s: float = 0.1,
+    record_shapes: bool | None = None,
+    profile_memory: bool | None = None,
+    with_stack: bool | None = None,
+    with_flops: bool | None = None,
+    activities: "Iterable[Activity] | None" = None,
+    experimental_config: Any = None,
+    system_interval_s: float | None = None,
     overwrite: bool = False,
     num_traces_to_keep: int = -1,
     upload_to: str | None = None,
@@ -64,27 +68,33 @@ def profile(
       findings use; together they take about 1 % of a step of 3 ms.
     - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
       whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
-    - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``: as for `TorchProfiler`;
-      ``system_interval_s``: seconds between two readings of the machine; the others as for `JSONTraceHandler` and
-      `Profiler`.
+    - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``, ``activities``, ``experimental_config``: as
+      for `TorchProfiler`, by default allocations and FLOPs are recorded; ``system_interval_s``: seconds between two
+      readings of the machine, by default 0.1; the others as for `JSONTraceHandler` and `Profiler`.
 
-    Raises what these classes raise for arguments that cannot work.
+    Raises `SettingsError` for an argument that would have no effect, as ``with_stack`` beside a `TorchProfiler` of your
+    own, and what these classes raise for arguments that cannot work.
     """
-    _check_can_report(report)
-    folder = _run_folder(str(out))
-    keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
+    _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
+    check_keep(num_traces_to_keep)
     options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
     options |= {"with_stack": with_stack, "with_flops": with_flops}
+    _check_flags(**_given(options))
+    options |= {"activities": activities, "experimental_config": experimental_config}
     asked = check_callbacks(sources, "sources")
     asked += _diagnosing(asked) if diagnose else []
     asked += _system_source(system, system_interval_s)
-    asked += _torch_source(torch, options)
+    asked += _torch_source(torch, _given(options))
     handlers = [JSONTraceHandler()] if handlers is None else check_callbacks(handlers, "handlers")
+    _check_can_report(report, handlers)
+    keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
+    _check_can_keep(keep, [*handlers, *asked])
+    folder = _run_folder(_checked_out(out))
     profiler = Profiler(
-        schedule or cyclic_schedule(skip_first=1, warmup=1, active=10, per="run"),
+        cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
         _with_defaults(handlers, f"{folder}/traces", keep),
         sources=_with_defaults(asked, f"{folder}/torch_traces", keep),
-        run_name=run_name or Path(folder).name,
+        run_name=(Path(folder).name or None) if run_name is None else run_name,
         upload_to=upload_to,
         strict=strict,
         grace_s=grace_s,
@@ -95,13 +105,47 @@ def profile(
     return profiler
 
 
-def _check_can_report(report: bool) -> None:
-    if report and importlib.util.find_spec("polars") is None:
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _checked_out(out: Any) -> str:
+    """``out`` as a text. Raises `SettingsError` for what names no folder."""
+    text = os.fspath(out) if isinstance(out, str | os.PathLike) else None
+    if not isinstance(text, str) or not text.strip():
+        raise SettingsError(f'out is the folder of the run, as in profile("runs/mine"), not {out!r}.')
+    return text
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        check_flag(value, name)
+
+
+def _check_can_report(report: bool, handlers: list[Any]) -> None:
+    if not report:
+        return
+    if importlib.util.find_spec("polars") is None:
         raise MissingExtraError(
             "report=True needs polars, which is not installed. Install it: pip install 'kinetoscope[analysis]'"
         )
+    if not any(hasattr(type(handler), "recipe") for handler in handlers):
+        raise SettingsError(
+            "report=True has no effect: no handler in handlers writes traces. Add a JSONTraceHandler()."
+        )
 
 
+_DEFAULT_KEEP = {"overwrite": False, "num_traces_to_keep": -1}
+
+
+def _check_can_keep(keep: dict[str, Any], callbacks: list[Any]) -> None:
+    """Raises `SettingsError` for a setting of files, if nothing that was asked for writes any."""
+    changed = [f"{name}={value!r}" for name, value in keep.items() if value != _DEFAULT_KEEP[name]]
+    if changed and not any(hasattr(callback, "set_defaults") for callback in callbacks):
+        raise SettingsError(f"{changed[0]} has no effect: neither handlers nor torch write files. Leave it out.")
+
+
+_SYSTEM_INTERVAL_S = 0.1
 _DIAGNOSING = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts", "StackSampler")
 """The sources that `diagnose` adds. Together they must cost less than 1 % of a step of 3 ms (`benchmarks/sources`)."""
 
@@ -112,21 +156,44 @@ def _diagnosing(asked: list[Any]) -> list[Any]:
     return [kind() for kind in kinds if not any(isinstance(source, kind) for source in asked)]
 
 
-def _system_source(system: bool | SystemProfiler, interval_s: float) -> list[Any]:
+def _system_source(system: Any, interval_s: float | None) -> list[Any]:
+    if not isinstance(system, bool | SystemProfiler):
+        raise SettingsError(f"system must be True, False or a SystemProfiler, not {system!r}.")
+    if interval_s is not None:
+        check_number(interval_s, "system_interval_s", "seconds", least=0.001, most=86_400)
     if system is True:
+        interval_s = _SYSTEM_INTERVAL_S if interval_s is None else interval_s
         return [SystemProfiler(profile_memory=True, stats_thread_interval_seconds=interval_s)]
+    if interval_s is not None:
+        raise _no_effect("system_interval_s", interval_s, "system", system, "stats_thread_interval_seconds")
     return [system] if system else []
 
 
-def _torch_source(torch: "bool | TorchProfiler", options: dict[str, Any]) -> list[Any]:
+def _torch_source(torch: Any, options: dict[str, Any]) -> list[Any]:
     """The source of torch's operators, if torch is installed; or the user's own."""
+    module = sys.modules.get("kinetoscope.sources.torch_profiler")  # only it makes a TorchProfiler
+    if not isinstance(torch, bool | getattr(module, "TorchProfiler", bool)):
+        raise SettingsError(f"torch must be True, False or a TorchProfiler, not {torch!r}.")
     if torch is not True:
-        return check_callbacks(torch, "torch") if torch else []
+        for name, value in options.items():
+            if torch or value is not False:
+                raise _no_effect(name, value, "torch", torch, name)
+        return [torch] if torch else []
     if importlib.util.find_spec("torch") is None:
         return []
     from kinetoscope.sources.torch_profiler import TorchProfiler
 
     return [TorchProfiler(**options)]
+
+
+def _no_effect(name: str, value: Any, argument: str, given: Any, name_there: str) -> SettingsError:
+    if given is False:
+        return SettingsError(f"{name}={value!r} has no effect with {argument}=False. Leave one of them out.")
+    kind = type(given).__name__
+    return SettingsError(
+        f"{name}={value!r} has no effect beside {argument}={kind}(...), which has its own settings. Pass it there: "
+        f"{kind}({name_there}={value!r})."
+    )
 
 
 def _with_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:

@@ -54,7 +54,7 @@ class SettingsError(KinetoscopeError, ValueError):
     """An argument of a constructor cannot work; the message names it."""
 
 
-class ActivityTypeError(SettingsError, TypeError):
+class ActivityTypeError(SettingsError, TypeError, AssertionError):
     """The activities of a torch profiler contain a value that is no activity."""
 
 

@@ -87,6 +87,10 @@ static PyMethodDef functions[] = {
     {"covered_until", covered_until, METH_VARARGS,
      "(pieces, times): how much the pieces, as cover_intervals returns them, cover before each "
      "time."},
+    {"count_begun", count_begun, METH_O,
+     "(intervals): how many of them begin in each, with itself. Arrow's stream has begins, in "
+     "order, "
+     "and ends."},
     {"replay_graph", replay_graph, METH_VARARGS,
      "(nodes, edges): the new time of each node. Arrow's stream of nodes has their times, that of "
      "edges the rows of\nsource and target, and the weight before and after the change."},

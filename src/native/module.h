@@ -80,6 +80,7 @@ PyObject *nest_spans(PyObject *module, PyObject *args);
 PyObject *replay_graph(PyObject *module, PyObject *args);
 /* scan/coverage.c: unions of intervals, and what of a stretch of time they cover. */
 PyObject *cover_intervals(PyObject *module, PyObject *stream);
+PyObject *count_begun(PyObject *module, PyObject *stream);
 PyObject *covered_until(PyObject *module, PyObject *args);
 
 #endif

@@ -24,6 +24,7 @@ def flame_graph(calls, title="Python", rank=0):
         callers=Column.of(0 if caller is None else caller + 1 for _, caller, _ in calls),
         own=Column.of(own for _, _, own in calls),
         total=Column.of(totals),
+        total_ns=sum(total for total, (_, caller, _) in zip(totals, calls, strict=True) if caller is None),
         num_calls=Column.of([1] * len(calls)),
     )
 

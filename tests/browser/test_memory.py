@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kinetoscope.pages.page_data import Allocation, Column, MemoryOverTime
+from kinetoscope.pages.page_data import Allocation, Column, MemoryOverTime, StepEnd
 from small_pages import HOSTILE, assert_accessible, write_page
 
 MIB = 2**20
@@ -23,12 +23,17 @@ def over_time(rank=0, device="cuda:0", peak_mib=600):
         categories=["before_recording", "forward"],
         times=Column.of(times, is_delta=True),
         sizes=[Column.of((mib * MIB for mib in kept), is_delta=True), Column.of(mib * MIB for mib in forward)],
+        totals=Column.of(MIB * (one + other) for one, other in zip(kept, forward, strict=True)),
         peak=75,
+        peak_bytes=peak_mib * MIB,
         alive_at_peak=[
             Allocation(
                 category="forward", name=name, line="train.py:12", step=7, size_bytes=MIB * (9 - at), num_allocations=3
             )
             for at, name in enumerate(["aten::mm", *HOSTILE])
+        ],
+        step_ends=[
+            StepEnd(step=step, time=(step + 1) * 10 * MS - 1, size_bytes=MIB * (280 + 5 * step)) for step in range(10)
         ],
     )
 

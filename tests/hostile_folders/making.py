@@ -12,6 +12,7 @@ from pathlib import Path
 import polars
 
 NUM_CHANGES = 10
+STRANGE = "an-operator-that-is-in-no-trace"
 HUGE = 1 << 40
 _JSON = (".json", ".jsonl", ".names", ".aside")
 
@@ -78,7 +79,7 @@ def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
     chance = random.Random(seed)
     (run / "link").symlink_to(outside.folder)
     changes = [_change_field, _change_field, _change_recipe, _add_entries, _replace, _replace, _add_name, _add_pointer]
-    changes.append(_change_parquet)
+    changes += [_change_parquet, _add_link, _add_cache]
     first = _write_outside(run, outside) if seed % 2 else "nothing"
     return [first, *(chance.choice(changes)(run, outside, chance) for _ in range(NUM_CHANGES))]
 
@@ -252,6 +253,36 @@ def _add_name(run: Path, outside: Outside, chance: random.Random) -> str:
     )
     path.write_bytes(content)
     return f"{path.name[:40]!a} is there"
+
+
+def _add_link(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Adds a link or a pipe that has the name of a trace."""
+    path = run / "traces" / f"ep0-ba{chance.randrange(100)}-rank1.json"
+    if os.path.lexists(path) or not path.parent.is_dir() or path.parent.is_symlink():
+        return "nothing"
+    if chance.random() < 0.3:
+        os.mkfifo(path)
+    else:
+        path.symlink_to(outside.folder / "folder" / "file.json")
+    return f"{path.name} is a link or a pipe"
+
+
+def _add_cache(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Adds a cache in the form of earlier versions, with columns from elsewhere: it must not be believed."""
+    trace, parquet = run / "traces" / "ep0-ba2-rank0.json", run / "traces" / "some.parquet"
+    folder = run / "traces" / ".kinetoscope_cache"
+    if not (_is_ordinary(trace) and _is_ordinary(parquet)) or trace.parent.is_symlink() or os.path.lexists(folder):
+        return "nothing"
+    try:
+        frame, said = polars.read_parquet(parquet), json.loads(polars.read_parquet_metadata(parquet)["kinetoscope"])
+        frame = frame.with_columns(polars.lit(STRANGE).alias("name"))
+    except (polars.exceptions.PolarsError, OSError, KeyError):
+        return "nothing"
+    folder.mkdir()
+    status = trace.stat()
+    said = json.dumps(said | {"fingerprint": f"{status.st_size}-{status.st_mtime_ns}"})
+    frame.write_parquet(folder / f"{trace.name}.parquet", metadata={"kinetoscope": said})
+    return f"a cache for {trace.name}"
 
 
 def _add_pointer(run: Path, outside: Outside, chance: random.Random) -> str:

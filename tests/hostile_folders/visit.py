@@ -36,6 +36,11 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
     traces = f"{run}/traces"
     commands = {
         "info": ["info", run],
+        "summary": ["summary", run],
+        "report": ["report", run, "-o", f"{out}/page.html", "--force"],
+        "whatif": ["whatif", run],
+        "diff": ["diff", run, traces],
+        "summary of parquet": ["summary", f"{traces}/some.parquet"],
         "check": ["check", traces, "--repair", f"{out}/repaired", "--jobs", "1"],
         "convert": ["convert", traces, f"{out}/converted", "--to", ".json.gz", "--jobs", "1"],
         "parquet": ["convert", f"{traces}/ep0-ba2-rank0.json", f"{out}/one.parquet"],

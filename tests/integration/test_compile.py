@@ -112,6 +112,60 @@ def test_markers_around_a_compiled_step_record_and_those_inside_do_not(running):
     assert "inside" not in names
 
 
+@pytest.mark.parametrize("mark", [kinetoscope.marker, None], ids=["kinetoscope.marker", "profiler.marker"])
+def test_functions_marked_without_parentheses_compile_into_one_graph_and_run(running, mark):
+    mark = mark or running.marker
+
+    @mark
+    def inner(x):
+        return torch.sin(x)
+
+    class Model:
+        @mark
+        def method(self, x):
+            return torch.cos(x)
+
+        @mark
+        @staticmethod
+        def static(x):
+            return torch.tan(x)
+
+        @mark
+        @classmethod
+        def of_class(cls, x):
+            return torch.exp(x)
+
+    model = Model()
+
+    def step(x):
+        @mark
+        def within(x):
+            return inner(x) + 1
+
+        return within(x) + model.method(x) + model.static(x) + model.of_class(x)
+
+    assert count_graphs(step) == 1
+    assert count_graphs(mark(plain)) == 1
+    assert torch.equal(step(torch.zeros(1)), torch.full((1,), 3.0))
+
+
+def test_every_method_of_a_marker_that_compiled_code_asks_for_compiles_into_one_graph(running):
+    for mark in (kinetoscope.marker, running.marker):
+
+        def step(x, mark=mark):
+            stretch = mark("stretch")
+            stretch.start()
+            y = torch.sin(x)
+            stretch.finish()
+            mark("moment").instant()
+            mark("values").counter({"a": 1.0})
+            stretch.end(stretch.begin())
+            with mark("block", categories=("a",)):
+                return y * 2 + 1
+
+        assert count_graphs(step) == 1
+
+
 def test_markers_compile_into_one_graph_though_no_profiler_ever_ran():
     marker = kinetoscope.marker("idle")
 

@@ -21,7 +21,7 @@ from kinetoscope.writing.atomic_file import atomic_file
 ordinary = convert._convert_one
 
 def stuck(pair, on_progress):
-    if "large" not in pair[0].name:
+    if "large" not in str(pair[0]):
         return ordinary(pair, on_progress)
     with atomic_file(pair[1]) as stream:
         stream.write(b"half of it")
@@ -95,3 +95,22 @@ wait $pid
     done = subprocess.run(["bash", "-c", script, sys.executable], cwd=tmp_path, timeout=LONGEST_WAIT_S)
     assert done.returncode == 0
     assert sorted(os.listdir(tmp_path / "out")) == ["one.json.gz", "two.json.gz"]
+
+
+def test_tests_that_press_ctrl_c_pass_also_in_the_background_where_it_is_ignored(tmp_path):
+    own = Path(__file__)
+    names = [
+        f"{own}::test_ctrl_c_before_anything_is_written_says_so",
+        f"{own.parents[1]}/unit/recording/test_ending.py::test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it",
+    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/inner", *names]
+    done = subprocess.run(
+        ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        stdin=subprocess.DEVNULL,
+        cwd=own.parents[2],
+    )
+    assert done.returncode == 0, done.stdout
+    assert f"{len(names)} passed" in done.stdout

@@ -16,13 +16,26 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis import sample
 from kinetoscope.cli import dask_cluster, main
-from kinetoscope.errors import ClusterError, TraceFileError
+from kinetoscope.errors import ClusterError, TraceFileError, UnsafePathError
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.table.executors import each_with
+from kinetoscope.table.load import load_one, names_in
 from ports import free_port
 from simulated_training import Fault, Settings, simulate
 
 pytest.importorskip("polars")
 
 LONGEST_WAIT_S = 100
+KILLED = """
+import os, sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] + "/traces")) as profiler:
+    for batch in profiler.batches(range(5)):
+        with profiler.marker("work"):
+            pass
+        if batch == 3:
+            os.kill(os.getpid(), 9)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -262,3 +275,25 @@ def test_ctrl_c_takes_the_work_back_and_leaves_the_cluster_alone(client, runs):
         assert "Traceback" not in err
         wait_until(lambda: all(len(keys) == 1 for keys in client.processing().values()))
     assert client.submit(abs, -1).result(LONGEST_WAIT_S) == 1
+
+
+@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill leaves nothing")
+def test_a_live_folder_that_goes_away_before_a_worker_opens_it_is_no_error(client, tmp_path):
+    """As at the end of a run: its process saves what is in it, and deletes it."""
+    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "run"], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    names = names_in(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "live")
+    *traces, live = each_with(client.get_executor())(load_one, names)
+    assert not traces
+    assert "went away while it was read" in " ".join(live.notes)
+
+
+def test_a_file_that_became_a_link_before_a_worker_opens_it_is_not_read(client, runs, tmp_path, monkeypatch):
+    run = shutil.copytree(runs / "before", tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    names = names_in("run")
+    (run / "rank1.json").rename(tmp_path / "outside.json")
+    (run / "rank1.json").symlink_to(tmp_path / "outside.json")
+    with pytest.raises(UnsafePathError, match=r"rank1[.]json is, or lies behind, a symbolic link"):
+        list(each_with(client.get_executor())(load_one, names))

@@ -143,7 +143,8 @@ def test_without_sources_nothing_of_them_is_imported():
         "print(sorted(name for name in sys.modules if name.startswith('kinetoscope.sources.')))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines()[-1] == "['kinetoscope.sources.nvml', 'kinetoscope.sources.system_profiler']"
+    system = [f"kinetoscope.sources.{name}" for name in ("nvml", "system_profiler", "visible_gpus")]
+    assert ran.stdout.splitlines()[-1] == str(system)
 
 
 NOTICES_COMPILER = """
@@ -170,3 +171,17 @@ print([event.name for event in handler.events("compile")])
 def test_torchs_compiler_is_not_imported_by_a_source_and_is_noticed_when_it_comes():
     done = run_prepared(("torch", "kinetoscope.testing"), NOTICES_COMPILER)
     assert done.stdout.splitlines() == ["False", "['compile/double']"], done.stderr
+
+
+def test_a_model_that_is_compiled_again_and_again_is_not_told_of_the_compilers_garbage(tmp_path):
+    pytest.importorskip("torch._dynamo")
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(8)))
+    compiled = torch.compile(model, backend="eager", dynamic=False)
+    sizes = iter(range(13, 0, -1))
+    train(tmp_path, lambda: compiled(torch.ones(max(7, next(sizes)), 16)))
+    kinds = [found.kind for found in kinetoscope.analyze(tmp_path, cache=False).findings]
+    assert kinds[0] == "recompilation"
+    assert "garbage_collection" not in kinds
+    pauses = kinetoscope.load(tmp_path).spans.collect().filter(category="gc")["name"].cast(str)
+    assert pauses.str.ends_with(", of the compiler").any()

@@ -393,6 +393,20 @@ except BaseException as error:
 """
 
 
+# Presses Ctrl-C in training and while the run ends.
+IGNORING = """
+class Pressing(JSONTraceHandler):
+    def process_cycle(self, cycle):
+        os.kill(os.getpid(), signal.SIGINT)
+        super().process_cycle(cycle)
+with Profiler(always, Pressing(folder)) as profiler:
+    for batch in profiler.batches(range(3)):
+        with profiler.marker("train"):
+            os.kill(os.getpid(), signal.SIGINT)
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True)
+"""
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.5])
 def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_every_span(tmp_path, delay_s):
     process = start(tmp_path, BLOCKED_SAVE)
@@ -412,6 +426,16 @@ def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_
     assert recover(tmp_path).returncode == 0
     assert abs(span_names(tmp_path).count("train") - int(count)) <= 1  # Ctrl-C may come between the span and the count
     assert list((tmp_path / "live").glob("*")) == []
+
+
+def test_a_job_that_was_started_with_ctrl_c_ignored_goes_on_and_is_saved(tmp_path):
+    program = f"""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.execv(sys.executable, [sys.executable, "-c", {PRELUDE + IGNORING!r}, folder])
+    """
+    status, out, err = run(tmp_path, program)
+    assert (status, out) == (0, "True\n"), err
+    assert span_names(tmp_path).count("train") == 3
 
 
 def test_a_sigterm_that_came_while_the_run_ended_ends_the_process_afterwards(tmp_path):

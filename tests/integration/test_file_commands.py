@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope import load as load_trace
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from trace_processor.trace_processor import load
 
@@ -200,11 +202,63 @@ def test_an_output_that_is_a_device_or_a_pipe_stays_one(file, tmp_path):
     assert (tmp_path / "pipe.json").is_fifo()
 
 
-def test_a_named_pipe_is_read_like_the_standard_input(file, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with subprocess.Popen(["sh", "-c", 'cat "$0" > "$1"', str(file), str(tmp_path / "pipe")]):
-        done = kinetoscope("check", tmp_path / "pipe")
-    assert done.stdout == f"{tmp_path}/pipe: nothing wrong (50 events).\n".encode()
+def test_an_output_that_is_a_pipe_which_nobody_reads_is_refused_at_once(file, tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    done = kinetoscope("convert", file, tmp_path / "pipe.json")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"nobody reads this pipe. Start its reader first." in done.stderr
+    assert (tmp_path / "pipe.json").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(["check", "PATH"], ["convert", "PATH", "OUT"], ["merge", "OUT", "PATH"], ["info", "PATH"]),
+        *(["summary", "PATH"], ["report", "PATH", "-o", "OUT"], ["diff", "PATH", "PATH"], ["whatif", "PATH"]),
+        *(["check", "PATH", "--repair", "OUT"], ["info", "file://PATH"]),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_a_named_pipe_is_refused_in_a_sentence_though_nobody_writes_it(file, tmp_path, verb, suffix):
+    """Else the command would wait for ever."""
+    pytest.importorskip("polars")
+    path, output = tmp_path / f"pipe{suffix}", tmp_path / "out.json"
+    os.mkfifo(path)
+    words = [word.replace("PATH", str(path)).replace("OUT", str(output)) for word in verb]
+    done = kinetoscope(*words)
+    assert done.returncode in (1, 2)  # diff has 1 for what got slower
+    said = done.stderr.decode() + done.stdout.decode()
+    assert f"{path}: it is a named pipe, not a file. Pass a file, or - to read the standard input" in said
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_is_refused(device):
+    done = kinetoscope("check", device)
+    assert done.returncode == 1
+    assert b"it is a device, not a file" in done.stderr
+
+
+def test_what_a_shell_passes_for_a_command_is_read_like_the_standard_input(file):
+    command = f"{sys.executable} -m kinetoscope check <(cat '{file}')"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120, check=False)
+    assert done.stdout.endswith(b": nothing wrong (50 events).\n"), done.stderr
+
+
+def test_loading_a_named_pipe_or_one_in_a_list_is_an_error(tmp_path):
+    pytest.importorskip("polars")
+    os.mkfifo(tmp_path / "pipe.json")
+    for source in (tmp_path / "pipe.json", [tmp_path / "pipe.json"]):
+        with pytest.raises(TraceFileError, match="it is a named pipe, not a file"):
+            load_trace(source)
+
+
+def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(file, tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    done = kinetoscope("check", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith(b"pipe.json is not used: it is no ordinary file.\n")
 
 
 def test_the_error_says_that_a_path_has_no_traces(tmp_path):

@@ -323,7 +323,8 @@ def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
     from kinetoscope.training.ranks import Attempt, Ranks
 
     write_manifest(saved, finished("own.json", rank=rank), rank=rank if isinstance(rank, int) and rank >= 0 else 3)
-    write_manifest(saved, finished("own.json", timestamp={"epoch": 1e300, "no_such": 1, "total_wct": 1e300}))
+    moments = {"epoch": 1, "no_such": 1, "total_wct": 1.0}, {"epoch": 1e300}, {"total_wct": 1e300}
+    write_manifest(saved, *(finished("own.json", timestamp=moment) for moment in moments))
     folder = TraceFolder("x", "{rank}.json", overwrite=True, num_traces_to_keep=-1)
     folder.reopen(saved / "traces", "run", Ranks(0, 0, 2, 2, 0), Attempt("a", 0, 1))
     [(_, paths)] = folder.saved_traces

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 pytest.importorskip("polars")
 
-from hostile_folders.making import Outside, make_hostile, make_outside  # noqa: E402
+from hostile_folders.making import STRANGE, Outside, make_hostile, make_outside  # noqa: E402
 from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
 from prepared_python import OURS, run_prepared  # noqa: E402
 
@@ -124,6 +124,7 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     written = done.stderr + "".join(visit.get("written", "") for visit in told)
     assert "Traceback" not in written, f"{done.stderr}\n{story}"
     assert "\x1b" not in written
+    assert STRANGE not in written, story
     sent = [(line, body) for line, body in store.requests if not line.split()[1].startswith(ALLOWED)]
     assert not sent, story
     if not any(change.endswith("is a second") for change in changes):  # it may be used like the first

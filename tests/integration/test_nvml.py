@@ -1,5 +1,6 @@
 """GPUs by NVML: the real nvidia-ml-py, with a library of ours in place of the driver, and without a driver."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -25,12 +26,11 @@ print(json.dumps({name: values[-6:] for name, values in handler.counters().items
 """
 
 
-def counters(options, library_folder=""):
-    import json
-
-    environment = os.environ | {"LD_LIBRARY_PATH": str(library_folder)}
+def counters(options, library_folder="", torch="", **machine):
+    cleared = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+    environment = cleared | {"LD_LIBRARY_PATH": str(library_folder)} | machine
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(options)],
+        [sys.executable, "-c", torch + SCRIPT, json.dumps(options)],
         env=environment,
         capture_output=True,
         text=True,
@@ -78,3 +78,87 @@ def test_without_a_driver_there_are_no_gpus_and_a_warning_only_if_they_were_aske
     found, log = counters({"profile_gpu": True})
     assert found == {}
     assert log.count("GPUs are not recorded") == 1
+
+
+def busy(library_folder, options=None, **machine):
+    """Which GPU of NVML's each counter is about, told by how busy it is."""
+    found, _ = counters(options or {}, library_folder, **machine)
+    names = {83 + number: number for number in range(8)} | {7: "instance"}
+    return {
+        name: next(names[value] for _, series, value in values if series == "busy_percent")
+        for name, values in found.items()
+    }
+
+
+def test_a_gpu_that_is_lost_or_hidden_leaves_the_others_and_is_named_if_gpus_were_asked_for(library_folder):
+    assert busy(library_folder, GPUS="3", LOST="1") == {"gpu/0": 0, "gpu/1": 2}
+    found, log = counters({"profile_gpu": True}, library_folder, GPUS="3", LOST="1")
+    assert len(found) == 2
+    assert log.count("Not recorded: NVML's GPU 1 (") == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ("2", {"gpu/0": 2}),
+        ("3,1", {"gpu/0": 3, "gpu/1": 1}),
+        (" 3 , 1 ", {"gpu/0": 3, "gpu/1": 1}),
+        ("1,9,2", {"gpu/0": 1}),
+        ("1,-1,2", {"gpu/0": 1}),
+        ("1,1", {}),
+        ("GPU-a3,GPU-a0", {"gpu/0": 3, "gpu/1": 0}),
+        ("GPU-a3,GPU-b", {"gpu/0": 3}),
+        ("GPU-a", {}),  # the begin of several
+        ("MIG-5eed", {"gpu/0": "instance"}),
+        ("MIG-other", {}),
+        ("", {}),
+        ("-1", {}),
+        ("NoDevFiles", {}),
+    ],
+)
+def test_only_gpus_that_the_process_can_use_are_counted_by_the_numbers_that_torch_gives_them(
+    library_folder, chosen, expected
+):
+    assert busy(library_folder, GPUS="4", CUDA_VISIBLE_DEVICES=chosen) == expected
+
+
+def test_numbers_follow_the_addresses_of_gpus_and_not_nvmls_order(library_folder):
+    reversed_order = {"gpu/0": 2, "gpu/1": 1, "gpu/2": 0}
+    assert busy(library_folder, GPUS="3", REVERSED="1") == reversed_order
+    assert (
+        busy(library_folder, GPUS="3", REVERSED="1", OTHER_MODEL="1", CUDA_DEVICE_ORDER="PCI_BUS_ID") == reversed_order
+    )
+
+
+def test_gpus_of_several_models_have_no_number_until_their_order_is_known(library_folder):
+    assert busy(library_folder, GPUS="3", OTHER_MODEL="0") == {}
+    assert busy(library_folder, GPUS="3", OTHER_MODEL="0", CUDA_VISIBLE_DEVICES="GPU-a2") == {"gpu/0": 2}
+
+
+def test_the_counters_of_a_gpu_that_is_split_are_not_those_of_the_process(library_folder):
+    assert busy(library_folder, SPLIT="0", CUDA_VISIBLE_DEVICES="0") == {}
+    assert busy(library_folder, SPLIT="0", CUDA_VISIBLE_DEVICES="MIG-5eed") == {"gpu/0": "instance"}
+
+
+# Stands in for a torch that has initialised CUDA, which needs a GPU. The order is CUDA's own: the fastest GPU first.
+TORCH = """
+import sys, types
+def properties(number):
+    return types.SimpleNamespace(uuid=UUIDS[number])
+cuda = types.SimpleNamespace(
+    is_initialized=lambda: True, device_count=lambda: len(UUIDS), get_device_properties=properties
+)
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+"""
+
+
+def test_once_torch_has_initialised_cuda_its_gpus_are_known_by_their_uuids(library_folder):
+    machine = {"GPUS": "4", "OTHER_MODEL": "0", "torch": "UUIDS = ['a3', 'a0']" + TORCH}
+    assert busy(library_folder, **machine) == {"gpu/0": 3, "gpu/1": 0}
+    assert busy(library_folder, **machine | {"torch": "UUIDS = ['5eed']" + TORCH}) == {"gpu/0": "instance"}
+
+
+def test_ranks_with_gpus_of_their_own_each_count_them_and_shared_ones_are_counted_once(library_folder):
+    second = {"GPUS": "2", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    assert busy(library_folder, **second, CUDA_VISIBLE_DEVICES="1") == {"gpu/0": 1}
+    assert busy(library_folder, **second) == {}

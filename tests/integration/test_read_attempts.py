@@ -1,4 +1,4 @@
-"""A run that torchrun has restarted: readers take its last attempt, and say how to read the others."""
+"""A run that torchrun or Slurm has restarted: readers take its last attempt, and say how to read the others."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ import kinetoscope
 from kinetoscope.errors import TraceFileError
 from kinetoscope.recording.recorder_choice import IS_PURE
 from page_columns import page_text
-from prepared_python import run_command, run_program
+from prepared_python import run_command, run_program, run_with_torch
 
 pl = pytest.importorskip("polars")
 
@@ -104,3 +104,40 @@ def test_recovering_an_attempt_says_that_a_later_one_is_there(restarted):
     assert "attempt 0 of the run. The last one is 1" in done.stdout
     assert num_steps(restarted)[0] == 20
     assert num_steps(restarted, "--attempt", "0")[0] == 8
+
+
+UNDER_BOTH = """
+import os, pathlib, sys, time
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+requeues, restarts = int(os.environ.get("SLURM_RESTART_COUNT", 0)), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) as profiler:
+    for batch in profiler.batches(range(4 + 2 * requeues + restarts)):
+        with profiler.marker("work"):
+            pass
+ended = [pathlib.Path(sys.argv[1], f"ended-{rank}-{requeues}-{restarts}") for rank in "01"]
+ended[int(os.environ["RANK"])].touch()
+while not all(map(pathlib.Path.exists, ended)):  # at the first failure torchrun kills the other rank
+    time.sleep(0.01)
+sys.exit(restarts == 0)  # torchrun starts it again
+"""
+
+
+def test_a_job_of_torchruns_that_slurm_requeues_has_an_attempt_for_each_start(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(UNDER_BOTH)
+    run = tmp_path / "run"
+    options = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1"]
+    for count in (None, "1"):
+        slurm = {"SLURM_JOB_ID": "17", "OMP_NUM_THREADS": "1"} | ({"SLURM_RESTART_COUNT": count} if count else {})
+        program = "from torch.distributed.run import main\nmain()"
+        command = [*options, tmp_path / "train.py", run]
+        done = run_with_torch(program, *command, environment=os.environ | slurm)
+        assert done.returncode == 0, done.stderr
+
+    def num_batches(**options):
+        found = kinetoscope.load(run, cache=False, **options)
+        return [len(trace.spans.filter(pl.col("name") == "event/batch").collect()) for trace in found]
+
+    attempts = (0, 1, 10_000, 10_001)
+    assert [num_batches(attempt=number) for number in attempts] == [[4, 4], [5, 5], [6, 6], [7, 7]]
+    assert num_batches() == [7, 7]

@@ -15,12 +15,14 @@ pytest.importorskip("polars")
 
 from doing.table import write_table
 from doing.trials import FAULTS, SCRIPTS, findings_of, first_finding, run_training, try_fault
+from kinetoscope.recording.recorder_choice import IS_PURE
 
 IS_DONE = os.environ.get("KINETOSCOPE_DOING", "0") != "0"
 NUM_HEALTHY_RUNS = 20
 SIZES = {"small": "0.3 ms", "medium": "3 ms", "large": "30 ms"}
 BY_NAME = {fault.script: fault for fault in FAULTS}
 QUICK = ("slow_getitem", "gc_pressure", "graph_leak")
+QUICK_STATES = ("held_lock", "waiting_loader", "new_loaders", "checkpoints", "fsync")
 
 whole = pytest.mark.skipif(not IS_DONE, reason="takes minutes of an idle machine: make test-doing")
 each_fault = pytest.mark.parametrize("script", BY_NAME)
@@ -45,6 +47,30 @@ def test_the_first_finding_names_the_fault_and_its_line(quick_runs, script):
     first = first_finding(quick_runs / script)
     assert first.kind == BY_NAME[script].kind
     assert first.where.lines[0].rpartition("/")[2] in BY_NAME[script].lines
+
+
+@pytest.mark.skipif(IS_DONE, reason="all faults are tried below")
+@pytest.mark.skipif(IS_PURE, reason="what a thread waits for is known with the recorder in C")
+@pytest.mark.parametrize("script", QUICK_STATES)
+def test_what_the_loop_waits_for_is_named_with_advice_that_fits(tmp_path, script):
+    run_training(script, tmp_path / script, "--steps", "20")
+    fault = BY_NAME[script]
+    found = {finding.kind: finding for finding in findings_of(tmp_path / script)}
+    first = next(found[kind] for kind in (fault.kind, *fault.kinds) if kind in found)
+    assert fault.advice in first.advice or first.kind != fault.kind
+    if fault.has_line:
+        assert first.where.lines[0].rpartition("/")[2] in fault.lines
+
+
+@pytest.mark.skipif(IS_DONE, reason="all faults are tried below")
+def test_a_machine_with_too_many_threads_is_told_whose_they_are(tmp_path):
+    run_training("oversubscribed", tmp_path / "oversubscribed", "--steps", "20")
+    found = {finding.kind: finding for finding in findings_of(tmp_path / "oversubscribed")}
+    told = found["processor_contention"]
+    used = dict(told.evidence)
+    is_own = used["own_share"] >= used["others_share"]
+    assert ("threads of this run" in told.title) == is_own
+    assert told.confidence == "high"
 
 
 # -- make test-doing

@@ -152,7 +152,8 @@ def test_other_code_that_replaces_dataloaders_method_meanwhile_keeps_it(tmp_path
 def test_a_worker_that_is_killed_fails_as_without_a_sampler_and_the_rest_is_saved(tmp_path):
     handler = MemoryTraceHandler()
     profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], live_folder=tmp_path)
-    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"), profiler:
+    # It may die before it has handed its last batch over, and torch's error is another one then.
+    with pytest.raises((RuntimeError, ConnectionError, EOFError)), profiler:
         iterator = iter(loader_of(Dying(), num_workers=1))
         for _ in profiler.batches(iterator):
             pass

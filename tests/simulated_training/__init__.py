@@ -5,12 +5,13 @@
     run.truth.steps, run.truth.collectives         # what an analysis should find in them, to the nanosecond
     run.saving_ns_per_step(run.without(0))         # what a step gains without the first fault
 
-`settings` says what a run is like and `scenarios` draws it by chance. `program`, `model` and `writer` make the program
-of a rank from `actions`, and `engine` runs it. `run` holds what came of it, `kineto` writes it, and `truth` says what
-an analysis should find.
+`settings` says what a run is like; `scenarios` and `planted` draw it by chance. `program`, `model` and `writer` make
+the program of a rank from `actions`, and `engine` runs it. `run` holds what came of it, `kineto` writes it, and `truth`
+says what an analysis should find.
 """
 
 from simulated_training.kineto import START_NS
+from simulated_training.planted import Planted, PlantedRun, planted_run
 from simulated_training.run import RankRun, SimulatedRun, simulate
 from simulated_training.scenarios import healthy_settings, planted_settings, random_settings
 from simulated_training.settings import FINDINGS, Fault, FaultKind, Settings
@@ -20,10 +21,13 @@ __all__ = [
     "START_NS",
     "Fault",
     "FaultKind",
+    "Planted",
+    "PlantedRun",
     "RankRun",
     "Settings",
     "SimulatedRun",
     "healthy_settings",
+    "planted_run",
     "planted_settings",
     "random_settings",
     "simulate",

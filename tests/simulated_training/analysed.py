@@ -1,9 +1,11 @@
 """A simulated run with the report on its traces."""
 
+import json
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kinetoscope
 from simulated_training.run import SimulatedRun, simulate
@@ -20,3 +22,12 @@ def analysed(settings: Settings) -> "tuple[SimulatedRun, RunReport]":
     with tempfile.TemporaryDirectory() as folder:
         run.write(Path(folder))
         return run, kinetoscope.analyze(folder, cache=False)
+
+
+def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, folder: Path) -> Path:
+    """Writes the traces of a run into the folder, each after ``change`` has changed it as plain data."""
+    for path in simulate(settings).write(folder):
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        change(trace)
+        path.write_text(json.dumps(trace), encoding="utf-8")
+    return folder

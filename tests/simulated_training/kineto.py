@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from simulated_training.engine import CLOSURE, HostSpan, Memory, QueuedSpan, Window
 from simulated_training.groups import Group
 from simulated_training.settings import Settings
+from simulated_training.states import BLOCKED, STARVED, counters, samples, worker_samples
 from simulated_training.writer import GLOO
 
 if TYPE_CHECKING:
     from simulated_training.run import RankRun
 
-_THREADS = {"loop": 0, "autograd": 158, "gloo": 9, "gloo2": 10}
+_THREADS = {"loop": 0, "autograd": 158, "gloo": 9, "gloo2": 10, "sampler": 400}
 _CALLBACK_IDS = {
     "cudaLaunchKernel": 211,
     "cudaLaunchKernelExC": 430,
@@ -96,6 +97,8 @@ class _Events:
 
     def of(self, window: Window) -> Iterator[str]:
         begin_ns, end_ns = self._time(window.begin_ns), self._time(window.end_ns)
+        if self._settings.has_states:
+            yield from self._states(window)
         if not self._settings.has_torch:
             yield from map(self._host_span, self._shown(window))
             return
@@ -116,8 +119,30 @@ class _Events:
         yield f'{{"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": {_us(end_ns)}}}'
 
     def _shown(self, window: Window) -> Iterator[HostSpan]:
-        is_shown = _OURS.__contains__ if not self._settings.has_torch else lambda category: category != CLOSURE
+        is_hidden = (CLOSURE, BLOCKED, STARVED).__contains__
+        is_shown = _OURS.__contains__ if not self._settings.has_torch else lambda category: not is_hidden(category)
         return (span for span in window.spans if is_shown(span.category))
+
+    def _states(self, window: Window) -> Iterator[str]:
+        place = f'"pid": {self._pid}, "tid": {self._tid("sampler")}'
+        yield f'{{"ph": "M", "name": "thread_name", {place}, "args": {{"name": "samples of MainThread"}}}}'
+        if self._settings.workers_do != "nothing":
+            of_worker = f'"pid": {self._pid}, "tid": {self._tid("sampler") + 1}'
+            said = '"name": "DataLoader worker 0: samples of MainThread"'
+            yield f'{{"ph": "M", "name": "thread_name", {of_worker}, "args": {{{said}}}}}'
+            for name, category, begin_ns, end_ns in worker_samples(window, self._settings):
+                yield self._span(name, category, of_worker, begin_ns, end_ns, "")
+        yield (
+            f'{{"ph": "i", "s": "t", "cat": "stack_sample", "name": "sampled every 0.1 ms", {place}, '
+            f'"ts": {_us(self._time(window.begin_ns))}}}'
+        )
+        for name, category, begin_ns, end_ns in samples(window, self._settings.seed):
+            yield self._span(name, category, place, begin_ns, end_ns, "")
+        for at_ns, values in counters(window):
+            yield (
+                f'{{"ph": "C", "cat": "system", "name": "loop thread", "pid": {self._pid}, '
+                f'"tid": {self._tid("loop")}, "ts": {_us(self._time(at_ns))}, "args": {values}}}'
+            )
 
     def _time(self, at_ns: int) -> int:
         return self._rank.clock_ns(at_ns) - BASE_NS

@@ -25,6 +25,15 @@ def write_model(writer: Writer) -> None:
             _backward(writer)
 
 
+def write_evaluation(writer: Writer) -> None:
+    """The forward pass of an evaluation, which is none of the training's: of the same products, without gradients."""
+    for layer in range(writer.settings.layers):
+        width = _width(layer)
+        factors = ((_ROWS, width), (width, width))
+        writer.python()
+        writer.operator("aten::addmm", kernel=writer.product(_layer_ns(writer), *factors))
+
+
 def write_items(writer: Writer, count: int) -> None:
     """Calls of ``.item()``: a small copy, and a wait for all that came before it."""
     copy = Kernel("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", "copy", 1_500, num_bytes=4)

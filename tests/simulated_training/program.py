@@ -17,8 +17,9 @@ from simulated_training.actions import (
 )
 from simulated_training.engine import CLOSURE, Action, Kernel
 from simulated_training.groups import Group
-from simulated_training.model import compute_ns, write_items, write_model, write_zero_grad
-from simulated_training.settings import Settings
+from simulated_training.model import compute_ns, write_evaluation, write_items, write_model, write_zero_grad
+from simulated_training.settings import FaultKind, Settings
+from simulated_training.states import BLOCKED, STARVED
 from simulated_training.writer import (
     AFTER_NS,
     BEFORE_NS,
@@ -31,6 +32,7 @@ from simulated_training.writer import (
     Writer,
 )
 
+_STATES: tuple[tuple[FaultKind, str], ...] = (("blocked", BLOCKED), ("preempted", STARVED))
 _LOOP_NS = 2_000
 """What the loop takes around its fetches and evaluations."""
 
@@ -99,11 +101,21 @@ def _batch(writer: Writer) -> None:
     writer.python()
     writer.add(OpenStep("event/batch", "batch", writer.step, said))
     _body(writer)
+    evaluates = settings.evaluates_every and writer.step % settings.evaluates_every == 0
+    if evaluates and settings.evaluates == "within a step":
+        _evaluation(writer, said)
     writer.add(CloseStep())
-    if settings.evaluates_every and writer.step % settings.evaluates_every == 0:
-        writer.python(_LOOP_NS)
-        with writer.span("event/eval", "eval", said):
-            writer.add(Work(settings.step_ns // 2))
+    if evaluates and settings.evaluates == "between steps":
+        _evaluation(writer, said)
+
+
+def _evaluation(writer: Writer, said: str) -> None:
+    writer.python(_LOOP_NS)
+    with writer.span("event/eval", "eval", said):
+        if writer.settings.evaluates_on_device:
+            write_evaluation(writer)
+        else:
+            writer.add(Work(writer.settings.step_ns // 2))
 
 
 def _fetch(writer: Writer) -> None:
@@ -130,6 +142,10 @@ def _pauses(writer: Writer) -> None:
     """What stops the loop before it comes to the model."""
     late_ns = writer.cost_ns("late_host")
     writer.add(Work(0 if writer.is_ideal("python") else late_ns))
+    for kind, category in _STATES:
+        if cost_ns := writer.cost_ns(kind):
+            with writer.span(category, category):
+                writer.add(Work(0 if kind == "blocked" and writer.is_ideal("blocked") else cost_ns))
     if fault := writer.fault("gc"):
         with writer.span("gc/generation 2", "gc"):
             writer.add(Work(0 if writer.is_ideal("gc") else fault.cost_ns))

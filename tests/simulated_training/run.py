@@ -13,8 +13,6 @@ from simulated_training.program import build_program
 from simulated_training.settings import Ideal, Settings
 from simulated_training.truth import Truth
 
-RANKS_PER_HOST = 8
-
 
 @dataclass(frozen=True, eq=False)
 class RankRun:
@@ -24,14 +22,15 @@ class RankRun:
     windows: tuple[Window, ...]
     offset_ns: int
     drift_ppm: float
+    ranks_per_host: int = 8
 
     @property
     def host(self) -> str:
-        return f"node{self.rank // RANKS_PER_HOST}"
+        return f"node{self.rank // self.ranks_per_host}"
 
     @property
     def device(self) -> int:
-        return self.rank % RANKS_PER_HOST
+        return self.rank % self.ranks_per_host
 
     def clock_ns(self, at_ns: int) -> int:
         """Unix time by this rank's clock."""
@@ -129,7 +128,7 @@ def simulate(settings: Settings) -> SimulatedRun:
         for _ in hosts[1:]
     ]
     ranks = [
-        RankRun(host.rank, tuple(recorded_windows(host)), *clock)
+        RankRun(host.rank, tuple(recorded_windows(host)), *clock, settings.ranks_per_host)
         for host, clock in zip(hosts, clocks, strict=True)
         if host.rank not in settings.missing_ranks
     ]

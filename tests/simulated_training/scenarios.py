@@ -77,7 +77,7 @@ def planted_settings(seed: int, *kinds: FaultKind, rank: int | None = None) -> S
     for kind in kinds:
         is_late = kind in ("late_host", "late_device") or (kind == "slow_loader" and rank is not None)
         every = draw.choice((1, 2, 3)) if is_late or kind in ("gc", "recompilation") else 1
-        faults.append(_fault(draw, kind, step_ns, num_workers, (late,) if is_late else (), every))
+        faults.append(fault_of(draw, kind, step_ns, num_workers, (late,) if is_late else (), every))
     return Settings(
         seed=seed,
         num_ranks=num_ranks,
@@ -87,6 +87,7 @@ def planted_settings(seed: int, *kinds: FaultKind, rank: int | None = None) -> S
         step_spans=draw.choice(("ProfilerStep", "event/batch", "both")),
         offset_ns=5_000_000,
         has_memory="leak" in kinds,
+        has_states="blocked" in kinds or "preempted" in kinds,
         faults=tuple(faults),
     )
 
@@ -105,14 +106,21 @@ def _random_faults(draw: random.Random, num_ranks: int, step_ns: int, has_device
     for kind in draw.sample(kinds, draw.choice((0, 1, 1, 2))):
         is_late = kind.startswith("late") or (kind == "slow_loader" and num_ranks > 1 and draw.random() < 0.5)
         ranks = (draw.randrange(num_ranks),) if is_late else ()
-        faults.append(_fault(draw, kind, step_ns, 4, ranks, draw.choice((1, 1, 2, 3))))
+        faults.append(fault_of(draw, kind, step_ns, 4, ranks, draw.choice((1, 1, 2, 3))))
     return tuple(faults)
 
 
-def _fault(
-    draw: random.Random, kind: FaultKind, step_ns: int, num_workers: int, ranks: tuple[int, ...], every: int
+def fault_of(
+    draw: random.Random,
+    kind: FaultKind,
+    step_ns: int,
+    num_workers: int,
+    ranks: tuple[int, ...],
+    every: int,
+    size: float | None = None,
+    first: int = 0,
 ) -> Fault:
-    """A fault that costs about half a step or more where it strikes."""
+    """A fault that costs about half a step or more where it strikes, or ``size`` times as much."""
     costs: dict[FaultKind, float] = {
         "slow_loader": (1 + 2 * (every - 1)) * num_workers,
         "late_host": 1.8,
@@ -127,14 +135,20 @@ def _fault(
         "float64": 0.08,
         "idle_gaps": 0.05,
         "profiler_cost": 1.5,
+        "blocked": 1.5,
+        "preempted": 1.5,
     }
-    size = draw.uniform(0.8, 1.2)
     counts = {"items": max(8, step_ns // 60_000), "small_kernels": min(500, step_ns // 6_000)}
+    if size is None:
+        size = draw.uniform(0.8, 1.2)
+    else:
+        counts = {name: max(1, int(size * count)) for name, count in counts.items()}
     return Fault(
         kind=kind,
         cost_ns=int(size * costs.get(kind, 0) * step_ns),
         ranks=ranks,
         every=every,
+        first=first,
         count=counts.get(kind, 1),
         num_bytes=int(size * 40_000_000) if kind == "leak" else 0,
     )

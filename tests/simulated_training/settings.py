@@ -20,11 +20,13 @@ FaultKind = Literal[
     "float64",
     "idle_gaps",
     "profiler_cost",
+    "blocked",
+    "preempted",
 ]
 Phase = Literal["forward", "backward", "optimizer"]
 Layout = Literal["data", "sharded", "tensor", "experts", "pipeline"]
 StepSpans = Literal["ProfilerStep", "event/batch", "both"]
-Ideal = Literal["data", "sync", "launch", "transfer", "copy", "python", "gc", "compile"]
+Ideal = Literal["data", "sync", "launch", "transfer", "copy", "python", "blocked", "gc", "compile"]
 
 FINDINGS: dict[FaultKind, str] = {
     "slow_loader": "input_bound",
@@ -43,6 +45,8 @@ FINDINGS: dict[FaultKind, str] = {
     "float64": "float64",
     "idle_gaps": "idle_gaps",
     "profiler_cost": "profiler_cost",
+    "blocked": "blocked",
+    "preempted": "processor_contention",
 }
 
 _CAUSES: dict[FaultKind, str] = {"slow_loader": "data", "late_device": "device"}
@@ -51,23 +55,26 @@ _CAUSES: dict[FaultKind, str] = {"slow_loader": "data", "late_device": "device"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """Something that is wrong with a run, in every ``every``-th step of some ranks, or of all if none are named.
+    ``first`` is which of these it begins with: faults of two ranks can alternate.
 
     ``cost_ns`` is what it takes where it strikes: of a slow loader more for one batch; of a late rank more in one step;
-    of a copy, a pause or the profiler its length; of slow launches more for each; of slow Python more between two
-    operators; of a slow network more for each collective; of float32 and float64 more for each matrix product; of idle
-    gaps the time before each product in which the device does nothing, for no reason that a trace shows. ``count`` is
-    how many calls of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
+    of a copy, a pause, a blocked or preempted thread, or the profiler its length; of slow launches more for each; of
+    slow Python more between two operators; of a slow network more for each collective; of float32 and float64 more for
+    each matrix product; of idle gaps the time before each product in which the device does nothing, for no reason that
+    a trace shows. ``count`` is how many calls of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a
+    step leaks.
     """
 
     kind: FaultKind
     cost_ns: int = 0
     ranks: tuple[int, ...] = ()
     every: int = 1
+    first: int = 0
     count: int = 1
     num_bytes: int = 0
 
     def strikes(self, rank: int, step: int) -> bool:
-        return step % self.every == 0 and (not self.ranks or rank in self.ranks)
+        return step % self.every == self.first and (not self.ranks or rank in self.ranks)
 
     @property
     def finding(self) -> str:
@@ -76,8 +83,8 @@ class Fault:
 
     @property
     def cause(self) -> str | None:
-        """Why its rank is late; None where no single rank is."""
-        return _CAUSES.get(self.kind, "host") if len(self.ranks) == 1 else None
+        """Why its ranks are late; None where it is all ranks' fault."""
+        return _CAUSES.get(self.kind, "host") if self.ranks else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +118,9 @@ class Settings:
     """How many batches each worker makes ahead."""
     evaluates_every: int = 0
     """Steps from one evaluation to the next; only with steps that are ``event/batch``."""
+    evaluates: Literal["between steps", "within a step"] = "between steps"
+    evaluates_on_device: bool = False
+    """Whether an evaluation launches kernels, for which it does not wait."""
     reads_loss: Literal["never", "each step", "a step late"] = "a step late"
     reads_loss_every: int = 1
     """Steps from one that reads a loss to the next."""
@@ -131,6 +141,7 @@ class Settings:
     """How far durations are from what they would be, as a part of them."""
     jitter_ns: int = 0
     """By how much the ends of one collective differ, at most."""
+    ranks_per_host: int = 8
     offset_ns: int = 0
     """By how much the clocks of ranks differ from rank 0's, at most."""
     drift_ppm: float = 0.0
@@ -148,6 +159,10 @@ class Settings:
     has_stacks: bool = False
     has_sync_events: bool = False
     """Whether there are events of category ``cuda_sync``, which are no work of the device."""
+    has_states: bool = False
+    """Whether a sampler recorded what the loop's thread does: its samples, and its counter."""
+    workers_do: Literal["nothing", "compute", "wait"] = "nothing"
+    """What samples of workers show while they make batches: ``nothing`` if they are not sampled."""
     faults: tuple[Fault, ...] = ()
     removed: tuple[int, ...] = ()
     """Which of the faults are gone in recorded steps."""

@@ -80,18 +80,19 @@ class Truth:
 
     @cached_property
     def stragglers(self) -> list[Row]:
-        """A row per fault that makes a single rank late."""
+        """A row per rank that a fault makes late."""
         return [
             {
-                "rank": fault.ranks[0],
+                "rank": rank,
                 "cause": fault.cause,
                 "period": fault.every if fault.every > 1 else None,
-                "steps": tuple(step for step in self._recorded_steps() if fault.strikes(fault.ranks[0], step)),
-                "cost_ns_per_step": self.waiting_ns_per_step(fault.ranks[0]),
-                "exposed_cost_ns_per_step": self.waiting_ns_per_step(fault.ranks[0], exposed=True),
+                "steps": tuple(step for step in self._recorded_steps() if fault.strikes(rank, step)),
+                "cost_ns_per_step": self.waiting_ns_per_step(rank),
+                "exposed_cost_ns_per_step": self.waiting_ns_per_step(rank, exposed=True),
             }
             for place, fault in enumerate(self._settings.faults)
             if fault.cause is not None and place not in self._settings.removed
+            for rank in fault.ranks
         ]
 
     def waiting_ns_per_step(self, rank: int, *, exposed: bool = False) -> float:

@@ -134,8 +134,112 @@ def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
 
 
 def test_an_argument_that_is_no_torch_profiler_is_refused_by_name(tmp_path):
-    with pytest.raises(SettingsError, match="torch holds 'yes'"):
+    with pytest.raises(SettingsError, match="torch must be True, False or a TorchProfiler, not 'yes'"):
         kinetoscope.profile(tmp_path, torch="yes")
+
+
+@pytest.mark.parametrize("out", ["", "  ", None, 5, b"runs", ["runs"], True])
+def test_what_names_no_folder_is_refused_and_nothing_is_made(tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match="out is the folder of the run"):
+        run(kinetoscope.profile(out, torch=False))
+    assert list(tmp_path.iterdir()) == []
+
+
+NO_FLAG = "must be True or False, not "
+ARGUMENTS = [
+    ({"diagnose": "all"}, f"diagnose {NO_FLAG}'all'"),
+    ({"report": "yes"}, f"report {NO_FLAG}'yes'"),
+    ({"overwrite": "no"}, f"overwrite {NO_FLAG}'no'"),
+    ({"strict": 1}, f"strict {NO_FLAG}1"),
+    ({"quiet": None}, f"quiet {NO_FLAG}None"),
+    ({"with_stack": "no"}, f"with_stack {NO_FLAG}'no'"),
+    ({"record_shapes": 1}, f"record_shapes {NO_FLAG}1"),
+    ({"profile_memory": "peak"}, f"profile_memory {NO_FLAG}'peak'"),
+    ({"with_flops": 0}, f"with_flops {NO_FLAG}0"),
+    ({"torch": None}, "torch must be True, False or a TorchProfiler, not None"),
+    ({"torch": SystemProfiler()}, "torch must be True, False or a TorchProfiler, not <"),
+    ({"system": None}, "system must be True, False or a SystemProfiler, not None"),
+    ({"system": GCPauses()}, "system must be True, False or a SystemProfiler, not <"),
+    ({"system": "cpu"}, "system must be True, False or a SystemProfiler, not 'cpu'"),
+    ({"system_interval_s": "fast"}, "system_interval_s is a number of seconds"),
+    ({"system_interval_s": 0}, "system_interval_s is a number of seconds, from 0.001 to 86,400; not 0"),
+    ({"num_traces_to_keep": "all"}, "num_traces_to_keep is a number of traces, or -1 for all; not 'all'"),
+    ({"num_traces_to_keep": 2.5}, "num_traces_to_keep is a number of traces, or -1 for all; not 2.5"),
+    ({"schedule": False}, "schedule must be a function"),
+    ({"schedule": ""}, "schedule must be a function"),
+    ({"run_name": ""}, "run_name must be a text, not ''"),
+    ({"run_name": 0}, "run_name must be a text, not 0"),
+    ({"sources": None}, "sources holds None"),
+    ({"handlers": "json"}, "handlers holds 'json'"),
+    ({"upload_to": 3}, "upload_to must be a URL"),
+    ({"grace_s": None}, "grace_s is a number of seconds"),
+    ({"redact": "names"}, "redact must be a function"),
+]
+
+
+@pytest.mark.parametrize(("argument", "words"), ARGUMENTS)
+def test_an_argument_that_cannot_work_is_refused_by_name(tmp_path, argument, words):
+    with pytest.raises(SettingsError, match=words):
+        kinetoscope.profile(tmp_path / "mine", **argument)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", [{"with_stack": True}, {"with_flops": False}, {"record_shapes": False}])
+def test_an_option_of_torchs_beside_a_torch_profiler_of_ones_own_is_refused_naming_both(tmp_path, option):
+    pytest.importorskip("torch")
+    ((name, value),) = option.items()
+    with pytest.raises(SettingsError, match=rf"{name}={value} has no effect beside torch=TorchProfiler.*\({name}="):
+        kinetoscope.profile(tmp_path, torch=kinetoscope.TorchProfiler(), **option)
+    assert kinetoscope.profile(tmp_path, system=False, **option).run.sources
+
+
+def test_without_torch_what_is_not_to_be_recorded_may_be_said_and_what_is_may_not(tmp_path):
+    assert kinetoscope.profile(tmp_path, torch=False, with_stack=False, with_flops=False)
+    with pytest.raises(SettingsError, match=r"with_stack=True has no effect with torch=False"):
+        kinetoscope.profile(tmp_path, torch=False, with_stack=True)
+
+
+def test_activities_and_the_experimental_configuration_are_those_of_torchs_profiler(tmp_path):
+    ours = pytest.importorskip("kinetoscope.torch")
+    asked = {"activities": [ours.ProfilerActivity.CPU], "experimental_config": ours._ExperimentalConfig(verbose=True)}
+    with kinetoscope.profile(tmp_path, system=False, quiet=True, **asked) as profiler:
+        (source,) = (each for each in profiler.run.sources if isinstance(each, kinetoscope.TorchProfiler))
+        profiler.step()
+        assert source.profiler.activities == {ours.ProfilerActivity.CPU}
+        assert source.profiler.experimental_config is asked["experimental_config"]
+    with pytest.raises(SettingsError, match=r"activities=.* has no effect beside torch=TorchProfiler"):
+        kinetoscope.profile(tmp_path / "second", torch=kinetoscope.TorchProfiler(), activities=asked["activities"])
+
+
+def test_an_interval_beside_a_system_profiler_of_ones_own_is_refused_naming_both(tmp_path):
+    words = r"system_interval_s=0.2 has no effect beside system=SystemProfiler.*\(stats_thread_interval_seconds=0.2"
+    with pytest.raises(SettingsError, match=words):
+        kinetoscope.profile(tmp_path, torch=False, system=SystemProfiler(), system_interval_s=0.2)
+    with pytest.raises(SettingsError, match=r"system_interval_s=0.2 has no effect with system=False"):
+        kinetoscope.profile(tmp_path, torch=False, system=False, system_interval_s=0.2)
+    (source,) = kinetoscope.profile(tmp_path, torch=False, system_interval_s=0.2).run.sources
+    assert source.stats_thread_interval_seconds == 0.2
+
+
+def test_two_numbers_of_traces_to_keep_are_refused_naming_both(tmp_path):
+    with pytest.raises(SettingsError, match=r"num_traces_to_keep=3 would have no effect .*num_traces_to_keep=5"):
+        kinetoscope.profile(
+            tmp_path, torch=False, handlers=kinetoscope.JSONTraceHandler(num_traces_to_keep=5), num_traces_to_keep=3
+        )
+
+
+@pytest.mark.parametrize("setting", [{"overwrite": True}, {"num_traces_to_keep": 3}])
+def test_settings_of_files_are_refused_where_nothing_writes_files(tmp_path, setting):
+    ((name, value),) = setting.items()
+    with pytest.raises(SettingsError, match=f"{name}={value} has no effect: neither handlers nor torch write files"):
+        kinetoscope.profile(tmp_path, torch=False, handlers=MemoryTraceHandler(), **setting)
+
+
+def test_a_report_that_nothing_writes_traces_for_is_refused(tmp_path):
+    pytest.importorskip("polars")
+    with pytest.raises(SettingsError, match=r"report=True has no effect: no handler in handlers writes traces"):
+        kinetoscope.profile(tmp_path, torch=False, handlers=MemoryTraceHandler(), report=True)
 
 
 def test_a_report_without_polars_is_refused_at_once(tmp_path, monkeypatch):

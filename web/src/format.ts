@@ -65,3 +65,21 @@ function digits(value: number): string {
 export function counted(count: number, noun: string, plural = `${noun}s`): string {
   return `${formatCount(count)} ${count === 1 ? noun : plural}`;
 }
+
+const MANY_TIMES = 9;
+
+/** "+4.2 %", and "x12" for what is many times as much. */
+export function formatChange(part: number | null): string {
+  if (part === null) return "–";
+  if (part >= MANY_TIMES) return `x${Math.round(1 + part).toLocaleString("en-US")}`;
+  const percent = Math.abs(100 * part).toFixed(Math.abs(part) >= 1 ? 0 : 1);
+  const sign = Number(percent) === 0 ? "" : part > 0 ? "+" : "−";
+  return `${sign}${percent} %`;
+}
+
+/** A moment in the reader's own time zone; null if its clock was not the world's. */
+export function formatDate(unixNs: string): string | null {
+  const milliseconds = Number(BigInt(unixNs) / 1_000_000n);
+  if (milliseconds < 1e12) return null;
+  return new Date(milliseconds).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "long" });
+}

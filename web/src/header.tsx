@@ -52,7 +52,7 @@ function Facts({ page: { report, overview } }: { page: PageData }) {
   const facts = [
     `${counted(run.ranks.length || 1, "rank")}${of}`,
     run.hosts.length ? counted(run.hosts.length, "host") : "",
-    devices.join(", ") || (report.ranks.some((row) => row.busy_ns !== null) ? "" : "CPU only"),
+    devices.join(", ") || (report.ranks.some((row) => row.busy_ns !== null) ? "" : "no device recorded"),
     run.num_steps ? `${counted(run.num_steps, "step")}, ${formatDuration(run.step_ns)} each` : "no steps",
     overview.bound,
   ];

@@ -16,6 +16,7 @@ export interface Overview {
   profiler_share: number | null;
   costs: (number | null)[];
   savings: (number | null)[];
+  are_minor: boolean[];
 }
 
 /** Where the bytes of many numbers are: see Column in page_data.py, and numbers() in payload.ts. */
@@ -34,14 +35,32 @@ export interface StepLedgers {
   device: Record<string, Column>;
 }
 
+export interface LedgerPart {
+  part: string;
+  word: string;
+  time_ns: number | null;
+  share: number | null;
+  is_phase: boolean;
+}
+
+export interface Ledgers {
+  rank: number | null;
+  is_run: boolean;
+  step_ns: number;
+  host: LedgerPart[];
+  device: LedgerPart[] | null;
+}
+
 export interface DeviceTimes {
+  rank: number | null;
+  device: number | null;
+  is_mean: boolean;
   window_ns: number;
-  compute_ns: number;
-  exposed_communication_ns: number;
-  exposed_copy_ns: number;
-  idle_host_wait_ns: number;
-  idle_kernel_wait_ns: number;
-  idle_other_ns: number;
+  busy_ns: number;
+  busy_share: number | null;
+  communication_ns: number;
+  idle_ns: number;
+  parts: LedgerPart[];
 }
 
 export interface CallGroup {
@@ -57,6 +76,7 @@ export interface CallGroup {
   unknown_ns: number;
   skew_share: number | null;
   bandwidth_bytes_per_s: number | null;
+  parts: LedgerPart[];
 }
 
 export interface Communication {
@@ -65,6 +85,7 @@ export interface Communication {
   skew_ns: number;
   transfer_ns: number;
   unknown_ns: number;
+  parts: LedgerPart[];
   groups: CallGroup[];
   lengths: Column;
 }
@@ -87,6 +108,32 @@ export interface CallTotals {
   num_calls: number;
   total_ns: number;
   self_ns: number;
+}
+
+export interface CallSums {
+  name: string;
+  kind: string | null;
+  shapes: string | null;
+  num_rows: number;
+  num_calls: number;
+  total_ns: number;
+  self_ns: number;
+  mean_ns: number;
+  p50_ns: number | null;
+  p95_ns: number | null;
+  max_ns: number;
+  device_ns: number | null;
+  flops: number | null;
+  flops_per_s: number | null;
+  mfu: number | null;
+  bytes: number | null;
+  bytes_per_s: number | null;
+}
+
+export interface CallTable {
+  of: string;
+  by: string;
+  rows: CallSums[];
 }
 
 export interface HostParts {
@@ -132,6 +179,7 @@ export interface RunFacts {
   parts: StepParts | null;
   samples_per_s: number | null;
   tokens_per_s: number | null;
+  missing: string[];
   notes: string[];
 }
 
@@ -189,6 +237,9 @@ export interface StepRow {
   flops_per_s: number | null;
   mfu: number | null;
   mfu_coverage: number | null;
+  running_ns: number | null;
+  blocked_ns: number | null;
+  starved_ns: number | null;
 }
 
 export interface CollectiveRow {
@@ -295,6 +346,7 @@ export interface Finding {
   cost_ns_per_step: number | null;
   saving_ns_per_step: number | null;
   confidence: string;
+  period: number | null;
   advice: string;
   link: string;
 }
@@ -392,14 +444,23 @@ export interface Allocation {
   num_allocations: number;
 }
 
+export interface StepEnd {
+  step: number;
+  time: number;
+  size_bytes: number;
+}
+
 export interface MemoryOverTime {
   rank: number | null;
   device: string;
   categories: string[];
   times: Column;
   sizes: Column[];
+  totals: Column;
   peak: number;
+  peak_bytes: number;
   alive_at_peak: Allocation[];
+  step_ends: StepEnd[];
 }
 
 export interface FlameGraph {
@@ -410,6 +471,7 @@ export interface FlameGraph {
   callers: Column;
   own: Column;
   total: Column;
+  total_ns: number;
   num_calls: Column;
 }
 
@@ -420,6 +482,7 @@ export interface CallingLine {
   num_calls: number;
   total_ns: number;
   self_ns: number;
+  mean_ns: number;
   max_ns: number;
 }
 
@@ -429,13 +492,17 @@ export interface PageData {
   origin_ns: string;
   notes: string[];
   profiler_ns_per_step: number | null;
+  profiler_ns_around: number | null;
   overview: Overview;
   steps: StepLedgers | null;
   mean_steps: StepLedgers | null;
-  devices: DeviceTimes | null;
+  part_words: Record<string, string>;
+  ledgers: Ledgers[];
+  devices: DeviceTimes[];
   communication: Communication | null;
   waits: Waits | null;
   call_totals: CallTotals[];
+  call_tables: CallTable[];
   comparison_said: string[];
   report: RunReport | null;
   comparison: Comparison | null;

@@ -1,6 +1,6 @@
 /** Links from a finding or a step to where it can be seen. */
 import { linkTo } from "./link";
-import type { Finding, PageData, StepRow } from "./page_data";
+import type { CollectiveRow, Finding, PageData, StepRow } from "./page_data";
 
 export interface Place {
   href: string;
@@ -8,6 +8,7 @@ export interface Place {
 }
 
 const MARGIN = 0.03;
+const CALL_MARGIN = 0.5;
 
 /** The column in which a finding's worst step has the most. */
 const WORST_BY: Record<string, keyof StepRow> = {
@@ -81,4 +82,15 @@ function worstStep(finding: Finding, page: PageData): StepRow | null {
     (worst, row) => (worst && Number(worst[column] ?? 0) >= Number(row[column] ?? 0) ? worst : row),
     null,
   );
+}
+
+/** The late rank of a collective call, and the time from its first begin to its last end. */
+export function callPlace(call: CollectiveRow, lengthNs: number): Record<string, string> {
+  const begin = call.starts_ns.reduce((one, other) => Math.min(one, other));
+  const margin = CALL_MARGIN * lengthNs;
+  return {
+    rank: String(call.late_rank ?? call.ranks[0]),
+    from: String(Math.max(0, Math.floor(begin - margin))),
+    to: String(Math.ceil(begin + lengthNs + margin)),
+  };
 }

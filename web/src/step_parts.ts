@@ -1,58 +1,60 @@
-/** What a step is made of, in words and colours: the host's ledger, and the device's. Each adds up to the step. */
+/** What steps, windows and calls are made of, as pictures want it: parts with colours, and single steps. */
 import { cssColour, DEVICE_COLOURS, PHASE_COLOURS } from "./colours";
-import type { DeviceParts, HostParts, StepLedgers, StepRow } from "./page_data";
+import type { Column, HostParts, LedgerPart, StepLedgers, StepRow } from "./page_data";
 import type { StackPart } from "./parts/stack";
 import type { Numbers, Payload } from "./payload";
 
-type Look = readonly [title: string, colour: string];
-
-/** The parts in the order in which they are stacked; their words are those of the terminal (report/words.py). */
-const HOST_PARTS: Record<keyof HostParts, Look> = {
-  data_wait_ns: ["Waiting for data", cssColour(PHASE_COLOURS.data)],
-  forward_ns: ["Forward", cssColour(PHASE_COLOURS.forward)],
-  backward_ns: ["Backward", cssColour(PHASE_COLOURS.backward)],
-  optimizer_ns: ["Optimizer", cssColour(PHASE_COLOURS.optimizer)],
-  communication_wait_ns: ["Waiting for communication", cssColour(PHASE_COLOURS.communication)],
-  sync_ns: ["Waiting for the device", cssColour(PHASE_COLOURS.sync)],
-  gc_ns: ["Garbage collection", "var(--collecting)"],
-  python_ns: ["Python", cssColour(PHASE_COLOURS.other)],
-  evaluation_ns: ["Evaluation", cssColour(PHASE_COLOURS.evaluation)],
-  between_ns: ["Between steps", cssColour(PHASE_COLOURS.between)],
-  unknown_ns: ["Not known", "var(--unknown)"],
-  ahead_ns: ["Ahead of the device", "var(--idle)"],
+/** The colours of the parts, in the order in which they are stacked; their words come with the data. */
+const HOST_COLOURS: Record<keyof HostParts, string> = {
+  data_wait_ns: cssColour(PHASE_COLOURS.data),
+  forward_ns: cssColour(PHASE_COLOURS.forward),
+  backward_ns: cssColour(PHASE_COLOURS.backward),
+  optimizer_ns: cssColour(PHASE_COLOURS.optimizer),
+  communication_wait_ns: cssColour(PHASE_COLOURS.communication),
+  sync_ns: cssColour(PHASE_COLOURS.sync),
+  gc_ns: "var(--collecting)",
+  python_ns: cssColour(PHASE_COLOURS.other),
+  evaluation_ns: cssColour(PHASE_COLOURS.evaluation),
+  between_ns: cssColour(PHASE_COLOURS.between),
+  unknown_ns: "var(--unknown)",
+  ahead_ns: "var(--idle)",
 };
 
-const DEVICE_PARTS: Record<keyof DeviceParts, Look> = {
-  compute_ns: ["Computing", cssColour(DEVICE_COLOURS.compute)],
-  exposed_communication_ns: ["Only communicating", cssColour(DEVICE_COLOURS.communication)],
-  exposed_copy_ns: ["Only copying", cssColour(DEVICE_COLOURS.copy)],
-  idle_ns: ["Idle", "var(--idle)"],
+const DEVICE_COLOURS_OF: Record<string, string> = {
+  compute_ns: cssColour(DEVICE_COLOURS.compute),
+  exposed_communication_ns: cssColour(DEVICE_COLOURS.communication),
+  exposed_copy_ns: cssColour(DEVICE_COLOURS.copy),
+  idle_ns: "var(--idle)",
+  idle_host_wait_ns: cssColour(7),
+  idle_kernel_wait_ns: cssColour(8),
+  idle_other_ns: "var(--idle)",
 };
 
-/** Phases that every training step has: where nothing shows one, it is told that it is not known. */
-const PHASES = new Set(["data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns"]);
+const CALL_COLOURS: Record<string, string> = {
+  skew_ns: cssColour(2),
+  transfer_ns: cssColour(6),
+  unknown_ns: "var(--unknown)",
+};
 
-export function hostParts(parts: Record<string, number | null>): StackPart[] {
-  return stackOf(HOST_PARTS, parts);
-}
-
-export function deviceParts(parts: Record<string, number | null>): StackPart[] {
-  return stackOf(DEVICE_PARTS, parts);
-}
-
-function stackOf(looks: Record<string, Look>, parts: Record<string, number | null>): StackPart[] {
-  return Object.entries(looks).map(([name, [title, colour]]) => ({
-    name: title,
-    value: parts[name] ?? null,
-    colour,
-    isPhase: PHASES.has(name),
+/** The parts of a whole, with their colours. */
+export function stackOf(parts: LedgerPart[]): StackPart[] {
+  return parts.map(({ part, word, time_ns, share, is_phase }) => ({
+    name: capitalised(word),
+    value: time_ns,
+    share,
+    colour: { ...CALL_COLOURS, ...DEVICE_COLOURS_OF, ...HOST_COLOURS }[part] ?? "var(--unknown)",
+    isPhase: is_phase,
   }));
+}
+
+function capitalised(word: string): string {
+  return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
 /** The parts that take something in one of several stacks, and the phases that are not known. */
 export function shownParts(stacks: StackPart[][]): StackPart[][] {
   const isShown = (at: number) =>
-    stacks.some((stack) => (stack[at].value ?? 0) > 0) ||
+    stacks.some((stack) => (stack[at].value ?? 0) !== 0) ||
     (stacks.some((stack) => stack[at].isPhase) && stacks.every((stack) => stack[at].value === null));
   const places = (stacks[0] ?? []).map((_, at) => at).filter(isShown);
   return stacks.map((stack) => places.map((at) => stack[at]));
@@ -61,8 +63,8 @@ export function shownParts(stacks: StackPart[][]): StackPart[][] {
 /** One step: its time on the host, and what that and the device's are made of. */
 export interface LedgerStep {
   step: number;
-  timeNs: number;
-  workNs: number;
+  timeNs: number | null;
+  workNs: number | null;
   host: StackPart[];
   device: StackPart[] | null;
 }
@@ -100,19 +102,30 @@ export function meanSteps(payload: Payload): LedgerStep[] {
 }
 
 function reader(payload: Payload, ledgers: StepLedgers): (at: number, step: number) => LedgerStep {
-  const decode = (columns: StepLedgers["host"]) =>
-    Object.entries(columns).map(([name, column]) => [name, payload.numbers(column)] as const);
   const [times, work] = [payload.numbers(ledgers.times), payload.numbers(ledgers.work)];
-  const [host, device] = [decode(ledgers.host), decode(ledgers.device)];
-  const at = (columns: (readonly [string, Numbers])[], place: number) =>
-    Object.fromEntries(columns.map(([name, numbers]) => [name, known(numbers[place])]));
+  const [host, device] = [ledgers.host, ledgers.device].map((columns) => columnsOf(payload, columns));
   return (place, step) => ({
     step,
-    timeNs: known(times[place]) ?? 0,
-    workNs: known(work[place]) ?? 0,
-    host: hostParts(at(host, place)),
-    device: device.length ? deviceParts(at(device, place)) : null,
+    timeNs: known(times[place]),
+    workNs: known(work[place]),
+    host: stackOf(partsAt(host, place)),
+    device: device.length ? stackOf(partsAt(device, place)) : null,
   });
+}
+
+type PartColumn = Pick<LedgerPart, "part" | "word" | "is_phase"> & { numbers: Numbers };
+
+function columnsOf(payload: Payload, columns: Record<string, Column>): PartColumn[] {
+  const { part_words: words, ledgers } = payload.page;
+  const phases = new Set(ledgers.flatMap(({ host }) => host.filter((part) => part.is_phase).map(({ part }) => part)));
+  return Object.entries(columns).map(([part, column]) => {
+    return { part, word: words[part] ?? part, is_phase: phases.has(part), numbers: payload.numbers(column) };
+  });
+}
+
+/** Shares of a single step are not told: its parts are the host's, and the device's are no parts of that. */
+function partsAt(columns: PartColumn[], place: number): LedgerPart[] {
+  return columns.map(({ numbers, ...part }) => ({ ...part, time_ns: known(numbers[place]), share: null }));
 }
 
 /** Numbers of ledgers are written plus 1, and 0 where they are not known. */

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { formatChange, verdictOf } from "../src/compare/words";
+import { verdictOf } from "../src/compare/words";
+import { formatChange } from "../src/format";
 import type { ComparisonRow } from "../src/page_data";
 
 const STEP = {

@@ -18,6 +18,7 @@ function someFrames(): Frames {
     callers: column(0, 1, 1, 3),
     own: column(10, 30, 20, 40),
     total: column(100, 30, 60, 40),
+    total_ns: 100,
     num_calls: column(1, 3, 2, 4),
   };
   return new Frames(graph, { numbers: (column) => columns.get(column)! });

@@ -1,10 +1,14 @@
 import { expect, test } from "vitest";
-import { hostParts, shownParts } from "../src/step_parts";
+import type { LedgerPart } from "../src/page_data";
+import { shownParts, stackOf } from "../src/step_parts";
 
-const NOTHING = { data_wait_ns: 0, forward_ns: 0, backward_ns: 0, optimizer_ns: 0 };
+const part = (part: string, word: string, time_ns: number | null, is_phase = false): LedgerPart => {
+  return { part, word, time_ns, share: time_ns === null ? null : 0.5, is_phase };
+};
 
 test("a phase that is not known is told, and one that takes no time is not", () => {
-  const [shown] = shownParts([hostParts({ ...NOTHING, backward_ns: null, unknown_ns: 5 })]);
+  const parts = [part("forward_ns", "forward", 0, true), part("backward_ns", "backward", null, true)];
+  const [shown] = shownParts([stackOf([...parts, part("unknown_ns", "not known", 5)])]);
 
   expect(shown.map(({ name, value }) => [name, value])).toEqual([
     ["Backward", null],
@@ -13,8 +17,16 @@ test("a phase that is not known is told, and one that takes no time is not", () 
 });
 
 test("all stacks of one picture have the same parts", () => {
-  const [first, second] = shownParts([hostParts({ ...NOTHING, forward_ns: 3 }), hostParts({ ...NOTHING, gc_ns: 2 })]);
+  const forward = [part("forward_ns", "forward", 3, true), part("gc_ns", "garbage collection", 0)];
+  const collected = [part("forward_ns", "forward", 0, true), part("gc_ns", "garbage collection", 2)];
+  const [first, second] = shownParts([stackOf(forward), stackOf(collected)]);
 
   expect(first.map(({ name }) => name)).toEqual(["Forward", "Garbage collection"]);
   expect(second.map(({ value }) => value)).toEqual([0, 2]);
+});
+
+test("a lead that was lost is shown, by the word that the data has for it", () => {
+  const [shown] = shownParts([stackOf([part("ahead_ns", "lead lost", -4)])]);
+
+  expect(shown).toMatchObject([{ name: "Lead lost", value: -4, share: 0.5 }]);
 });

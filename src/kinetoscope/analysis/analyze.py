@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import cache as cached
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -15,8 +16,15 @@ from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, w
 from kinetoscope.analysis.communication import notes_on_communication
 from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.kernels import kernel_rows
+from kinetoscope.analysis.loop_counts import per_second
 from kinetoscope.analysis.memory import add_memory_rows
-from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
+from kinetoscope.analysis.one_run import (
+    notes_on_run,
+    require_one_run,
+    require_one_time,
+    what_is_missing,
+    without_copies,
+)
 from kinetoscope.analysis.operators import notes_on_flops, operator_rows
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows, with_step_parts
@@ -27,7 +35,7 @@ from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_repla
 from kinetoscope.analysis.step_parts import run_parts
 from kinetoscope.analysis.step_work import computed, notes_on_coverage
 from kinetoscope.analysis.steps import StepRow, uneven_share
-from kinetoscope.analysis.stragglers import straggler_rows
+from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
@@ -95,7 +103,10 @@ def _kept_or_new(
 ) -> RunReport:
     kept = KeptReport.of(found, selection) if cache else None
     if kept is not None and not with_graph and (rows := kept.read()) is not None:
-        return RunReport(**vars(rows), build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
+        worked_out = cached(lambda: _work_out(found, selection, map, cache=True))
+        return RunReport(
+            **vars(rows), build_graph=lambda: worked_out().graph, build_fixes=lambda: worked_out().build_fixes()
+        )
     report = _work_out(found, selection, each, cache=cache)
     if kept is not None and report.run["state"] != "recording":
         kept.write(report)
@@ -110,7 +121,7 @@ def _work_out(
     whole, sample = _report_and_sample(sources, selection, each, cache=cache)
     part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
     run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole), *notes_on_replay(part.graph)]}
-    return replace(whole, run=run, findings=part.findings, build_graph=part.build_graph)
+    return replace(whole, run=run, findings=part.findings, build_graph=part.build_graph, build_fixes=part.build_fixes)
 
 
 def _report_and_sample(
@@ -177,14 +188,17 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     kernels = kernel_rows(sums.kernels)
     notes += [*notes_on_communication(row.name for row in kernels if row.kind == "compute")]
     notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
+    bound_ns = max((shift.bound_ns for shift in by_rank.values()), default=0)
+    is_cut = any(trace.is_cut for trace in traces)
+    late = LateRanks() if is_cut else late_ranks(joined.rows, steps, bound_ns)
     report = RunReport(
-        run=_about(traces, summaries, ranks, steps, notes),
+        run=_about(traces, summaries, ranks, steps, notes, wait_for_late_ns(joined.rows, late.rows, len(steps))),
         ranks=with_step_parts(
             with_bounds(ranks, by_rank), [(summary.rank, one) for summary in summaries for one in summary.parts]
         ),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
-        stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
+        stragglers=late.rows,
         operators=operators,
         kernels=kernels,
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
@@ -193,11 +207,11 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
         clock_shifts=dict(by_rank),
     )
-    if any(trace.is_cut for trace in traces):
-        return replace(report, stragglers=[])
+    if is_cut or graph is None:
+        return report
     signs = [summary.signs for summary in summaries if summary.signs is not None]
-    found = find_faults(report, graph, signs) if graph is not None else []
-    return replace(report, findings=found)
+    found = find_faults(report, graph, signs, late.candidates)
+    return replace(report, findings=found.findings, build_fixes=lambda: found.fixes)
 
 
 def _on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:
@@ -239,10 +253,14 @@ def _about(
     ranks: Sequence[RankRow],
     steps: Sequence[StepRow],
     notes: Sequence[str],
+    late_wait_ns: float,
 ) -> RunFacts:
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     num_steps = _num_steps(steps)
-    step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts])
+    step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts], late_wait_ns)
+    state = run_state(trace.written for trace in traces)
+    missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
+    samples_per_s, tokens_per_s = per_second((trace.counted for trace in traces), step_ns)
     rates = computed((summary.computed for summary in summaries), step_ns)
     notes = [*(note for trace in traces for note in trace.notes), *notes, *notes_on_coverage(rates)]
     return {
@@ -251,12 +269,13 @@ def _about(
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
         "hosts": sorted({host for trace in traces for host in trace.hosts}),
         "num_steps": num_steps,
-        "state": run_state(trace.written for trace in traces),
+        "state": state,
         "step_ns": step_ns,
         "bound_by": bound_by,
         "parts": parts,
-        "samples_per_s": None,
-        "tokens_per_s": None,
+        "samples_per_s": samples_per_s,
+        "tokens_per_s": tokens_per_s,
+        "missing": missing,
         **rates,
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.intervals import num_before
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 
@@ -41,39 +42,49 @@ def times_by_step(window: RankWindow, operators: "pl.DataFrame", whole_ns: float
     ``time``. ``operators`` are the window's, of `operator_calls`; ``whole_ns`` is what its steps took. A call belongs
     to the last step that began before it, a device event to that of its launch."""
     pl = import_polars()
-    calls = operators.select("name", "shapes", "track", "begin", "self_ns", "own_device_ns")
-    calls = calls.with_columns(module=_modules(window, calls))
+    calls = _in_steps(window, operators.select("name", "shapes", "track", "begin", "self_ns", "own_device_ns"))
+    calls = calls.with_columns(_modules(window, calls))
     device = window.device.select("name", begin="launch_begin", time=pl.col("end") - pl.col("begin"))
     device = device.with_columns(shapes=pl.lit(None, pl.Categorical), module=pl.lit(None, pl.String))
     parts = [
-        _summed(window, calls.with_columns(time="self_ns"), "operator", whole_ns),
-        _summed(window, calls.with_columns(time="own_device_ns"), "operator on device", whole_ns),
-        _summed(window, device, "kernel", whole_ns),
+        _summed(calls.with_columns(time="self_ns"), "operator", whole_ns),
+        _summed(calls.with_columns(time="own_device_ns"), "operator on device", whole_ns),
+        _summed(_in_steps(window, device.drop_nulls("begin")), "kernel", whole_ns),
     ]
     return pl.concat(parts)
 
 
-def _modules(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
+def _modules(window: RankWindow, calls: "pl.DataFrame") -> "pl.Expr | pl.Series":
+    """The ``module`` of each call."""
+    pl = import_polars()
     modules = window.named(r"^nn\.Module: ").select("name", "track", "begin", "end")
     if not len(modules):
-        return import_polars().repeat(None, len(calls), dtype=import_polars().String, eager=True)
-    return around(modules, calls["track"], calls["begin"])["name"].str.strip_prefix("nn.Module: ")
+        return pl.lit(None, dtype=pl.String).alias("module")
+    found = around(modules, calls["track"], calls["begin"])["name"]
+    return found.str.strip_prefix("nn.Module: ").alias("module")
 
 
-def _summed(window: RankWindow, calls: "pl.DataFrame", kind: str, whole_ns: float) -> "pl.DataFrame":
+def _in_steps(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
+    """The calls that belong to a step, in the order of ``begin``, with the number of that ``step``."""
+    pl, steps = import_polars(), window.steps
+    calls = calls if calls["begin"].is_sorted() else calls.sort("begin")
+    outer = pl.concat([steps["begin"].head(1), steps["end"].tail(1)])
+    first, behind = calls["begin"].search_sorted(outer, side="left") if len(steps) else (0, 0)
+    calls = calls.slice(first, behind - first)
+    return calls.with_columns(steps["step"].gather(num_before(steps["begin"], calls["begin"]) - 1))
+
+
+def _summed(calls: "pl.DataFrame", kind: str, whole_ns: float) -> "pl.DataFrame":
     """The calls' times added up by name and step, without names that took hardly any."""
     pl = import_polars()
-    steps = window.steps
-    begins = steps.select(pl.col("begin").set_sorted(), "step", "end", until=pl.col("begin").shift(-1))
-    calls = calls.drop_nulls(("begin", "time"))
-    calls = calls if calls["begin"].is_sorted() else calls.sort("begin")
-    calls = calls.join_asof(begins, on="begin", strategy="backward")
-    calls = calls.filter(pl.col("begin") < pl.coalesce("until", "end"))
-    sums = calls.group_by(*_KEY[1:], "step").agg(pl.col("time").sum())
+    calls = calls.drop_nulls("time")
+    said = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
+    sums = calls.group_by(*said, "step").agg(pl.col("time").sum())
+    sums = sums.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in _KEY[1:] if name not in said)
     time_ns = pl.col("time").sum()
     is_long = time_ns.over("name") >= max(1, _LEAST_SHARE * whole_ns)
     sums = sums.filter(is_long & (time_ns.over(_KEY[1:]) >= _LEAST_SHARE_OF_SHAPE * whole_ns))
-    sums = sums.select(pl.lit(kind).alias("kind"), "name", pl.col("shapes").cast(pl.String), "module", "step", "time")
+    sums = sums.select(pl.lit(kind).alias("kind"), pl.col(_KEY[1:]).cast(pl.String), "step", "time")
     return sums.group_by(_KEY, maintain_order=True).agg("step", "time")
 
 

@@ -1,7 +1,7 @@
 """analysis: how often things of one name were called and how long that took, in sums that can be added up."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.table.events import import_polars
 
@@ -20,20 +20,18 @@ def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> 
     and the different ``durations`` with how often each ``occurs``, as lists. A sum of nothing known is null."""
     pl = import_polars()
     dur = pl.col("dur")
-    groups = calls.group_by(by).agg(
+    known = [name for name in by if calls[name].count()] or by  # often nothing says shapes
+    kept = pl.when(pl.len() <= EXACT_CALLS).then(dur).otherwise("rounded").alias("durations")
+    groups = calls.with_columns(rounded=_rounded(calls["dur"]))
+    groups = groups.group_by(known).agg(
         pl.len().cast(pl.Int64).alias("num_calls"),
         dur.sum().alias("total_ns"),
         *map(known_sum, sums),
         dur.max().alias("max_ns"),
-        dur.alias("durations"),
+        kept.value_counts(name="occurs").alias("counts"),
     )
-    groups = groups.with_row_index("place")
-    kept = groups.select("place", "num_calls", dur="durations").explode("dur")
-    dur = kept["dur"].zip_with(kept["num_calls"] <= EXACT_CALLS, _rounded(kept["dur"]))
-    kept = kept.select("place", dur.alias("durations"))
-    counts = kept.group_by("place").agg(pl.col("durations").value_counts(name="occurs").alias("counts"))
-    lists = counts.select("place", *(_fields(name) for name in ("durations", "occurs")))
-    return groups.drop("durations").join(lists, on="place").drop("place")
+    groups = groups.with_columns(_fields("durations", pl.Int64), _fields("occurs", pl.UInt32)).drop("counts")
+    return groups.with_columns(pl.lit(None, calls.schema[name]).alias(name) for name in by if name not in known)
 
 
 def add_calls(groups: "Sequence[pl.DataFrame]", by: Sequence[str], sums: Sequence[str]) -> "pl.DataFrame":
@@ -82,16 +80,16 @@ def known_sum(name: str) -> "pl.Expr":
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
-def _fields(name: str) -> "pl.Expr":
+def _fields(name: str, dtype: Any) -> "pl.Expr":
     """A list of the values that structs in a list have of one field."""
     pl = import_polars()
-    return pl.col("counts").list.eval(pl.element().struct.field(name)).alias(name)
+    return pl.col("counts").list.eval(pl.element().struct.field(name)).cast(pl.List(dtype)).alias(name)
 
 
 def _rounded(durations: "pl.Series") -> "pl.Series":
     """Integers with their first bits, and the middle of what the others can be."""
     pl = import_polars()
-    units = pl.Series([1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(63)], dtype=pl.Int64)
-    bits = (durations.clip(1).log(2) + 1).floor().cast(pl.UInt32)
-    unit = units.gather(bits)
-    return durations - durations % unit + unit // 2
+    units = [1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(64)]
+    kept, middles = pl.Series([-unit for unit in units]), pl.Series([unit // 2 for unit in units])
+    bits = 64 - durations.clip(0).bitwise_leading_zeros()
+    return (durations & kept.gather(bits)) + middles.gather(bits)

@@ -110,7 +110,9 @@ def _computing(window: RankWindow) -> Coverage:
     pl = import_polars()
     if len(window.device):
         return Coverage(window.device.filter(pl.col("kind") == "compute"))
-    return Coverage(window.on_loop(window.operators).filter(~pl.col("name").str.contains(COMMUNICATION_CALLS)))
+    if not len(window.named(COMMUNICATION_CALLS)):
+        return window.operating
+    return Coverage(window.loop_operators.filter(~pl.col("name").str.contains(COMMUNICATION_CALLS)))
 
 
 def _longest_pauses(computing: Coverage, calls: "pl.DataFrame") -> "pl.DataFrame":

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kinetoscope.analysis.kernel_names import own_name
+from kinetoscope.table.display import shown
 
 
 class KernelFamily(NamedTuple):
@@ -88,7 +89,7 @@ def notes_on_communication(kernels: Iterable[str]) -> list[str]:
     found = [name for name in kernels if looks_like_communication(name)]
     if not found:
         return []
-    names = ", ".join(own_name(name).removeprefix("void ").strip() for name in found[:3])
+    names = ", ".join(shown(own_name(name).removeprefix("void ").strip()) for name in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return [
         f"Communication takes at least what is told: these kernels look like it, but are of no library that is known, "

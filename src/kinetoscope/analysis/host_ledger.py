@@ -59,7 +59,7 @@ class HostLedger:
 
     def _take(self, *spans: "pl.DataFrame") -> "pl.Series":
         """How much of each step these spans cover of what none has covered before."""
-        self._taken = Coverage(self._taken.islands, *spans)
+        self._taken = self._taken.and_of(*spans)
         covered = self._taken.within(self._begins, self._ends)
         own, self._covered = covered - self._covered, covered
         return own
@@ -84,7 +84,7 @@ class HostLedger:
             if phase == BACKWARD and by_torch is not None:
                 spans.append(by_torch)
             if phase == FORWARD and not len(phases.named[FORWARD]):
-                spans.append(window.on_loop(window.operators))
+                spans.append(window.operating.islands)
             found[f"{phase}_ns"] = self._take(*spans) if phases.knows(phase) else None
         return {
             name: values if values is None or len(phases.named[name.removesuffix("_ns")]) else self._if_recorded(values)

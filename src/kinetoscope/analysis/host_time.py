@@ -3,7 +3,9 @@
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.intervals import Coverage, num_begun
+from kinetoscope.analysis.loop_states import LoopStates, SplitStretches, split_stretches
+from kinetoscope.analysis.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
 from kinetoscope.analysis.synchronisation import synchronising_calls
 from kinetoscope.analysis.window import (
     COMMUNICATION_CALLS,
@@ -12,6 +14,7 @@ from kinetoscope.analysis.window import (
     OPERATORS,
     RUNTIME_CALLS,
     RankWindow,
+    around,
     place_in,
     said_in,
 )
@@ -24,6 +27,8 @@ _FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
 _NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
 _WORKER = r"^DataLoader worker (\d+)(?:$|: )"
 _EVALUATION = r"^event/eval$"
+_EPOCH = r"^event/epoch$"
+_FEWEST_EPOCHS, _LEAST_BATCHES = 2, 4
 _FORWARD = r"^event/forward$"
 _BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
 _OLD_BACKWARD = r"(Backward\d*$|^torch::autograd::AccumulateGrad$|^AccumulateGrad$)"
@@ -71,6 +76,9 @@ _MOST_LATE_NS, _LITTLE_SHARE = 5_000_000, 0.1
 _LARGEST_NUMBER = 2**31 - 1
 """No number of a loader is larger, unless its trace is damaged."""
 
+_OF_COMPILER = ", of the compiler"
+"""So ends the name of a garbage collection that began while torch's compiler was running."""
+
 _MANY_BEFORE_ONE = 32
 """So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
 
@@ -92,6 +100,20 @@ class HostTime:
         return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
 
     @cached_property
+    def epoch_start_share(self) -> float | None:
+        """How much of the waiting for data is for the first batch of an epoch; None with fewer than two such waits, or
+        where epochs are so short that it is much of the waiting anyway."""
+        pl, fetches = import_polars(), self.fetches.sort("begin")
+        epochs = self.window.on_loop(self.window.named(_EPOCH)).select("begin").unique().sort("begin")
+        firsts = epochs.join_asof(
+            fetches.select("end", at="begin"), left_on="begin", right_on="at", strategy="forward", coalesce=False
+        )
+        firsts = firsts.drop_nulls("at").unique("at", keep="last")
+        waited = (fetches["end"] - fetches["begin"]).sum()
+        enough = len(firsts) >= _FEWEST_EPOCHS and len(fetches) >= _LEAST_BATCHES * len(firsts) and waited > 0
+        return firsts.select((pl.col("end") - pl.col("at")).sum()).item() / waited if enough else None
+
+    @cached_property
     def loader(self) -> dict[str, Any]:
         """How the loader is set up from which the loop fetches, as far as that was recorded; of several, the first."""
         pl = import_polars()
@@ -110,8 +132,7 @@ class HostTime:
         if len(self.window.named(_NO_WORKERS)):
             return 0
         pl = import_polars()
-        tracks = self.window.trace.tracks.select("process", "thread").collect()
-        names = pl.concat([tracks["process"], tracks["thread"]]).drop_nulls().unique()
+        names = pl.Series(sorted(self.window.trace.names_of_tracks), dtype=pl.String)
         return names.str.extract(_WORKER).drop_nulls().n_unique() or None
 
     @cached_property
@@ -182,6 +203,19 @@ class HostTime:
         return self.window.of_source("gc", "line")
 
     @cached_property
+    def garbage(self) -> "pl.DataFrame":
+        """Those of them that are not for what torch's compiler made, which is a part of compiling."""
+        return self.collections.filter(~self._are_of_compiler)
+
+    @cached_property
+    def _are_of_compiler(self) -> "pl.Series":
+        pl = import_polars()
+        pauses = self.collections
+        compiles = around(self.compilations.select("track", "begin", "end"), pauses["track"], pauses["begin"])
+        is_of_compiler = compiles["end"].is_not_null() | pauses["name"].cast(pl.String).str.ends_with(_OF_COMPILER)
+        return is_of_compiler.fill_null(False)
+
+    @cached_property
     def compilations(self) -> "pl.DataFrame":
         """Compilations, with the ``line`` of what was compiled and the ``guard`` that failed, if that was recorded."""
         return self.window.of_source("compile", "line", "guard")
@@ -200,15 +234,15 @@ class HostTime:
     def busy(self) -> Coverage:
         """All of the loop's time that is not Python's own."""
         window = self.window
-        calls = (window.operators, window.runtime_calls, self.synchronising)
-        return Coverage(*map(window.on_loop, calls), self.visits, self.communication, self.fetches)
+        calls = map(window.on_loop, (window.runtime_calls, self.synchronising))
+        return window.operating.and_of(*calls, self.visits, self.communication, self.fetches)
 
     @cached_property
     def pauses(self) -> "pl.DataFrame":
         """The stretches (``begin``, ``end``) between operators and runtime calls of the loop's thread."""
         pl = import_polars()
         window = self.window
-        islands = Coverage(window.on_loop(window.operators), window.on_loop(window.runtime_calls)).islands
+        islands = window.operating.and_of(window.on_loop(window.runtime_calls)).islands
         return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
 
     @cached_property
@@ -218,8 +252,8 @@ class HostTime:
         that was recorded meanwhile."""
         pl = import_polars()
         window, pauses = self.window, self.pauses
-        calls = pl.concat([frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)])
-        others = calls.filter(pl.col("track") != window.loop_track)
+        calls = [frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)]
+        others = pl.concat([frame.filter(pl.col("track") != window.loop_track) for frame in calls])
         others = others.with_columns(pause=place_in(pauses, others["begin"])).drop_nulls("pause")
         visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
         pauses = pauses.select(paused_from="begin", paused_until="end").with_row_index("pause")
@@ -228,15 +262,14 @@ class HostTime:
 
     @cached_property
     def calls_as_events(self) -> "pl.DataFrame":
-        """Collectives on the CPU as if they were a device's events: each of their threads is a stream, and the call on
-        the host that came last before one has launched it."""
+        """Collectives on the CPU as if they were a device's events: each of their threads is a stream."""
         pl = import_polars()
         window = self.window
         calls = self._ended_in_time(window.named(CPU_COLLECTIVES)).sort("begin")
         launches = window.named(r"^c10d::").select(
             launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
         )
-        events = calls.join_asof(launches.sort("launch_begin"), left_on="begin", right_on="launch_begin")
+        events = _with_calls_on_host(calls, launches.sort("launch_begin"))
         return events.with_columns(
             kind=pl.lit("communication"), device=pl.lit(-1, dtype=pl.Int64), stream=pl.col("track").cast(pl.Int64)
         ).select(window.device.columns)
@@ -262,9 +295,42 @@ class HostTime:
         )
 
     @cached_property
-    def _not_python(self) -> Coverage:
+    def samples(self) -> "tuple[pl.DataFrame, pl.DataFrame]":
+        """The samples of the loop's thread, and of workers while they make batches. Where no operators were recorded, a
+        wait for another thread within torch counts as running: its threads may be computing."""
+        pl = import_polars()
+        loop, workers = sampled_lines(self.window)
+        is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
+        is_computing &= pl.lit(not len(self.window.operators))
+        state = pl.when(is_computing.fill_null(False)).then(pl.lit(RUNNING)).otherwise("state")
+        return loop.with_columns(state.alias("state")), workers
+
+    @cached_property
+    def states(self) -> LoopStates:
+        """What the clocks of the loop's thread said."""
+        return LoopStates(self.window)
+
+    @cached_property
+    def _not_own(self) -> Coverage:
         others = (self.collections, self.compilations, self.profiling, self.evaluations)
-        return Coverage(self.busy.islands, self._not_recorded, *map(self.window.on_loop, others))
+        return self.busy.and_of(*map(self.window.on_loop, others))
+
+    @cached_property
+    def _not_python(self) -> Coverage:
+        return self._not_own.and_of(self._not_recorded)
+
+    @cached_property
+    def own_time(self) -> "pl.DataFrame":
+        """The stretches (``begin``, ``end``) of the loop's thread in which nothing that was recorded, or that it
+        waited for, took its time: Python, and where torch recorded no operators these as well."""
+        pl, window = import_polars(), self.window
+        if len(window.operators) or not len(window.steps):
+            return self.python
+        islands = self._not_own.islands
+        first, last = window.steps["begin"].min(), window.steps["end"].max()
+        begins = pl.concat([pl.Series([first], dtype=pl.Int64), islands["end"]])
+        ends = pl.concat([islands["begin"], pl.Series([last], dtype=pl.Int64)])
+        return pl.DataFrame({"begin": begins, "end": ends}).filter(pl.col("begin") < pl.col("end"))
 
     @cached_property
     def _not_recorded(self) -> "pl.DataFrame":
@@ -284,12 +350,27 @@ class HostTime:
         return islands.select(begin="end", end=import_polars().col("begin").shift(-1)).drop_nulls()
 
     @cached_property
-    def python_before(self) -> "pl.DataFrame":
-        """Those stretches, with the ``name`` of the operator of the loop's thread that follows at once, if one does."""
+    def own_stretches(self) -> SplitStretches:
+        """The loop's `own_time`, of which only a part may have been running: each stretch with the ``name`` of the
+        operator of the loop's thread that follows at once, if one does."""
         pl = import_polars()
-        operators = self.window.on_loop(self.window.operators).select("name", at="begin")
-        pauses = self.python.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
-        return pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
+        operators = self.window.loop_operators.select("name", at="begin")
+        pauses = self.own_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
+        pauses = pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
+        waits = Coverage(self.fetches if self.num_workers else self.fetches.clear(), self.communication)
+        return split_stretches(pauses, self.states, self.samples[0], waits)
+
+    @cached_property
+    def python_before(self) -> "pl.DataFrame":
+        """Python that ran, with the ``name`` of the operator of the loop's thread that follows at once, if one does."""
+        running = self.own_stretches.running
+        return running if len(self.window.operators) else running.clear()
+
+    @property
+    def unrecorded(self) -> "pl.DataFrame":
+        """The loop's own time in which it ran, where no operators were recorded that would say what it did."""
+        running = self.own_stretches.running
+        return running.clear() if len(self.window.operators) else running
 
     @cached_property
     def spare_python(self) -> "pl.DataFrame":
@@ -319,24 +400,25 @@ class HostTime:
         """
         pl, small = import_polars(), self._small_by_name
         before = pl.col("end").cum_max().shift(1)
-        is_first = (pl.col("begin") - before >= _ORDINARY_PYTHON_NS).fill_null(True)
-        runs = small.with_columns(is_first=is_first, before=before, run=is_first.cum_sum())
-        runs = runs.filter(pl.len().over("run") >= _FEWEST_SMALL_IN_A_ROW)
-        begin = pl.when("is_first").then("begin").otherwise(pl.min_horizontal("begin", "before"))
-        return runs.select(begin, "end", "track", "name")
+        is_first = small.select((pl.col("begin") - before >= _ORDINARY_PYTHON_NS).fill_null(True)).to_series()
+        firsts = is_first.arg_true().cast(pl.Int64)
+        is_long = firsts.extend_constant(len(small), 1).diff().drop_nulls() >= _FEWEST_SMALL_IN_A_ROW
+        begin = pl.when(is_first).then("begin").otherwise(pl.min_horizontal("begin", before))
+        runs = small.select(begin, "end", "name").filter(is_long.gather(is_first.cum_sum() - 1))
+        return runs.with_columns(track=pl.lit(self.window.loop_track, dtype=pl.UInt32))
 
     @property
     def _small_by_name(self) -> "pl.DataFrame":
         pl, window = import_polars(), self.window
-        operators = window.on_loop(window.operators).select("begin", "end", "track", "name")
+        operators = window.loop_operators.select("begin", "end", name="label")
         if len(window.device):
             return operators.clear()
-        begins, ends = operators["begin"], operators["end"]
-        callers = (begins.shift(-1) < ends).fill_null(False).arg_true().cast(pl.Int64)
-        num_begun = pl.Series(begins.search_sorted(ends.gather(callers)), dtype=pl.Int64) - callers
-        operators = operators.with_columns(num=pl.ones(len(begins), pl.Int64, eager=True).scatter(callers, num_begun))
-        median_ns = ((pl.col("end") - pl.col("begin")) / pl.col("num")).median().over("name")
-        operators = operators.filter(median_ns < SMALL_OPERATOR_NS)
+        each_ns = (operators["end"] - operators["begin"]) / num_begun(operators["begin"], operators["end"])
+        medians = operators.select("name", each_ns=each_ns).group_by("name").agg(pl.col("each_ns").median())
+        small = medians.filter(pl.col("each_ns") < SMALL_OPERATOR_NS)["name"]
+        operators = operators.filter(pl.col("name").is_in(small.implode()))
+        if not len(self.backward):
+            return operators
         return operators.filter(Coverage(self.backward).within(operators["begin"], operators["end"]) == 0)
 
     @cached_property
@@ -349,15 +431,15 @@ class HostTime:
 
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
-        ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part of
-        ``python``."""
+        ``data``, ``launch``, ``python``, ``blocked``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part
+        of ``python``."""
         pl = import_polars()
         stretches = stretches.with_row_index("row")
         found = [
             of_track.select("row").hstack(self._parts(track, of_track["begin"], of_track["end"]))
             for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
         ]
-        parts = ("data", "launch", "python", "spare_python", "gc", "compile", "profiler")
+        parts = ("data", "launch", "python", "spare_python", "blocked", "gc", "compile", "profiler")
         schema = {"row": pl.UInt32} | dict.fromkeys(parts, pl.Int64)
         return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
 
@@ -368,20 +450,41 @@ class HostTime:
         nothing = pl.zeros(len(begins), dtype=pl.Int64, eager=True)
         length = ends - begins
         launching = Coverage(self._launching.filter(on_track))
+        split = self.own_stretches
+        not_running = Coverage(self._not_python.islands, split.blocked, split.starved)
         return pl.DataFrame(
             {
                 "data": Coverage(self.fetches).within(begins, ends) if is_loop else nothing,
                 "launch": launching.within(begins, ends),
-                "python": length - self._not_python.within(begins, ends) if is_loop else nothing,
+                "python": (length - not_running.within(begins, ends)).clip(0) if is_loop else nothing,
                 "spare_python": Coverage(self.spare_python).within(begins, ends) if is_loop else nothing,
-                "gc": Coverage(self.collections.filter(on_track)).within(begins, ends),
-                "compile": Coverage(self.compilations.filter(on_track)).within(begins, ends),
+                "blocked": Coverage(self.own_stretches.blocked).within(begins, ends) if is_loop else nothing,
+                "gc": Coverage(self.garbage.filter(on_track)).within(begins, ends),
+                "compile": Coverage(self._compiling.filter(on_track)).within(begins, ends),
                 "profiler": Coverage(self.profiling.filter(on_track)).within(begins, ends),
             }
         )
+
+    @cached_property
+    def _compiling(self) -> "pl.DataFrame":
+        columns = ("track", "begin", "end")
+        others = self.collections.filter(self._are_of_compiler)
+        return import_polars().concat([self.compilations.select(*columns), others.select(*columns)])
 
     @cached_property
     def _launching(self) -> "pl.DataFrame":
         """Calls that launched something on a device."""
         launched = self.window.device["correlation"].drop_nulls().unique()
         return self.window.runtime_calls.filter(import_polars().col("correlation").is_in(launched.implode()))
+
+
+def _with_calls_on_host(calls: "pl.DataFrame", launches: "pl.DataFrame") -> "pl.DataFrame":
+    """Each of ``calls`` with the call on the host that launched it: they wait in a queue, so that the first one has
+    launched the first. Those without one were in flight when the recording began. Where that cannot be, it is the one
+    that came last before."""
+    num_in_flight = len(calls) - len(launches)
+    if len(launches) and num_in_flight >= 0:
+        launched = calls[num_in_flight:].hstack(launches)
+        if (launched["launch_begin"] <= launched["begin"]).all():
+            return import_polars().concat([calls[:num_in_flight], launched], how="diagonal")
+    return calls.join_asof(launches, left_on="begin", right_on="launch_begin")

@@ -28,10 +28,30 @@ class IdleTime:
 def idle_time(device: "pl.DataFrame") -> IdleTime:
     """The idle time between the first and the last of a device's events, which are in the order of ``begin``."""
     pl = import_polars()
+    gaps, is_short = _gaps(device), pl.col("is_short")
+    rest = pl.col("rest")
+    sums = gaps.select(
+        pl.col("host_wait").sum(), rest.filter(is_short).sum(), rest.filter(~is_short).sum().alias("other")
+    )
+    return IdleTime(*(int(value or 0) for value in sums.row(0)))
+
+
+def idle_before_graphs_ns(device: "pl.DataFrame") -> int:
+    """The part of ``other_ns`` that ends in a kernel of a CUDA graph, which was launched with all of its others."""
+    pl = import_polars()
+    is_of_graph = pl.col("launch_name").cast(pl.String).str.contains("GraphLaunch").fill_null(False)
+    return int(_gaps(device).filter(~pl.col("is_short") & is_of_graph)["rest"].sum())
+
+
+def _gaps(device: "pl.DataFrame") -> "pl.DataFrame":
+    """The gaps between the events of a device: ``host_wait``, until the event that ends it was launched; the ``rest``,
+    and whether that ``is_short``; the name of the launch."""
+    pl = import_polars()
     idle_from = pl.col("end").cum_max().shift(1)
-    gaps = device.select("launch_begin", gap=pl.col("begin") - idle_from, idle_from=idle_from).filter(pl.col("gap") > 0)
+    gaps = device.select("launch_begin", "launch_name", gap=pl.col("begin") - idle_from, idle_from=idle_from).filter(
+        pl.col("gap") > 0
+    )
     host_wait = (pl.col("launch_begin") - pl.col("idle_from")).clip(0, pl.col("gap")).fill_null(0)
     rest = pl.col("gap") - host_wait
     is_short = pl.col("launch_begin").is_not_null() & (rest < KERNEL_WAIT_BELOW_NS)
-    sums = gaps.select(host_wait.sum(), rest.filter(is_short).sum(), rest.filter(~is_short).sum().alias("other")).row(0)
-    return IdleTime(*(int(value or 0) for value in sums))
+    return gaps.select("launch_name", host_wait=host_wait, rest=rest, is_short=is_short)

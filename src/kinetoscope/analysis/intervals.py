@@ -15,6 +15,9 @@ except ImportError:  # no compiler, when it was installed
     _native = None
 
 
+_UNCHECKED: Any = {"check_sortedness": False}  # it was checked
+
+
 def newly_covered_ns(by: Sequence[str] = ()) -> "pl.Expr":
     """Of each interval, what no interval before it covers, in rows in the order of ``begin``.
 
@@ -51,6 +54,10 @@ class Coverage:
     def __bool__(self) -> bool:
         return len(self.islands) > 0
 
+    def and_of(self, *intervals: "pl.DataFrame") -> "Coverage":
+        """The union with further intervals."""
+        return Coverage(self.islands, *intervals) if any(map(len, intervals)) else self
+
     def until(self, times: "pl.Series") -> "pl.Series":
         """How many nanoseconds are covered before each of ``times``, which are in any order; 0 for null."""
         pl = import_polars()
@@ -65,6 +72,27 @@ class Coverage:
     def within(self, begins: "pl.Series", ends: "pl.Series") -> "pl.Series":
         """How many nanoseconds of each stretch are covered."""
         return self.until(ends) - self.until(begins)
+
+
+def num_begun(begins: "pl.Series", ends: "pl.Series") -> "pl.Series":
+    """How many of some intervals, in the order of ``begins``, begin in each of them, with itself."""
+    pl = import_polars()
+    if (native := _native_unless_pure()) is None:
+        before = pl.int_range(len(begins), dtype=pl.Int64, eager=True)
+        return (begins.search_sorted(ends, side="left").cast(pl.Int64) - before).clip(1).alias("begun")
+    rows = pl.DataFrame([begins.alias("begin"), ends.alias("end")])
+    (found,) = native.count_begun(rows.rechunk().__arrow_c_stream__())
+    return pl.Series("begun", found)
+
+
+def num_before(moments: "pl.Series", times: "pl.Series") -> "pl.Series":
+    """How many of the ``moments``, which are in order, are not after each of ``times``."""
+    pl = import_polars()
+    if not times.is_sorted():
+        return moments.search_sorted(times, side="right").cast(pl.Int64)
+    numbered = pl.DataFrame({"moment": moments, "number": pl.int_range(1, len(moments) + 1, eager=True)})
+    found = times.to_frame("time").join_asof(numbered, left_on="time", right_on="moment", **_UNCHECKED)
+    return found["number"].fill_null(0)
 
 
 def _native_unless_pure() -> Any:

@@ -11,6 +11,7 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
+from kinetoscope.table.display import shown
 
 _MOST_NAMED = 3
 _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
@@ -34,8 +35,9 @@ def _require_one(what: str, by_file: Mapping[str, object]) -> None:
     if len(files) > 1:
         (one, file), (other, other_file), *_ = files.items()
         raise MergeError(
-            f"Cannot analyze traces of different runs together: the {what} of the run is {one} in {_named(file)}, and "
-            f"{other} in {_named(other_file)}. Pass the traces of one run; kinetoscope diff compares two."
+            f"Cannot analyze traces of different runs together: the {what} of the run is {shown(one)} in "
+            f"{_named(file)}, and {shown(other)} in {_named(other_file)}. Pass the traces of one run; kinetoscope diff "
+            "compares two."
         )
 
 
@@ -113,6 +115,39 @@ def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
         yield f"Not here: {_listed(missing)}, of {world_size:,}. How long others waited for them is not known."
 
 
+def what_is_missing(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> list[str]:
+    """Sentences on what a run that did not end has not left: ranks, and steps that other ranks have."""
+    by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
+    for row in steps:
+        by_rank[row.rank].add(row.step)
+    world_size = max((trace.world_size for trace in traces if trace.world_size is not None), default=0)
+    absent = sorted(set(range(world_size)) - set(_ranks(traces))) if _ranks(traces) else []
+    said = [f"Nothing is here of {_listed(absent)}."] if absent else []
+    if not by_rank:
+        return [*said, "No step is here."]
+    all_steps = set[int]().union(*by_rank.values())
+    lacking = {rank: sorted(all_steps - own) for rank, own in by_rank.items() if rank is not None}
+    lacking |= {rank: sorted(all_steps) for rank in _ranks(traces) if rank not in by_rank}
+    lacking = {rank: lacks for rank, lacks in sorted(lacking.items()) if lacks}
+    named = [f"{_stretches(lacks)} of rank {rank}" for rank, lacks in list(lacking.items())[:_MOST_NAMED]]
+    more = f", and steps of {len(lacking) - _MOST_NAMED:,} more ranks" if len(lacking) > _MOST_NAMED else ""
+    said += [f"The last step that is here is {max(all_steps)}."]
+    return [*said, *([f"Other ranks have what is not here: {', '.join(named)}{more}."] if named else [])]
+
+
+def _stretches(numbers: Sequence[int]) -> str:
+    """``step 3``, ``steps 3 to 7 and 9``"""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    shown = [str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in found[:_MOST_NAMED]]
+    more = f" and {len(found) - _MOST_NAMED:,} more stretches" if len(found) > _MOST_NAMED else ""
+    return f"step{'s' if len(numbers) > 1 else ''} {', '.join(shown)}{more}"
+
+
 def _on_steps(windows: Sequence[WindowSummary], steps: Sequence[StepRow]) -> Iterable[str]:
     if not steps:
         yield (
@@ -151,7 +186,7 @@ def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> I
 
 
 def _on_unclear(counts: Mapping[str, int]) -> str:
-    named = ", ".join(f"{count:,} of category {category}" for category, count in counts.items())
+    named = ", ".join(f"{count:,} of category {shown(category)}" for category, count in counts.items())
     return (
         f"Not understood: {named}. They seem to be of a device, and are in none of the numbers, so what is told of "
         "devices may be too little."
@@ -186,7 +221,7 @@ def _listed(ranks: Sequence[int]) -> str:
 
 
 def _named(file: str) -> str:
-    return PurePath(file).name or file
+    return shown(PurePath(file).name or file)
 
 
 def _duration(time_ns: int) -> str:

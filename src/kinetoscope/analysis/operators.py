@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
 from kinetoscope.analysis.flop_formulas import FORMULAS
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
-from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, STEP, RankWindow
+from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
 
@@ -53,20 +53,25 @@ def operator_calls(window: RankWindow) -> "pl.DataFrame":
     """One row per call of an operator: ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``,
     and ``own_device_ns``, the part of it that was launched by no operator within it."""
     pl = import_polars()
-    calls = window.host.filter(pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS]))
-    calls = calls.select("name", "shapes", "category", "track", ts="begin", dur=pl.col("end") - pl.col("begin"))
+    is_nested = pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS])
+    calls = window.host.select(
+        window.labels.alias("name"),
+        "shapes",
+        "track",
+        ts="begin",
+        dur=pl.col("end") - pl.col("begin"),
+        is_operator=window.is_operator,
+    ).filter(window.host.select(is_nested).to_series())
     measured = nest_spans(calls, clip=True)
-    is_operator = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
-    calls = calls.drop("dur").hstack(measured.select("dur", "self_ns"))
+    calls = calls.with_columns(measured.select("dur", "self_ns"))
     if len(window.device):
         calls = calls.with_columns(_device_ns(calls, window.device))
-        called_ns = _called_ns(calls, calls.select(is_operator).to_series(), measured["parent"])
+        called_ns = _called_ns(calls, calls["is_operator"], measured["parent"])
         calls = calls.with_columns(own_device_ns=pl.col("device_ns") - called_ns)
     else:
         unknown = pl.lit(None, dtype=pl.Int64)
         calls = calls.with_columns(device_ns=unknown, own_device_ns=unknown)
-    times = ("dur", "self_ns", "device_ns", "own_device_ns")
-    return calls.filter(is_operator).select("name", "shapes", "track", *times, begin="ts")
+    return calls.rename({"ts": "begin"}).filter("is_operator").drop("is_operator")
 
 
 def _called_ns(calls: "pl.DataFrame", is_operator: "pl.Series", parents: "pl.Series") -> "pl.Series":
@@ -88,7 +93,8 @@ def _callers(parents: "pl.Series", is_operator: "pl.Series") -> "pl.Series":
 
 def operator_sums(calls: "pl.DataFrame", work: WindowWork) -> "pl.DataFrame":
     """The operators of one window by name and shape, for `operator_rows`."""
-    sums = sum_calls(calls, _KEY, _SUMS).with_columns(import_polars().col("shapes").cast(import_polars().String))
+    pl = import_polars()
+    sums = sum_calls(calls, _KEY, _SUMS).with_columns(pl.col(_KEY).cast(pl.String))
     return sums.join(work.by_name(), on=_KEY, how="left", nulls_equal=True)
 
 

@@ -59,7 +59,7 @@ class Phases:
         """Whether there is evidence of a phase at all."""
         if len(self.named[phase]):
             return True
-        of_torch = {FORWARD: self._window.on_loop(self._window.operators), OPTIMIZER: self._host.optimizer}
+        of_torch = {FORWARD: self._window.loop_operators, OPTIMIZER: self._host.optimizer}
         return len(of_torch.get(phase, self._host.backward)) > 0
 
     @cached_property

@@ -35,7 +35,7 @@ class KeptReport:
 
     def __init__(self, names: Sequence[str], selection: Selection, made_from: str) -> None:
         asked = repr((sorted(names), _as_text(selection)))
-        self._place = CachePlace.of_user(hashlib.sha256(os.fsencode(asked)).hexdigest()[:32] + REPORT_SUFFIX)
+        self._place = CachePlace(hashlib.sha256(os.fsencode(asked)).hexdigest()[:32] + REPORT_SUFFIX)
         self._names, self._made_from = names, made_from
 
     @classmethod

@@ -10,7 +10,9 @@ import msgspec
 
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
+from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.operators import OperatorRow
@@ -40,7 +42,9 @@ class RunFacts(Computed):
 
     ``state`` is ``finished``, ``killed`` or ``recording``, or None where nobody knows. ``step_ns`` is how long the run
     takes for a step, on the host or on its device, and ``parts`` what it takes that for; ``bound_by`` is ``data``,
-    ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``."""
+    ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``. ``samples_per_s`` and ``tokens_per_s`` are as a
+    rank's loop counts them, on average, None where it does not. ``missing`` says in sentences what is not here of a run
+    that was killed or has not ended: which ranks, and which steps of which."""
 
     name: str | None
     state: str | None
@@ -53,6 +57,7 @@ class RunFacts(Computed):
     parts: StepParts | None
     samples_per_s: float | None
     tokens_per_s: float | None
+    missing: list[str]
     notes: list[str]
 
 
@@ -82,6 +87,7 @@ class RunReport(ReportRows):
     """
 
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
+    build_fixes: Callable[[], Sequence[Fix | None]] = field(default=tuple, repr=False, compare=False)
 
     def __repr__(self) -> str:
         run, counts = self.run, ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES)
@@ -110,6 +116,18 @@ class RunReport(ReportRows):
         if not num_steps or graph is None or graph.why_untrusted:
             return None
         return graph.saving_ns(change) / num_steps
+
+    def saving_of_fix(self, number: int) -> float | None:
+        """How much shorter a step would be without the fault of the finding of this number, the first being 1: the
+        replay that its saving comes from, once more. None for a finding without a saving.
+
+        Raises SettingsError for a number that no finding has.
+        """
+        if not 1 <= number <= len(self.findings):
+            known = f"1 to {len(self.findings)}" if self.findings else "none: no fault was found"
+            raise SettingsError(f"Cannot mend finding {number}: the numbers of findings are {known}.")
+        fix, graph = self.build_fixes()[number - 1], self.graph
+        return None if fix is None or graph is None else fix.saved_ns(FaultGraph(graph)) / self.run["num_steps"]
 
     def critical_path(self, step: int) -> list[CriticalSpan]:
         """What the run waited for in a step, over all ranks: spans, one after the other, from the first begin of the
@@ -149,7 +167,8 @@ _ENDINGS = {
 
 def ending(run: RunFacts) -> str | None:
     """What must be said first of a run that was killed, or that still runs; None for others."""
-    return _ENDINGS.get(run["state"] or "")
+    said = _ENDINGS.get(run["state"] or "")
+    return None if said is None else " ".join([said, *run["missing"]])
 
 
 def name_of_run(run: RunFacts) -> str:

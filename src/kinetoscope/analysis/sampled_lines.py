@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.source_lines import FRAME
-from kinetoscope.analysis.window import RankWindow, innermost
+from kinetoscope.analysis.window import STATE, RankWindow, innermost
 from kinetoscope.table.events import import_polars
+from kinetoscope.table.tracks import nest_spans
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +26,14 @@ _SHORTEST_INTERVAL_MS = 0.01
 _MOST_IN_A_ROW = 100_000
 """What is below or beyond these is no sampling, but a damaged trace, whose samples would fill the memory."""
 
+RUNNING, LATE = "running", "running; the line is a later one"
+"""States of samples of a thread that ran, or would have if it had had a processor."""
+
+ANOTHER_THREAD = "another thread"
+"""The state of a thread that waits for another one, at a lock, a queue or a join."""
+
+_WAITS = r"^waits: (.+)$"
+_CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
 _WORKER = r"^DataLoader worker \d+"
 _LIBRARY = "library"
@@ -35,7 +44,9 @@ def sampled_lines(window: RankWindow) -> "tuple[pl.DataFrame, pl.DataFrame]":
     """The samples of the loop's thread, and of workers while they make batches.
 
     Each has ``at``, when it was taken, ``line``, the innermost of the user's lines (null if none of the user's code was
-    running), and ``lasts_ns``, for how long it counts: until the next sample.
+    running), ``call``, the function of a library that this line has called (null for none), and ``lasts_ns``, for how
+    long it counts: until the next sample. ``state`` is what the thread waited for, `RUNNING` if for nothing, or `LATE`
+    if it ran on until its line was read; null where the system does not say.
     """
     pl = import_polars()
     frames = window.samples
@@ -105,7 +116,8 @@ def _samples(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
     number = (lasts_ns / interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
     samples = _stretches(frames).with_columns(number=number, lasts_ns=lasts_ns // number)
     samples = samples.with_columns(place=pl.int_ranges(0, "number")).explode("place")
-    return samples.select("line", "lasts_ns", at=pl.col("begin") + pl.col("place") * pl.col("lasts_ns")).sort("at")
+    at = pl.col("begin") + pl.col("place") * pl.col("lasts_ns")
+    return samples.select("line", "call", "state", "lasts_ns", at=at).sort("at")
 
 
 def _stretches(frames: "pl.DataFrame") -> "pl.DataFrame":
@@ -115,7 +127,39 @@ def _stretches(frames: "pl.DataFrame") -> "pl.DataFrame":
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
     times = times.filter(pl.col("end") - pl.col("begin") > _SHORTEST_NS)
     middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
+    frames = frames.with_columns(pl.col("category").cast(pl.String))
+    is_state = pl.col("category") == STATE
+    states, frames = frames.filter(is_state), frames.filter(~is_state)
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
     users = frames.filter(is_users)
-    line = users["name"].gather(innermost(users, middles)).str.replace(FRAME, "${1}:${2}").alias("line")
-    return times.select("begin", "end").with_columns(line).filter(innermost(frames, middles).is_not_null())
+    row = innermost(users, middles)
+    found = times.select("begin", "end").with_columns(
+        users["name"].gather(row).str.replace(FRAME, "${1}:${2}").alias("line"),
+        _calls(frames, middles, users["begin"].gather(row)),
+        _states(states, middles),
+    )
+    return found.filter(innermost(frames, middles).is_not_null())
+
+
+def _calls(frames: "pl.DataFrame", middles: "pl.DataFrame", since: "pl.Series") -> "pl.Series":
+    """The function of a library that the innermost of the user's lines has called; that line is there ``since``."""
+    pl = import_polars()
+    is_library = pl.col("category").str.contains(_LIBRARY)
+    rows = frames.select("track", ts="begin", dur=pl.col("end") - pl.col("begin"))
+    parents = nest_spans(rows)["parent"] if len(rows) else pl.Series("parent", [], dtype=pl.Int64)
+    caller = frames["category"].gather(parents).alias("caller")
+    calls = frames.with_columns(caller).filter(is_library & ~pl.col("caller").str.contains(_LIBRARY))
+    row = innermost(calls, middles)
+    found = pl.DataFrame([calls["name"].gather(row), calls["begin"].gather(row), since.alias("since")])
+    name = pl.when(pl.col("begin") >= pl.col("since")).then("name").str.replace(_CALL, "${2} of ${1}")
+    return found.select(name.alias("call"))["call"]
+
+
+def _states(states: "pl.DataFrame", middles: "pl.DataFrame") -> "pl.Series":
+    """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is known at all."""
+    pl = import_polars()
+    name = states["name"].gather(innermost(states, middles)).alias("name")
+    is_known = middles["track"].is_in(states["track"].unique().implode())
+    state = pl.coalesce(pl.col("name").str.extract(_WAITS), pl.col("name"), pl.lit(RUNNING))
+    rows = name.to_frame().with_columns(is_known.alias("is_known"))
+    return rows.select(pl.when("is_known").then(state).alias("state"))["state"]

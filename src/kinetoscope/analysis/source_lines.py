@@ -20,7 +20,7 @@ def source_lines(window: RankWindow, times: "pl.DataFrame") -> "pl.Series":
     Null where no stack was recorded. The line is the one with which the function begins.
     """
     pl = import_polars()
-    frames = window.host.filter(pl.col("category") == "python_function")
+    frames = window.python_functions
     if not len(frames):
         return pl.repeat(None, len(times), dtype=pl.String, eager=True).alias("line")
     names = frames["name"].unique()

@@ -127,9 +127,9 @@ def _busy(events: "pl.DataFrame", begin_ns: int, end_ns: int) -> tuple[int, int,
 # -- the run
 
 
-def run_parts(parts: Sequence[StretchParts]) -> tuple[float | None, StepParts | None, str]:
+def run_parts(parts: Sequence[StretchParts], late_wait_ns: float = 0) -> tuple[float | None, StepParts | None, str]:
     """The time of a step, its ledgers, and what bounds it, on average over ranks; steps alone count where there is
-    nothing else."""
+    nothing else. ``late_wait_ns`` is what a rank waits for late ones in a step."""
     timed = [one for one in parts if not one.is_alone] or list(parts)
     if not timed:
         return None, None, "unknown"
@@ -141,7 +141,7 @@ def run_parts(parts: Sequence[StretchParts]) -> tuple[float | None, StepParts | 
     whole = StepParts(host=host, device=cast("DeviceParts", device) if len(devices) == len(timed) else None)
     on_device_ns = sum(one.time_ns for one in timed if one.is_on_device)
     is_on_device = 2 * on_device_ns > sum(one.time_ns for one in timed)
-    return step_ns, whole, bound_by(whole, step_ns, on_device=is_on_device)
+    return step_ns, whole, bound_by(whole, step_ns, on_device=is_on_device, late_wait_ns=late_wait_ns)
 
 
 def _mean(ledgers: Sequence[Mapping[str, float | None]], num_steps: int) -> dict[str, float | None]:
@@ -161,6 +161,7 @@ _BOUNDS = {
     "data_wait_ns": "data",
     "communication_wait_ns": "communication",
     "sync_ns": "device",
+    "late_wait_ns": "ranks",
     "unknown_ns": "unknown",
 }
 """What bounds a step whose largest part this is; by default the host does."""
@@ -169,22 +170,29 @@ _LITTLE_IDLE = 0.15
 """A device that is idle for less of a step is what the step takes its time for."""
 
 
-def bound_by(parts: StepParts, step_ns: float, *, on_device: bool) -> str:
-    """What a step takes its time for: ``data``, ``host``, ``compute``, ``communication`` or ``unknown``.
+def bound_by(parts: StepParts, step_ns: float, *, on_device: bool, late_wait_ns: float = 0) -> str:
+    """What a step takes its time for: ``data``, ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``.
 
     On the device's pace it is what the device does, unless it is idle for much of the step: then it waits for the host.
-    A host that mostly waits for the device is bound by that, too.
+    A host that mostly waits for the device is bound by that, too. On the host's pace, waiting for late ranks is no
+    communication.
     """
     device = parts["device"]
     if on_device and device is not None and (device["idle_ns"] or 0) < _LITTLE_IDLE * step_ns:
         return _of_device(device)
-    host = cast("Mapping[str, float | None]", parts["host"])
-    largest = max((name for name in host if name != "ahead_ns"), key=lambda name: host[name] or 0)
+    host = {name: value or 0 for name, value in cast("Mapping[str, float | None]", parts["host"]).items()}
+    if device is None:  # else the wait is the device's
+        late_wait_ns = min(late_wait_ns, host["communication_wait_ns"])
+        host |= {"communication_wait_ns": host["communication_wait_ns"] - late_wait_ns, "late_wait_ns": late_wait_ns}
+    largest = max((name for name in host if name != "ahead_ns"), key=lambda name: host[name])
     found = _BOUNDS.get(largest, "host")
-    return _of_device(device) if found == "device" else found
+    return _of_device(device, late_wait_ns) if found == "device" else found
 
 
-def _of_device(device: DeviceParts | None) -> str:
+def _of_device(device: DeviceParts | None, late_wait_ns: float = 0) -> str:
     if device is None:
         return "unknown"
-    return "communication" if (device["exposed_communication_ns"] or 0) > (device["compute_ns"] or 0) else "compute"
+    compute_ns, communication_ns = device["compute_ns"] or 0, (device["exposed_communication_ns"] or 0) - late_wait_ns
+    if late_wait_ns > max(compute_ns, communication_ns):
+        return "ranks"
+    return "communication" if communication_ns > compute_ns else "compute"

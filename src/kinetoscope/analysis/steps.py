@@ -31,7 +31,8 @@ class StepRow:
     and ``mfu``, the share of the device's peak, are of the time from the step's first device event to the next step's
     first; of the last step, and where there is no device, of ``duration_ns``, or of what its kernels take, if that is
     more. ``mfu_coverage`` is the share of the time of kernels that compute products which operators with known shapes
-    launched; below 80 % nothing else is told.
+    launched; below 80 % nothing else is told. ``running_ns``, ``blocked_ns`` and ``starved_ns`` (ready, but without a
+    processor) are what the loop's thread did from the end of the step before to the end of this one.
     """
 
     rank: int | None
@@ -63,6 +64,9 @@ class StepRow:
     flops_per_s: float | None = None
     mfu: float | None = None
     mfu_coverage: float | None = None
+    running_ns: int | None = None
+    blocked_ns: int | None = None
+    starved_ns: int | None = None
 
     @property
     def all_evaluation_ns(self) -> int:
@@ -89,6 +93,7 @@ def step_rows(window: RankWindow, host: HostTime, work: "pl.DataFrame") -> list[
         return []
     steps = _Steps(window, host)
     found = HostLedger(host).columns() | steps.device() | {"peak_memory_bytes": peaks(window)} | steps.flops(work)
+    found |= host.states.by_step()
     columns = {name: column.to_list() for name, column in found.items() if column is not None}
     return [
         StepRow(

@@ -1,10 +1,11 @@
 """analysis: ranks that the others wait for, how often, and why."""
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
-from statistics import median
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, pairwise
+from statistics import fmean, median, stdev
 from typing import Any
 
 from kinetoscope.analysis.collectives import CollectiveRow
@@ -21,10 +22,20 @@ _REGULAR_SHARE = 0.7
 _LATE_SHARE = 0.5
 """A step counts as late if the wait in it is at least half of that in the steps with the longest waits."""
 
+_EARLY_SHARE = 0.25
+"""How late a rank is counts from this part of the ranks, the earliest. The earliest one of many is early by chance."""
+
+ByStep = Mapping[int, Mapping[int, float]]
+"""Nanoseconds by rank and step."""
+
+_STANDARD_ERRORS = 2
+"""A rank is late if its mean is further from nothing than by chance."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StragglerRow:
-    """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average.
+    """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average; what it
+    waits for several of them counts for each.
 
     ``steps`` are those in which it was late; ``cause`` is ``data``, ``host``, ``device`` or ``unknown``; with a
     ``period`` of n, known of 8 steps or more, it is late in every n-th step. ``evidence`` are pairs of name and number.
@@ -42,46 +53,157 @@ class StragglerRow:
         return asdict(self) | {"evidence": dict(self.evidence)}
 
 
-def straggler_rows(
-    calls: Sequence[CollectiveRow], steps: Sequence[StepRow], clock_bound_ns: int = 0
-) -> list[StragglerRow]:
-    """The stragglers, worst first. Waits below four times ``clock_bound_ns`` are not told from an error of clocks."""
-    waits = _waits(calls)
-    if not waits or not steps:
-        return []
-    step_ns = step_time_ns(steps) or 0.0
+@dataclass(frozen=True)
+class LateRanks:
+    """The ranks that are late. ``rows`` are those that the others wait for with nothing to do, the worst first.
+
+    ``candidates``, the latest first, are also those that begin their calls late while the others still compute: whether
+    that costs the run something, only a replay tells.
+    """
+
+    rows: list[StragglerRow] = field(default_factory=list)
+    candidates: list[StragglerRow] = field(default_factory=list)
+
+
+def late_ranks(calls: Sequence[CollectiveRow], steps: Sequence[StepRow], clock_bound_ns: int = 0) -> LateRanks:
+    """The ranks that are late. Waits below four times ``clock_bound_ns`` are not told from an error of clocks."""
+    calls = [call for call in calls if call.waits_ns is not None and call.step is not None]
+    if not calls or not steps:
+        return LateRanks()
+    least_ns, bound_ns = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), CLOCK_BOUNDS * clock_bound_ns
     num_steps = len({row.step for row in steps})
-    rows = [_row(rank, by_step, num_steps, steps, clock_bound_ns) for rank, by_step in waits.items()]
-    found = [
-        row for row in rows if row.cost_ns_per_step > SHARE_OF_STEP * step_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+    behind = _beyond_usual(_after_first(calls))
+    late = {rank for rank, by_step in behind.items() if _is_late(by_step, num_steps, max(least_ns, bound_ns))}
+    asked = late | {rank for rank, wait_ns in _waits_for_last(calls).items() if wait_ns > least_ns * num_steps}
+    found: dict[int, StragglerRow] = {}
+    for rank, waits in _waits_by_rank(calls, asked).items():
+        row = _row(rank, waits, num_steps, bound_ns)
+        is_costly = row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+        if is_costly or rank in late:
+            found[rank] = row if is_costly else replace(row, steps=_late_steps(behind[rank], bound_ns))
+    rows = _with_causes(found, steps)
+    return LateRanks(
+        sorted(
+            (row for row in rows if row.cost_ns_per_step > least_ns), key=lambda row: (-row.cost_ns_per_step, row.rank)
+        ),
+        sorted(rows, key=lambda row: (-sum(behind[row.rank].values()), row.rank)),
+    )
+
+
+def later_ranks(after_first: ByStep, steps: Sequence[StepRow]) -> list[StragglerRow]:
+    """The ranks that are late in a replay, the latest first: ``after_first`` is the most by which each rank, in each
+    step, begins a call after the first one of it. Their cost is how late they are."""
+    num_steps = len({row.step for row in steps})
+    least_ns, behind = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _beyond_usual(after_first)
+    found = {rank: _row(rank, by_step, num_steps, 0) for rank, by_step in behind.items()}
+    late = {
+        rank: row
+        for rank, row in found.items()
+        if row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+    }
+    return sorted(_with_causes(late, steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
+
+
+def wait_for_late_ns(calls: Iterable[CollectiveRow], late: Collection[StragglerRow], num_steps: int) -> float:
+    """What a rank waits for late ranks in a step, on average over all ranks, of which there are ``num_steps`` rows."""
+    ranks = {row.rank for row in late}
+    waits = [
+        sum(call.waits_ns) for call in calls if call.waits_ns and call.step is not None and call.late_rank in ranks
     ]
-    return sorted(found, key=lambda row: (-row.cost_ns_per_step, row.rank))
+    return sum(waits) / max(1, num_steps)
 
 
-def _waits(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
-    """By late rank and step: the mean time that the other ranks of the calls waited for it, and did nothing else."""
-    waits: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
+def _waits_for_last(calls: Sequence[CollectiveRow]) -> dict[int, float]:
+    """By rank: what each other rank waited for it, on average, where it was the last one; the sum."""
+    num_others = _num_ranks(calls) - 1
+    waits: defaultdict[int, float] = defaultdict(float)
     for call in calls:
-        if call.late_rank is not None and call.waits_ns is not None and call.step is not None:
-            waits[call.late_rank][call.step] += sum(call.waits_ns) / (call.num_ranks - 1)
-    return {rank: dict(by_step) for rank, by_step in waits.items()}
+        if call.late_rank is not None and call.waits_ns is not None:
+            waits[call.late_rank] += sum(call.waits_ns) / num_others
+    return waits
 
 
-def _row(
-    rank: int, by_step: Mapping[int, float], num_steps: int, steps: Sequence[StepRow], clock_bound_ns: int
-) -> StragglerRow:
-    longest = sorted(by_step.values())[-max(1, len(by_step) // 4) :]
-    least = max(_LATE_SHARE * median(longest), CLOCK_BOUNDS * clock_bound_ns)
-    late = tuple(sorted(step for step, wait in by_step.items() if wait >= least))
-    cause, evidence = _cause(rank, late, steps)
+def _num_ranks(calls: Iterable[CollectiveRow]) -> int:
+    return len({rank for call in calls for rank in call.ranks})
+
+
+def _waits_by_rank(calls: Sequence[CollectiveRow], ranks: Collection[int]) -> dict[int, dict[int, float]]:
+    """`waits_for` each of ``ranks`` alone, in one pass over many calls."""
+    found: dict[int, defaultdict[int, float]] = {rank: defaultdict(float) for rank in ranks}
+    num_others = _num_ranks(calls) - 1
+    for call in calls:
+        starts = [(rank, start) for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank in found]
+        waits, last_ns = sorted(call.waits_ns or ()), max(call.starts_ns)
+        until = [0, *accumulate(waits)]
+        for rank, start_ns in starts:
+            early_ns = last_ns - start_ns
+            place = bisect_right(waits, early_ns)  # its own wait is no longer than that
+            waited_ns = until[-1] - until[place] - early_ns * (len(waits) - place)
+            found[rank][call.step or 0] += waited_ns / num_others
+    return {rank: dict(by_step) for rank, by_step in found.items()}
+
+
+def waits_for(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[int, float]:
+    """By step: how long each other rank waited for the last of ``ranks``, and did nothing else; the mean of these."""
+    calls = list(calls)
+    num_others = max(1, len({rank for call in calls for rank in call.ranks} - {*ranks}))
+    waits: defaultdict[int, float] = defaultdict(float)
+    for call in calls:
+        if call.waits_ns is None or call.step is None:
+            continue
+        starts = [start for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank in ranks]
+        others = [wait for rank, wait in zip(call.ranks, call.waits_ns, strict=True) if rank not in ranks]
+        if starts and others:
+            early_ns = max(call.starts_ns) - max(starts)
+            waits[call.step] += sum(wait - early_ns for wait in others if wait > early_ns) / num_others
+    return dict(waits)
+
+
+def _after_first(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
+    """By rank and step: the most by which it began a call after the first rank did. Who still computes begins no wait,
+    but a late rank is late all the same."""
+    most: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for call in calls:
+        first_ns, step = min(call.starts_ns), call.step or 0
+        for rank, start_ns in zip(call.ranks, call.starts_ns, strict=True):
+            most[rank][step] = max(most[rank][step], start_ns - first_ns)
+    return {rank: dict(by_step) for rank, by_step in most.items()}
+
+
+def _beyond_usual(after_first: ByStep) -> dict[int, dict[int, float]]:
+    """How late each rank is in each step, beyond what the earliest quarter of the ranks is."""
+    by_lateness = sorted(after_first, key=lambda rank: (sum(after_first[rank].values()), rank))
+    early = by_lateness[: max(1, int(_EARLY_SHARE * len(by_lateness)))]
+    steps = {step for by_step in after_first.values() for step in by_step}
+    usual = {step: fmean(after_first[rank].get(step, 0) for rank in early) for step in steps}
+    return {rank: {step: ns - usual[step] for step, ns in by_step.items()} for rank, by_step in after_first.items()}
+
+
+def _is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bool:
+    """Whether a rank is late by more than ``least_ns`` on average, and not by chance."""
+    late = [*by_step.values(), *[0.0] * (num_steps - len(by_step))]
+    if len(late) < _FEWEST_LATE_STEPS:
+        return False
+    return fmean(late) > max(least_ns, _STANDARD_ERRORS * stdev(late) / len(late) ** 0.5)
+
+
+def _row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float) -> StragglerRow:
+    late = _late_steps(waits, bound_ns)
     return StragglerRow(
         rank=rank,
-        cost_ns_per_step=round(sum(by_step[step] for step in late) / num_steps),
+        cost_ns_per_step=round(sum(waits[step] for step in late) / num_steps),
         steps=late,
-        cause=cause,
+        cause="unknown",
         period=_period(late, num_steps),
-        evidence=evidence,
+        evidence=(),
     )
+
+
+def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
+    """The steps in which it was waited for."""
+    longest = sorted(waits.values())[-max(1, len(waits) // 4) :]
+    least = max(_LATE_SHARE * median(longest), bound_ns, 1) if longest else 0
+    return tuple(sorted(step for step, wait in waits.items() if wait >= least))
 
 
 def _period(late: Sequence[int], num_steps: int) -> int | None:
@@ -95,24 +217,32 @@ def _period(late: Sequence[int], num_steps: int) -> int | None:
     return usual if is_regular and len(late) >= _REGULAR_SHARE * (num_steps // usual) else None
 
 
-def _cause(rank: int, late: Sequence[int], steps: Sequence[StepRow]) -> tuple[str, tuple[tuple[str, float], ...]]:
-    """What took the rank longer than the others in the steps in which it was late."""
-    own = {row.step: row for row in steps if row.rank == rank}
-    others: defaultdict[int, list[StepRow]] = defaultdict(list)
+def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) -> list[StragglerRow]:
+    """The rows with what took their ranks longer than all that are not late: other late ranks do not tell. Where all
+    are late, each is compared with all others."""
+    by_rank: defaultdict[int, dict[int, StepRow]] = defaultdict(dict)
     for row in steps:
-        if row.rank != rank:
-            others[row.step].append(row)
+        if row.rank is not None:
+            by_rank[row.rank][row.step] = row
+    outside = [rows for rank, rows in by_rank.items() if rank not in found]
+    return [
+        _with_cause(row, by_rank[rank], outside or [rows for other, rows in by_rank.items() if other != rank])
+        for rank, row in found.items()
+    ]
+
+
+def _with_cause(row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]]) -> StragglerRow:
     longer: dict[str, float] = {}
     for cause, fields in _FIELDS.items():
         differences = [
-            _sum(own[step], fields) - median(_sum(row, fields) for row in others[step])
-            for step in late
-            if step in own and others[step]
+            _sum(own[step], fields) - median(_sum(rows[step], fields) for rows in others if step in rows)
+            for step in row.steps
+            if step in own and any(step in rows for rows in others)
         ]
-        longer[cause] = sum(differences) / len(differences) if differences else 0.0
+        longer[cause] = fmean(differences) if differences else 0.0
     cause = max(longer, key=lambda name: longer[name])
     evidence = tuple((f"{name}_longer_ns", round(value)) for name, value in longer.items())
-    return (cause if longer[cause] > 0 else "unknown"), evidence
+    return replace(row, cause=cause if longer[cause] > 0 else "unknown", evidence=evidence)
 
 
 _FIELDS = {

@@ -10,10 +10,11 @@ from kinetoscope.analysis.call_sums import CallSums
 from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.findings.signs import Signs, find_signs
-from kinetoscope.analysis.flops import find_work
+from kinetoscope.analysis.flops import WindowWork, find_work
 from kinetoscope.analysis.host_ledger import recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
+from kinetoscope.analysis.loop_counts import LoopCounts, counted_by_loop
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
 from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.packing import pack
@@ -25,6 +26,7 @@ from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
 from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
+from kinetoscope.table.display import shown
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.load import load_one
 from kinetoscope.table.run_state import WrittenTrace
@@ -101,6 +103,7 @@ class SummedTrace:
     is_cut: bool
     written: WrittenTrace
     clock: FileClock | None
+    counted: LoopCounts
     windows: list[WindowSummary] = field(repr=False)
 
 
@@ -125,10 +128,11 @@ def sum_trace(
         world_size=trace.world_size,
         run_name=next((one.run_name for one in parts if one.run_name), None),
         hosts=tuple(one.host for one in parts if one.host),
-        notes=(*trace.notes, *(f"{PurePath(trace.name).name}: {repair}" for repair in trace.repairs)),
+        notes=(*trace.notes, *(f"{shown(PurePath(trace.name).name)}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
         written=WrittenTrace(trace.name, trace.starts, trace.is_recovered),
         clock=trace.clock,
+        counted=counted_by_loop(trace),
         windows=[_sum_window(window, selection.operators if with_graph else None) for window in wanted],
     )
 
@@ -147,12 +151,11 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
-    host, operators, work = HostTime(window), operator_calls(window), find_work(window)
+    host, work = HostTime(window), find_work(window)
     step_work = work_by_step(window, work)
     steps = step_rows(window, host, step_work)
     parts = stretch_parts(window, host, steps)
-    by_step = times_by_step(window, operators, sum(one.steps_ns for one in parts))
-    sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), by_step)
+    sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
     return WindowSummary(
         rank=window.rank,
         num_spans=len(window.host) + len(window.device),
@@ -162,13 +165,19 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         parts=parts,
         calls=collective_calls(window),
         memory=memory_rows(window, host),
-        is_of_torch=len(operators) > 0 or len(window.device) > 0,
+        is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
         unclear=window.unclear,
         computed=_computed(window, host, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
         signs=None if faster is None else find_signs(window, host),
     )
+
+
+def _call_sums(window: RankWindow, work: WindowWork, steps_ns: float) -> CallSums:
+    calls = operator_calls(window)
+    by_step = times_by_step(window, calls, steps_ns)
+    return CallSums(operator_sums(calls, work), kernel_sums(window, work), by_step)
 
 
 def _computed(window: RankWindow, host: HostTime, step_work: "pl.DataFrame") -> ComputedSums:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinetoscope.analysis.communication import is_communication
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.kernel_names import COPY
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
@@ -28,10 +30,11 @@ SYNCHRONISATIONS = ("cuda_sync",)
 UNCLEAR = ("hpu_op", "mtia_insight", "mtia_workloadd", "collective_comm")
 """Kineto's categories of other accelerators, of which it is not known which part is work of the device."""
 
-SAMPLES = ("stack_sample", "stack_sample,library")
-"""Frames of sampled stacks, the user's and those of libraries."""
+STATE = "stack_sample,state"
+SAMPLES = ("stack_sample", "stack_sample,library", STATE)
+"""Frames of sampled stacks, the user's and those of libraries, and what the thread waits for in the innermost one."""
 
-NOTES = ("loader", "memory_holder", "float64")
+NOTES = ("loader", "memory_holder", "float64", "processors")
 """Categories of the instants that our sources record."""
 
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
@@ -48,10 +51,11 @@ FEWEST_STEPS = 8
 """With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
 
 _NO_TRACK = 2**32 - 1
+_OF_OPERATORS = ("begin", "end", "track", "name", "shapes", "types")
 _OTHERS_WITH_STREAMS = (*OPERATORS, *ANNOTATIONS, "cuda_event", "cuda_profiler_range", "overhead", "python_function")
 _BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
-_COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch", "external_id")
+_COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch")
 _ARGUMENTS = (
     "bytes",
     "collective_sequence",
@@ -95,16 +99,42 @@ class RankWindow:
 
     @cached_property
     def operators(self) -> "pl.DataFrame":
-        """The spans of operators, on every thread. Old traces count steps among them."""
+        """The spans of operators, on every thread, without columns that others have, but with ``label``. Old traces
+        count steps among them."""
+        return self.host.select(*_OF_OPERATORS, self.labels).filter(self.is_operator)
+
+    @cached_property
+    def is_operator(self) -> "pl.Series":
+        """Whether each span of ``host`` is of an operator."""
         pl = import_polars()
-        is_operator = pl.col("category").is_in(list(OPERATORS))
-        return self.host.filter(is_operator & ~pl.col("name").str.starts_with(STEP))
+        is_operator = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
+        return self.host.select(is_operator=is_operator)["is_operator"]
+
+    @cached_property
+    def labels(self) -> "pl.Series":
+        """The ``label`` of each span of ``host``: its name as a category, which is quick to group by."""
+        return self.host["name"].cast(import_polars().Categorical).alias("label")
+
+    @cached_property
+    def loop_operators(self) -> "pl.DataFrame":
+        """Those of the thread of the loop."""
+        return self.on_loop(self.operators)
+
+    @cached_property
+    def operating(self) -> Coverage:
+        """When the thread of the loop is in an operator."""
+        return Coverage(self.loop_operators)
 
     @cached_property
     def runtime_calls(self) -> "pl.DataFrame":
         """Calls of the device's runtime and driver, on every thread."""
         pl = import_polars()
         return self.host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)))
+
+    @cached_property
+    def python_functions(self) -> "pl.DataFrame":
+        """Python's functions, on every thread, where torch recorded stacks."""
+        return self.host.filter(import_polars().col("category") == "python_function")
 
     @cached_property
     def allocations(self) -> "pl.DataFrame":
@@ -176,14 +206,25 @@ def _without_warmup(trace: Trace, spans: "pl.DataFrame", step_name: str | None) 
     if not len(warmup):
         return _window(trace, spans, step_name)
     until_ns: Any = warmup["end"].max()
-    return _window(trace.since(until_ns), spans.filter(pl.col("begin") >= until_ns), step_name)
+    return _window(trace.since(until_ns), _since(spans, until_ns), step_name)
+
+
+def _since(spans: "pl.DataFrame", since_ns: int) -> "pl.DataFrame":
+    """The spans that began no earlier. A frame of sampled stacks is one span as long as it is there, of which the rest
+    is kept."""
+    pl = import_polars()
+    is_sample = pl.col("category").is_in(list(SAMPLES)).fill_null(False)
+    spans = spans.filter((pl.col("begin") >= since_ns) | (is_sample & (pl.col("end") > since_ns)))
+    return spans.with_columns(pl.col("begin").clip(since_ns))
 
 
 def _spans(trace: Trace) -> "pl.DataFrame":
     pl = import_polars()
     spans = trace.spans.select(*_COLUMNS, *_ARGUMENTS).drop_nulls(("ts", "dur")).rename({"ts": "begin"})
-    found = spans.with_columns(end=pl.col("begin") + pl.col("dur").clip(0)).drop("dur").collect()
-    return found if found["begin"].is_sorted() else found.sort("begin")
+    end = pl.col("begin") + pl.col("dur").clip(0)
+    found = spans.with_columns(pl.col("category").cast(pl.Categorical), end=end).drop("dur").collect()
+    found = found if found["begin"].is_sorted() else found.sort("begin")
+    return found.rechunk()  # what reads begins and ends in C needs them in one piece
 
 
 def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
@@ -215,10 +256,11 @@ def _unclear(spans: "pl.DataFrame", counts: "pl.DataFrame") -> dict[str, int]:
 def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
     pl = import_polars()
     names = [name for name in spans["name"].unique() if is_communication(name)]
+    copies = spans["name"].unique().to_frame().filter(pl.col("name").str.contains(COPY))["name"].to_list()
     is_said = pl.any_horizontal(pl.col("collective", "group").is_not_null())
     communicates = is_said | pl.col("name").is_in(names)
     kind = (
-        pl.when(pl.col("category").is_in(list(COPIES)))
+        pl.when(pl.col("category").is_in(list(COPIES)) | pl.col("name").is_in(copies))
         .then(pl.lit("copy"))
         .when(communicates)
         .then(pl.lit("communication"))

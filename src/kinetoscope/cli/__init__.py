@@ -62,14 +62,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
-        print(f"{name}: {printable_lines(error)}", file=sys.stderr)
+        _complain(f"{name}: {printable_lines(error)}")
         return 2 if isinstance(error, SettingsError) else 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        print(f"{name}: Cannot read or write{printable_lines(where)}: {error.strerror}.", file=sys.stderr)
+        _complain(f"{name}: Cannot read or write{printable_lines(where)}: {error.strerror}.")
         return 1
     except KeyboardInterrupt as interrupt:
         return _end_now(f"{name}: interrupted. {_written(interrupt)}")
+
+
+def _complain(sentence: str) -> None:
+    """Prints a sentence on stderr, if there is somebody to read it."""
+    with suppress(OSError, ValueError):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def _written(interrupt: KeyboardInterrupt) -> str:
@@ -85,8 +91,8 @@ def _end_now(sentence: str) -> NoReturn:
     """Ends the process after Ctrl-C at once, since its threads may be in a library that cannot be interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     abandon_partials()
+    _complain(sentence)
     with suppress(OSError, ValueError):
-        print(sentence, file=sys.stderr, flush=True)
         sys.stdout.flush()
     os._exit(130)
 
@@ -103,6 +109,13 @@ class _Version(argparse.Action):
 
         print(f"kinetoscope {__version__} ({f'in Python only: {WHY_PURE}' if WHY_PURE else 'native'})")
         parser.exit()
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are as printable as all others."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable_lines(message))
 
 
 def _print_any_path() -> None:
@@ -122,7 +135,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kinetoscope",
         description="A profiler for training runs: every rank, one clock, one trace that every viewer opens.",
         epilog="kinetoscope VERB --help shows the arguments of a verb, with examples.",

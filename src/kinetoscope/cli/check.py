@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from kinetoscope.cli.numbers import count_of_one_or_more
 from kinetoscope.cli.paths import add_force, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError, TraceFileError
@@ -45,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_force(parser)
     parser.add_argument(
-        "--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (default: all cores)"
+        "--jobs",
+        metavar="N",
+        type=count_of_one_or_more,
+        default=os.cpu_count(),
+        help="files at a time (default: all cores)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -68,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(together) or any(check.findings for check in checks))
 
 
-def _repair(files: list[Path], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
+def _repair(files: list[str], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
     """What was wrong with each file, and the repaired ones: all files that could be read."""
     pairs = list(zip(files, targets, strict=True))
     results = work_on_each("repairing", _repair_one, pairs, jobs, lambda _, result: getattr(result, "output", None))
@@ -76,18 +81,18 @@ def _repair(files: list[Path], targets: list[Path], jobs: int) -> tuple[list[Fil
     return [result.check if isinstance(result, RepairedTrace) else result for result in results], repaired
 
 
-def _repair_one(pair: tuple[Path, Path], on_progress: Progress) -> RepairedTrace | FileCheck:
+def _repair_one(pair: tuple[str, Path], on_progress: Progress) -> RepairedTrace | FileCheck:
     file, target = pair
     try:
         return repair_trace(file, target, on_progress)
     except TraceFileError as error:
-        return unreadable(str(file), error)
+        return unreadable(file, error)
 
 
-def _targets(files: list[Path], output: Path) -> list[Path]:
+def _targets(files: list[str], output: Path) -> list[Path]:
     if len(files) > 1 and (output.is_file() or output == STDOUT):
         raise SettingsError(f"{len(files)} files do not fit into {output}. Pass a folder to --repair.")
-    targets = [output / file.name for file in files] if len(files) > 1 or output.is_dir() else [output]
+    targets = [output / Path(file).name for file in files] if len(files) > 1 or output.is_dir() else [output]
     names = Counter(target.name for target in targets)
     twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from kinetoscope.cli.numbers import count_of_one_or_more
 from kinetoscope.cli.paths import TraceInputs, add_force, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError
@@ -42,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", metavar="OUTPUT", help="the file to write; its suffix gives the format; - is stdout")
     parser.add_argument("--to", metavar="SUFFIX", help="OUTPUT is a folder; files in it get this suffix")
     parser.add_argument(
-        "--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (default: all cores)"
+        "--jobs",
+        metavar="N",
+        type=count_of_one_or_more,
+        default=os.cpu_count(),
+        help="files at a time (default: all cores)",
     )
     add_force(parser)
     parser.add_argument("--json", action="store_true", help="print as JSON what was written")
@@ -59,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _pairs(files: list[Path], arguments: argparse.Namespace) -> list[tuple[Path, Path]]:
+def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, Path]]:
     output = Path(arguments.output)
     if arguments.to is None and len(files) > 1:
         raise SettingsError(f"{len(files)} files do not fit into {output}. Pass --to SUFFIX if it is a folder.")
@@ -68,17 +73,17 @@ def _pairs(files: list[Path], arguments: argparse.Namespace) -> list[tuple[Path,
     return [(file, output / (_stem(file) + arguments.to)) for file in files]
 
 
-def _stem(file: Path) -> str:
-    return file.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json").removesuffix(_PARQUET)
+def _stem(file: str) -> str:
+    return Path(file).name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json").removesuffix(_PARQUET)
 
 
-def _convert_one(pair: tuple[Path, Path], on_progress: Progress) -> list[str]:
+def _convert_one(pair: tuple[str, Path], on_progress: Progress) -> list[str]:
     source, target = pair
-    if _PARQUET not in (source.suffix, target.suffix):
+    if _PARQUET not in (Path(source).suffix, target.suffix):
         return convert_trace(source, target, on_progress)
     from kinetoscope.table.convert import convert_parquet  # needs polars
 
-    on_bytes = ByteProgress([os.fspath(source)], on_progress, num_passes=1).advance
+    on_bytes = ByteProgress([source], on_progress, num_passes=1).advance
     if not is_perfetto(target):
         return convert_parquet(source, target, on_bytes)
     with temporary_folder() as folder:
@@ -87,7 +92,7 @@ def _convert_one(pair: tuple[Path, Path], on_progress: Progress) -> list[str]:
 
 
 def _print_result(
-    converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arguments: argparse.Namespace
+    converted: list[tuple[str, Path, list[str]]], files: TraceInputs, arguments: argparse.Namespace
 ) -> None:
     stream = sys.stderr if arguments.output == "-" else sys.stdout
     if arguments.json:

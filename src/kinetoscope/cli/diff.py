@@ -63,10 +63,10 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
         with reader(arguments) as each:
             report_on = partial(report_of, each=each, cache=not arguments.no_cache)
             return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
-    except OSError as error:
-        raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}.") from error
     except KinetoscopeError as error:
         raise SettingsError(str(error)) from error
+    except OSError as error:
+        raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}.") from error
 
 
 def _exit_code(comparison: Comparison) -> int:

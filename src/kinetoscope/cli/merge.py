@@ -8,9 +8,9 @@ import time
 from functools import partial
 from pathlib import Path
 
+from kinetoscope.cli.numbers import given, seconds, seconds_above_0, whole_number, whole_numbers
 from kinetoscope.cli.paths import add_force, require_free, trace_inputs
 from kinetoscope.cli.progress import progress_bar
-from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
@@ -20,7 +20,6 @@ from kinetoscope.training.wording import counted, printable_lines, sized
 from kinetoscope.writing.side_process import give_way, is_left
 
 _BETWEEN_LOOKS_S = 1.0
-_MOST_NUMBERS = 1_000_000
 _EXAMPLES = """\
 examples:
   kinetoscope merge merged.json rank0.json rank1.json
@@ -57,26 +56,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", metavar="N,M-K", help="only these ranks")
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--batches", metavar="N-M", help="only these batches: ProfilerStep#N, or event/batch")
-    window.add_argument("--last", metavar="S", type=float, help="only the last S seconds")
+    window.add_argument("--last", metavar="S", help="only the last S seconds")
     add_force(parser)
     parser.add_argument("--json", action="store_true", help="print as JSON what was merged")
     parser.add_argument(
         "--from-manifest", metavar="FOLDER", help="merge the traces that the ranks have finished in FOLDER"
     )
     parser.add_argument(
-        "--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks that still write"
+        "--wait", metavar="S", type=seconds, default=0.0, help="seconds to wait for ranks that still write"
     )
     parser.add_argument(
-        "--cycles", metavar="N", type=int, help="with --wait: do not wait for ranks that have saved N cycles"
+        "--cycles", metavar="N", type=whole_number, help="with --wait: do not wait for ranks that have saved N cycles"
     )
-    parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
+    parser.add_argument(
+        "--node-rank", metavar="N", type=whole_number, default=0, help="the node whose ranks are merged"
+    )
     parser.add_argument(
         "--run-folder", metavar="F", type=Path, help="the run's folder, if FOLDER is not directly in it"
     )
     parser.add_argument(
         "--attempt-of", metavar="START", help="with --from-manifest: merge the attempt of this start, not the last one"
     )
-    parser.add_argument("--again-if-left", metavar="S", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--again-if-left", metavar="S", type=seconds, help=argparse.SUPPRESS)
     parser.add_argument("--upload-if-left", metavar=("RANK", "URL"), nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--as-list", action="store_true", help="write a bare list of events, as Composer does")
     parser.add_argument(
@@ -117,7 +118,7 @@ def _upload(arguments: argparse.Namespace) -> None:
 
 
 def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) -> MergeReport | None:
-    ranks = _numbers(arguments.ranks) if arguments.ranks else None
+    ranks = given("--ranks", whole_numbers, arguments.ranks) if arguments.ranks else None
     if arguments.from_manifest:
         run_folder = arguments.run_folder or Path(arguments.from_manifest).parent
         return merge_manifest(
@@ -151,20 +152,9 @@ def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) 
 
 def _window(arguments: argparse.Namespace) -> Window | None:
     if arguments.batches:
-        batches = _numbers(arguments.batches)
+        batches = given("--batches", whole_numbers, arguments.batches)
         return Window(first_batch=min(batches), last_batch=max(batches))
-    return Window(last_s=arguments.last) if arguments.last else None
-
-
-def _numbers(text: str) -> range | list[int]:
-    """The numbers that a text such as ``3``, ``0,2`` or ``10-14`` names."""
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) - int(first) > _MOST_NUMBERS:
-            raise SettingsError(f"{text!r} is not a list of numbers. Pass one such as 3, 0,2 or 10-14.")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
+    return Window(last_s=given("--last", seconds_above_0, arguments.last)) if arguments.last else None
 
 
 def _print_result(report: MergeReport | None, arguments: argparse.Namespace) -> None:

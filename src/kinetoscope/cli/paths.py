@@ -1,7 +1,7 @@
 """The files that a command reads and writes, as the user names them: files, folders, globs, pipes, or ``-``."""
 
 import argparse
-import glob
+import os
 import shutil
 import sys
 import tempfile
@@ -14,7 +14,9 @@ from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.perfetto import BEGINNING
-from kinetoscope.merge.trace_output import is_perfetto, is_pipe_or_device
+from kinetoscope.merge.trace_output import is_perfetto
+from kinetoscope.training.regular_file import is_open_already, require_regular
+from kinetoscope.training.run_folder import FoundFile, find_files, find_glob
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _PARQUET = ".parquet"
@@ -22,18 +24,20 @@ _PAGE = b'<meta name="generator" content="kinetoscope '
 _HEAD_BYTES = 4096
 
 
-class TraceInputs(list[Path]):
-    """Files to read. Input from a pipe is in a temporary file, for which `shown` prints the user's name."""
+class TraceInputs(list[str]):
+    """The paths of files to read, as `open_file` takes them.
+
+    Input from a pipe is in a temporary file, for which `shown` prints the user's name."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
 
-    def add(self, path: Path, given: str | None = None) -> None:
+    def add(self, path: str, given: str | None = None) -> None:
         """Adds a file, once; ``given`` is the user's name for it, if it differs."""
         if path not in self:
             self.append(path)
         if given is not None:
-            self._given[str(path)] = given
+            self._given[path] = given
 
     def shown(self, text: object) -> str:
         """The text with the user's names instead of those of temporary files."""
@@ -47,13 +51,15 @@ class TraceInputs(list[Path]):
 def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[TraceInputs]:
     """The files that ``names`` stand for, each once. Merged traces in a folder or a glob are left out.
 
-    ``-`` is the standard input. It and named pipes are copied to temporary files, since traces are read twice. Raises
-    `MergeError` for a name without a file, and `TraceFileError` with the user's names.
+    ``-`` is the standard input. It, and what a shell passes for ``<(command)``, are copied to temporary files, since
+    traces are read twice. Raises `MergeError` for a name without a file, `TraceFileError` for what is neither a file
+    nor a folder, such as a named pipe that nobody may ever write, and both with the user's names.
     """
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         files = TraceInputs()
         for number, name in enumerate(names):
-            if name == "-" or is_pipe_or_device(Path(name)):
+            require_regular(name)
+            if name == "-" or (is_open_already(name) and not Path(name).is_file()):
                 files.add(_kept(name, Path(folder, str(number))), name)
                 continue
             for path in _expand(name, output):
@@ -64,7 +70,7 @@ def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[T
             raise TraceFileError(files.shown(error)) from error
 
 
-def _kept(name: str, folder: Path) -> Path:
+def _kept(name: str, folder: Path) -> str:
     """A copy of the content of a pipe."""
     folder.mkdir()
     path = folder / ("stdin.json" if name == "-" else f"{Path(name).name}.json")
@@ -74,23 +80,28 @@ def _kept(name: str, folder: Path) -> Path:
         else:
             with open(name, "rb") as pipe:
                 shutil.copyfileobj(pipe, stream)
-    return path
+    return str(path)
 
 
-def _expand(name: str, output: Path | None) -> list[Path]:
-    path = Path(name)
-    if path.is_file():
-        return [path]
-    found = sorted(path.iterdir()) if path.is_dir() else sorted(map(Path, glob.glob(name, recursive=True)))
-    traces = [
-        file for file in found if file.name.endswith(SUFFIXES) and file.is_file() and not _is_merged(file, output)
-    ]
+def _expand(name: str, output: Path | None) -> Sequence[str]:
+    if os.path.isfile(name):
+        return [name]
+    found = find_files(name, ".", SUFFIXES) if os.path.isdir(name) else find_glob(name)
+    traces = [file for file in found if _is_trace(file) and not _is_merged(Path(file), output)]
     if not traces:
         raise MergeError(_none_there(name, found))
     return traces
 
 
-def _none_there(name: str, found: list[Path]) -> str:
+def _is_trace(file: FoundFile) -> bool:
+    """Whether it has the name of a trace. Raises `UnsafePathError` for a link, a pipe or a device."""
+    if not file.endswith(SUFFIXES) or os.path.isdir(file):
+        return False
+    file.require_inside()
+    return True
+
+
+def _none_there(name: str, found: Sequence[str]) -> str:
     if Path(name).is_dir():
         return f"No trace file: the folder {name} has no file that ends in {', '.join(SUFFIXES)}."
     if found:

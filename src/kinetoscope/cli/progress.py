@@ -4,10 +4,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, TypeVar
+from typing import IO, Any, TextIO, TypeVar, cast
 
 Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
@@ -25,9 +25,28 @@ def progress_bar(verb: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
+    with Bar(console=Console(file=cast("IO[str]", _Screen(sys.stderr))), transient=True) as bar:
         task = bar.add_task(verb, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+class _Screen:
+    """A terminal, to which nothing more is written once it is gone: the work goes on without a bar."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from kinetoscope.cli.numbers import whole_number
 from kinetoscope.cli.progress import Progress, Result, work_on_each
 from kinetoscope.table.load import load_one, names_in
 from kinetoscope.table.trace import Trace
@@ -15,7 +16,7 @@ def add_attempt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attempt",
         metavar="N",
-        type=int,
+        type=whole_number,
         help="of a run that was restarted, this attempt; 0 is the first one (default: the last)",
     )
 

@@ -1,13 +1,13 @@
 """cli: ``kinetoscope summary``, which says what is wrong with a run, and where its time went."""
 
 import argparse
-import math
 from pathlib import Path
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
+from kinetoscope.cli.numbers import ranks, seconds_above_0
 from kinetoscope.cli.reading import add_attempt
 
 _EXAMPLES = """\
@@ -56,9 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which part of a run is meant."""
     parser.add_argument("--step", metavar="SPAN", help="the name of the spans that are steps")
-    parser.add_argument("--ranks", metavar="LIST", type=_ranks, help="only these ranks, as in 0,4-7")
+    parser.add_argument("--ranks", metavar="LIST", type=ranks, help="only these ranks, as in 0,4-7")
     parser.add_argument(
-        "--last", metavar="SECONDS", type=_seconds, help="only the last seconds that each rank recorded"
+        "--last", metavar="SECONDS", type=seconds_above_0, help="only the last seconds that each rank recorded"
     )
     add_attempt(parser)
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
@@ -87,23 +87,3 @@ def report_on(
     selection = selection_of(arguments, faster)
     with reader(arguments) as each:
         return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"cannot read the seconds {text!r}; write a number above 0, as in 30 or 0.5")
-    return seconds
-
-
-def _ranks(text: str) -> frozenset[int]:
-    found: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            raise argparse.ArgumentTypeError(f"cannot read the ranks {text!r}; write them as in 0,4-7")
-        found |= set(range(int(first), int(last or first) + 1))
-    return frozenset(found)

@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from kinetoscope.cli.numbers import seconds, whole_number
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, UploadReport, upload_waiting
 from kinetoscope.storage.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
 from kinetoscope.training.remote_url import check_url, without_credentials
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="also upload files in DIR, outside of the run's folder",
     )
-    parser.add_argument("--rank", type=int, metavar="R", help="only the uploads of this rank")
-    parser.add_argument("--retry-for", type=float, metavar="S", help="stop after S seconds without any success")
+    parser.add_argument("--rank", type=whole_number, metavar="R", help="only the uploads of this rank")
+    parser.add_argument("--retry-for", type=seconds, metavar="S", help="stop after S seconds without any success")
     parser.add_argument("--from-training", action="store_true", help=argparse.SUPPRESS)
 
 

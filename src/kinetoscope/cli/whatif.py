@@ -4,17 +4,23 @@ import argparse
 import difflib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.replay import CAUSES, Change
-from kinetoscope.analysis.replay.what_if import what_if
+from kinetoscope.analysis.replay.what_if import WhatIf, what_if, what_if_fixed
+from kinetoscope.cli.numbers import ranks as ranks_in
+from kinetoscope.cli.numbers import whole_number
 from kinetoscope.cli.summary import add_selection, report_on
 from kinetoscope.errors import SettingsError
+from kinetoscope.table.display import some
+from kinetoscope.training.wording import shown
 
 SCHEMA = 1
-_MOST_NAMES = 5
+_MOST_TIMES = 1e9
+_MOST_NAMES, _MOST_RANKS = 5, 16
+_LONGEST_COMPARED = 1000
 
 _EXAMPLES = """\
 examples:
@@ -24,8 +30,10 @@ examples:
       if aten::mm, with all that is inside of it on the host and the device, took half the time
   kinetoscope whatif runs/digits --without data --without gc
       if batches were always there, and the garbage collector never ran: both at once
-  kinetoscope whatif runs/digits --on-time 2 --json
-      what the other ranks would gain if they never waited for rank 2, for programs
+  kinetoscope whatif runs/digits --on-time 2,4-7 --json
+      what the other ranks would gain if they never waited for ranks 2 and 4 to 7, for programs
+  kinetoscope whatif runs/digits --fix 1
+      without the fault that `kinetoscope summary` tells first: the same replay as its saving comes from
 
 Times are of a step, on average over all that was recorded. The run is replayed: what waits for something that
 comes earlier comes earlier, too, up to the next thing that it waits for. What was not recorded stays as it was:
@@ -48,7 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--without", choices=CAUSES, action="append", default=[], help="what takes no time, or is not waited for"
     )
-    parser.add_argument("--on-time", metavar="RANK", type=_rank, help="a rank that nobody waits for")
+    parser.add_argument(
+        "--on-time",
+        metavar="RANKS",
+        type=ranks_in,
+        default=frozenset(),
+        help="ranks that nobody waits for, as in 0,4-7",
+    )
+    parser.add_argument(
+        "--fix",
+        metavar="N",
+        type=whole_number,
+        help="the fault that summary tells as number N; alone, not with other changes",
+    )
     parser.add_argument("--json", action="store_true", help="the times, as one JSON object")
     add_selection(parser)
 
@@ -58,29 +78,34 @@ def run(arguments: argparse.Namespace) -> int:
     faster = dict(arguments.faster)
     report = report_on(arguments, frozenset(faster), with_graph=True)
     _check_names(faster, report)
-    _check_rank(arguments.on_time, report)
+    _check_ranks(arguments.on_time, report)
     change = Change(frozenset(arguments.without), faster, arguments.on_time)
-    changes = _all_changes(report) if change == Change() else [change]
+    if arguments.fix is not None:
+        if change != Change():
+            raise SettingsError("--fix N is a change of its own: leave --faster, --without and --on-time out.")
+        found = [what_if_fixed(report, arguments.fix)]
+    else:
+        found = [what_if(report, one) for one in (_all_changes(report) if change == Change() else [change])]
     if arguments.json:
-        print(_as_json(report, changes))
+        print(_as_json(report, found))
         return 0
     from rich.console import Console
 
     from kinetoscope.report.what_if import render_what_ifs
 
-    Console(highlight=False).print(render_what_ifs(report, [what_if(report, change) for change in changes]))
+    Console(highlight=False).print(render_what_ifs(report, found))
     return 0
 
 
 def _all_changes(report: RunReport) -> list[Change]:
     """Each cause alone, then each late rank."""
     causes = [Change(frozenset([cause])) for cause in CAUSES]
-    return causes + [Change(on_time=row.rank) for row in report.stragglers]
+    return causes + [Change(on_time=frozenset([row.rank])) for row in report.stragglers]
 
 
-def _as_json(report: RunReport, changes: Sequence[Change]) -> str:
+def _as_json(report: RunReport, what_ifs: Sequence[WhatIf]) -> str:
     why = report.graph.why_untrusted if report.graph is not None else None
-    rows = [asdict(what_if(report, change)) for change in changes]
+    rows = [asdict(one) for one in what_ifs]
     found = {"schema": SCHEMA, "num_steps": report.run["num_steps"], "why_untrusted": why, "what_ifs": rows}
     return json.dumps(found)
 
@@ -90,20 +115,30 @@ def _check_names(names: Iterable[str], report: RunReport) -> None:
     for name in names:
         if name not in known:
             near = [other for other in known if name.lower() in other.lower()]
-            near += [other for other in difflib.get_close_matches(name, known, _MOST_NAMES) if other not in near]
-            hint = (
-                f"Names that come near: {', '.join(near[:_MOST_NAMES])}."
-                if near
-                else "kinetoscope summary shows names."
+            close = difflib.get_close_matches(name, filter(_is_short, known), _MOST_NAMES)
+            near += [other for other in close if other not in near]
+            named = ", ".join(map(shown, near[:_MOST_NAMES]))
+            raise SettingsError(
+                f"Cannot replay with {shown(name)!r} faster: no operator or kernel has that name. "
+                + (f"Names that come near: {named}." if near else "kinetoscope summary shows names.")
             )
-            raise SettingsError(f"Cannot replay with {name!r} faster: no operator or kernel has that name. {hint}")
 
 
-def _check_rank(rank: int | None, report: RunReport) -> None:
+def _is_short(name: str) -> bool:
+    """Whether it takes little time to see how near a name comes."""
+    return len(name) <= _LONGEST_COMPARED
+
+
+def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
     ranks = report.run["ranks"]
-    if rank is not None and rank not in ranks:
-        known = ", ".join(map(str, ranks)) or "none"
-        raise SettingsError(f"Cannot replay with rank {rank} on time: it is not among the recorded ranks ({known}).")
+    for rank in sorted(wanted):
+        if rank not in ranks:
+            known = some(map(str, ranks), len(ranks), _MOST_RANKS, ", ") or "none"
+            raise SettingsError(
+                f"Cannot replay with rank {rank} on time: it is not among the recorded ranks ({known})."
+            )
+    if wanted and len(wanted) == len(ranks):
+        raise SettingsError("Cannot replay with all ranks on time: nobody is left who waits for them.")
 
 
 def _faster(text: str) -> tuple[str, float]:
@@ -112,14 +147,8 @@ def _faster(text: str) -> tuple[str, float]:
         factor = float(times)
     except ValueError:
         factor = math.nan
-    if not name or not 0 < factor < math.inf:
+    if not name or not 1 / _MOST_TIMES <= factor <= _MOST_TIMES:
         raise argparse.ArgumentTypeError(
             f"cannot read {text!r}; write a name and how many times as fast, as in aten::mm=2"
         )
     return name, factor
-
-
-def _rank(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"cannot read the rank {text!r}; write a number, as in 2")
-    return int(text)

@@ -151,7 +151,9 @@ class Profiler(AnyProfiler, TrainerCallback):
 
     def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:
         """Saves what was recorded and waits until it is written. The engine closes sources and handlers next."""
-        if self._trainer_state is not None:
+        if self._trainer_state is not None and self.run.is_new:  # its setup has failed, or it never fitted
+            self.run.close_failed_setup()
+        elif self._trainer_state is not None:
             self.run.close(clean=True)
 
     def post_close(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome_event import (
     Damage,
     event_to_nanoseconds,
@@ -28,6 +28,7 @@ from kinetoscope.formats.chrome_event import (
     read_fields,
 )
 from kinetoscope.formats.compression import UnpackedStream, is_packed
+from kinetoscope.training.run_folder import open_descriptor
 
 Event = dict[str, Any]
 
@@ -150,7 +151,7 @@ def stream_chrome(
 def open_trace(name: str) -> io.FileIO:
     """A file whose read errors are `TraceFileError`, so that they differ from errors of writing."""
     with _reading(name):
-        return _TraceFile(name)
+        return _TraceFile(name, opener=open_descriptor)
 
 
 class _TraceFile(io.FileIO):
@@ -167,6 +168,8 @@ class _TraceFile(io.FileIO):
 def _reading(name: object) -> Iterator[None]:
     try:
         yield
+    except UnsafePathError:
+        raise
     except OSError as error:
         raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
 

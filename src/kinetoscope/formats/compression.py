@@ -11,6 +11,7 @@ from isal import igzip, isal_zlib
 from isal.igzip_lib import IsalError
 
 from kinetoscope.errors import SettingsError
+from kinetoscope.training.run_folder import open_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -40,7 +41,7 @@ def read_unpacked(path: str | os.PathLike[str]) -> tuple[bytes, str]:
     Of a file that ends too early, everything up to its end is returned. Raises OSError when the file cannot be read.
     """
     unpacked, room = bytearray(), memoryview(bytearray(_PIECE_BYTES))
-    with open(path, "rb", buffering=0) as file:
+    with open_file(path) as file:
         stream = UnpackedStream(file, os.fspath(path))
         while num_bytes := stream.readinto(room):
             unpacked += room[:num_bytes]

@@ -13,12 +13,13 @@ from typing import Annotated
 import msgspec
 
 from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.header import Count, Moment, Number, told
 from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER = ".manifest"
+_OF_ANOTHER_VERSION = "`$.type`"  # the end of the error for an entry of a kind that this version does not know
 _MANIFEST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
-Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Start = Annotated[str, msgspec.Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_length=128)]
 """`Attempt.start`: files are called after it."""
 
@@ -56,8 +57,8 @@ class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
 
     rank: Number
     path: str
-    size_bytes: int
-    timestamp: dict[str, float | int]
+    size_bytes: Count
+    timestamp: Moment
     cycle: Number
     start: Start = ""
 
@@ -147,18 +148,23 @@ def read_manifest(folder: Path) -> list[RankManifest]:
     return [starts[-1] for starts in read_starts(folder)]
 
 
-def read_starts(folder: Path) -> list[list[RankManifest]]:
-    """All starts, in order, of each rank that wrote into ``folder``, by rank; otherwise like `read_manifest`."""
+def read_starts(folder: Path, *, strict: bool = False) -> list[list[RankManifest]]:
+    """All starts, in order, of each rank that wrote into ``folder``, by rank; otherwise like `read_manifest`.
+
+    If ``strict``, raises `TraceFileError` for a line with a value that its field cannot have; else such a line is
+    skipped, since a run that records must go on.
+    """
     traces = RunFolder(folder)
     found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
-    return sorted((_read_rank(traces, int(match[1])) for match in found if match), key=lambda starts: starts[0].rank)
+    ranks = (_read_rank(traces, int(match[1]), strict) for match in found if match)
+    return sorted(ranks, key=lambda starts: starts[0].rank)
 
 
-def _read_rank(traces: RunFolder, rank: int) -> list[RankManifest]:
+def _read_rank(traces: RunFolder, rank: int, strict: bool) -> list[RankManifest]:
     starts = [RankManifest(rank)]
     by_name: dict[str, RankManifest] = {}
     writers: dict[str, RankManifest] = {}
-    for entry in _entries(traces, f"{_FOLDER}/rank{rank}.jsonl"):
+    for entry in _entries(traces, f"{_FOLDER}/rank{rank}.jsonl", strict):
         if isinstance(entry, RankStarted):
             starts.append(RankManifest(rank))
             by_name[entry.start] = starts[-1]
@@ -172,14 +178,19 @@ def _read_rank(traces: RunFolder, rank: int) -> list[RankManifest]:
     return starts[1:] or starts
 
 
-def _entries(traces: RunFolder, name: str) -> Iterator[Entry]:
+def _entries(traces: RunFolder, name: str, strict: bool) -> Iterator[Entry]:
     try:
         lines: Iterable[bytes] = traces.read(name).splitlines()
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"Cannot read the manifest {traces.path / name}: {reason}. Check who owns it.") from error
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         try:
             yield decode_struct(line, Entry)
+        except msgspec.ValidationError as error:
+            if strict and not str(error).endswith(_OF_ANOTHER_VERSION):
+                raise TraceFileError(
+                    f"Cannot use the manifest {traces.path / name}: in line {number}, {told(error)}. Delete that line."
+                ) from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue  # torn: the rank died while it wrote the line, and what the line describes is not complete either

@@ -12,6 +12,8 @@ import msgspec
 
 from kinetoscope.training.run_folder import RunFolder
 
+_NOT_OF_MSGSPEC = (b"\\udc", b"NaN", b"Infinity")
+
 
 def encode_struct(struct: msgspec.Struct) -> bytes:
     """The struct as JSON, on one line."""
@@ -27,10 +29,13 @@ def decode_struct(text: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError:
-        if b"\\udc" not in text:
+        if not any(special in text for special in _NOT_OF_MSGSPEC):
             raise
     try:
+        msgspec.convert(json.loads(text), kind)  # first, since its error names the field that is NaN
         return msgspec.convert(json.loads(text, parse_constant=_refuse), kind)
+    except msgspec.ValidationError:
+        raise
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from error
 

@@ -20,7 +20,7 @@ Ask = Callable[[str], str]
 KNOWN_CATEGORIES = frozenset(
     (
         *("marker", "kinetoscope", "system", "gc", "compile", "dataloader"),
-        *("loader", "memory_holder", "float64", "stack_sample", "library"),
+        *("loader", "memory_holder", "float64", "stack_sample", "library", "state", "processors"),
         *("cpu_op", "user_annotation", "gpu_user_annotation", "python_function", "cpu_instant_event", "Trace"),
         *("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cuda_sync", "cuda_event", "overhead"),
         *("ac2g", "fwdbwd", "collective_comm", "concurrent_kernel", "cuda_profiler_range", "glow_runtime", "hpu_op"),
@@ -38,6 +38,7 @@ _KNOWN_KEYS = frozenset(key for keys in ARGUMENTS.values() for key in keys) | {
     *("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
     *("holder", "kind", "place", "steps", "tensors", "graphs", "bytes", "device"),
     *("holders", "objects", "functions", "complete"),
+    *("wall_ns", "own_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled", "cores", "threads"),
     *("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "traceName", "trace_id", "host_name"),
     *("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules", "Concrete Inputs"),
     *("deviceProperties", "id", "totalGlobalMem", "distributedInfo", "backend", "rank", "world_size"),

@@ -12,6 +12,7 @@ import msgspec
 
 from kinetoscope.clock.clock import process_base_ns
 from kinetoscope.errors import TraceFileError, UnsafePathError
+from kinetoscope.formats.header import Number, told
 from kinetoscope.formats.manifest import Start
 from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.live.owner_lock import Owner, owner_state
@@ -22,7 +23,6 @@ _log = logging.getLogger("kinetoscope")
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
 _RUN = "run.json"
-Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
@@ -226,6 +226,10 @@ def read_live_run(folder: Path) -> LiveRun:
     """What ``run.json`` in a live folder says. Raises `TraceFileError` if it cannot be read."""
     try:
         return decode_struct(RunFolder(folder).read(_RUN), LiveRun)
+    except msgspec.ValidationError as error:
+        raise TraceFileError(
+            f"Cannot read {folder / _RUN}: {told(error)}. Is this the live folder of a Kinetoscope run?"
+        ) from error
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFileError(
             f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"

@@ -11,16 +11,12 @@ from typing import Annotated
 
 import msgspec
 
-from kinetoscope.formats.own_json import append_line
+from kinetoscope.formats.header import Moment, Number, told
+from kinetoscope.formats.own_json import append_line, decode_struct
 from kinetoscope.training.run_folder import RunFolder
 
 _LOG = "windows.jsonl"
 _MOST_LOG_BYTES = 256 << 10  # beyond this, the file is written anew without the windows that are saved
-Fields = dict[str, int | float]
-"""The fields of a timestamp, as `timestamp_fields` gives them."""
-
-
-Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -31,7 +27,7 @@ class WindowOpened(msgspec.Struct, frozen=True, tag="opened"):
     window: Number
     cycle: Number
     began_ns: Nanoseconds
-    timestamp: Fields
+    timestamp: Moment
 
 
 class EpochBegan(msgspec.Struct, frozen=True, tag="epoch"):
@@ -54,7 +50,7 @@ class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
 
     window: Number
     closed_ns: Nanoseconds
-    timestamp: Fields
+    timestamp: Moment
 
 
 class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
@@ -64,8 +60,6 @@ class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
 
 
 Event = WindowOpened | EpochBegan | WindowActive | WindowClosed | WindowSaved
-
-_DECODER = msgspec.json.Decoder(Event)
 
 
 class WindowLog:
@@ -108,9 +102,9 @@ class LiveWindow:
     number: int
     cycle: int | None = None
     began_ns: int | None = None
-    timestamp: Fields | None = None
+    timestamp: Moment | None = None
     closed_ns: int | None = None
-    end_timestamp: Fields | None = None
+    end_timestamp: Moment | None = None
     is_saved: bool = False
     epochs: list[tuple[int, int]] = field(default_factory=list)
     first_active: int | None = None
@@ -139,7 +133,9 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
     damages: list[str] = []
     for number, line in _lines(RunFolder(folder), damages):
         try:
-            event = _DECODER.decode(line)
+            event: Event = decode_struct(line, Event)
+        except msgspec.ValidationError as error:
+            damages.append(f"{_LOG}: line {number} is left out: {told(error)}.")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             damages.append(f"{_LOG}: line {number} is left out, it cannot be read: {error}.")
         else:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 from kinetoscope.clock.file_clock import FileClock, Stretch, file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
+from kinetoscope.formats.header import require_ranges
 from kinetoscope.formats.nesting import NestingCounts
 from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter_uuid, series_hash, subject_hash
 from kinetoscope.formats.tracks import RankTracks, plain_pid
@@ -89,6 +90,7 @@ class InputFile:
     """Whether its pids are ranks."""
 
     def __post_init__(self) -> None:
+        require_ranges(self.path, self.header)
         self.is_merged = bool(own_header(self.header).get("merged"))
         if not self.is_merged and len(self.notes.get(_RANKS_NOTED, ())) > 1:  # Composer merged it
             self.is_merged = True

@@ -16,7 +16,7 @@ from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
-from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.training.run_folder import FoundFile, RunFolder
 
 _log = logging.getLogger("kinetoscope")
 
@@ -134,7 +134,7 @@ def _output_for(output: Path, attempt: ListedAttempt, traces: RunFolder, replace
 class _Inputs:
     """The files to merge, the names of all traces in them, and which traces are missing, in sentences."""
 
-    paths: list[Path]
+    paths: list[str | Path]
     sources: list[str]
     notes: list[str]
 
@@ -146,8 +146,8 @@ def _choose_inputs(attempt: ListedAttempt, folder: Path, output: Path) -> _Input
     gone = {path for path in listed if not traces.is_file(path)}
     merged_before = _listed_in(_said_of(output), "sources") & set(listed)
     kept_in_output = merged_before if merged_before & gone else set()
-    paths = [output] if kept_in_output else []
-    paths += [folder / path for path in listed if path not in gone | kept_in_output]
+    paths: list[str | Path] = [output] if kept_in_output else []
+    paths += [FoundFile(folder, path) for path in listed if path not in gone | kept_in_output]
     missing = gone - kept_in_output
     notes = [f"{path} is not in this trace: it is not a file, or was deleted before." for path in sorted(missing)]
     return _Inputs(paths, [path for path in listed if path not in missing], notes)
@@ -190,7 +190,7 @@ def find_attempt(
     folder: Path, node_rank: int, start: str | None = None, ranks: Collection[int] | None = None
 ) -> ListedAttempt:
     """The attempt that ``start`` belongs to, or the last one that began; only its ``ranks``, if given."""
-    by_rank = [_of_node(starts, node_rank) for starts in read_starts(folder)]
+    by_rank = [_of_node(starts, node_rank) for starts in read_starts(folder, strict=True)]
     by_rank = [starts for starts in by_rank if starts and (ranks is None or starts[0].rank in ranks)]
     manifests = [manifest for starts in by_rank for manifest in starts]
     last = [starts[-1] for starts in by_rank]

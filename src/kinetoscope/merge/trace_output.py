@@ -1,5 +1,7 @@
 """Opens the file to write, in the format and with the compression that its name says."""
 
+import errno
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -81,7 +83,19 @@ def binary_output(path: Path) -> Iterator[BinaryIO]:
 def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
     if path == STDOUT:
         return _stdout()
-    return path.open("wb") if is_pipe_or_device(path) else atomic_file(path)
+    return open(path, "wb", opener=_open_if_read) if is_pipe_or_device(path) else atomic_file(path)
+
+
+def _open_if_read(path: str, flags: int) -> int:
+    """Opens a pipe or device to write. Raises `OutputError` for a pipe that nobody reads, instead of waiting for it."""
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OutputError(f"Cannot write {path}: nobody reads this pipe. Start its reader first.") from error
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def is_pipe_or_device(path: Path) -> bool:

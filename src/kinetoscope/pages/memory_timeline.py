@@ -20,13 +20,17 @@ def render_memory_timeline(
     """The page; ``sizes_bytes`` has a row for each time with a number for each category."""
     kept = _kept(sizes_bytes)
     start_us = times_us[0] if times_us else 0
+    totals = [sum(sizes_bytes[at]) for at in kept]
+    peak = max(range(len(kept)), key=totals.__getitem__, default=0)
     memory = MemoryOverTime(
         rank=None,
         device=device,
         categories=list(categories),
         times=Column.of((1000 * (times_us[at] - start_us) for at in kept), is_delta=True),
         sizes=[Column.of((sizes_bytes[at][place] for at in kept), is_delta=True) for place in range(len(categories))],
-        peak=max(range(len(kept)), key=lambda place: sum(sizes_bytes[kept[place]]), default=0),
+        totals=Column.of(totals, is_delta=True),
+        peak=peak,
+        peak_bytes=totals[peak] if totals else 0,
         alive_at_peak=[],
     )
     return render_page(

@@ -124,23 +124,37 @@ class Allocation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepEnd:
+    """What was alive as a step ended, ``time`` nanoseconds after the origin."""
+
+    step: int
+    time: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryOverTime:
     """The memory of one device of one rank; ``device`` is ``CPU`` or ``cuda:0``. ``sizes`` has bytes for each category,
-    at each of ``times``, nanoseconds after the origin; ``peak`` is the place of the most memory in them."""
+    at each of ``times``, nanoseconds after the origin, and ``totals`` their sums; ``peak`` is the place of the most
+    memory in them, and ``peak_bytes`` how much that is. ``step_ends`` has what was alive as each step ended."""
 
     rank: int | None
     device: str
     categories: list[str]
     times: Column
     sizes: list[Column]
+    totals: Column
     peak: int
+    peak_bytes: int
     alive_at_peak: list[Allocation]
+    step_ends: list[StepEnd] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlameGraph:
     """Calls summed by who called whom. ``title`` says of what: nested operators, or stacks. Each frame has a name (a
-    place in ``texts``), the place of its caller plus 1, its own time, and its time with callees, in nanoseconds."""
+    place in ``texts``), the place of its caller plus 1, its own time, and its time with callees, in nanoseconds.
+    ``total_ns`` is the time of all that have no caller."""
 
     title: str
     rank: int | None
@@ -149,6 +163,7 @@ class FlameGraph:
     callers: Column
     own: Column
     total: Column
+    total_ns: int
     num_calls: Column
 
 
@@ -163,6 +178,7 @@ class CallingLine:
     num_calls: int
     total_ns: int
     self_ns: int
+    mean_ns: float
     max_ns: int
 
 
@@ -173,7 +189,7 @@ class Overview:
     ``ending`` is said of a run that was killed or has not ended, ``bound`` what a step takes its time for.
     ``largest_part`` takes ``largest_share`` of a step. A device was busy for ``busy_share`` of its windows on average,
     and for ``least_busy_share`` on ``least_busy_rank``. ``peak_rank`` has the most memory. ``costs`` and ``savings``
-    have the share of a step of each finding, in their order.
+    have the share of a step of each finding, in their order; ``are_minor`` says which are worth one line.
     """
 
     ending: str | None = None
@@ -191,6 +207,31 @@ class Overview:
     profiler_share: float | None = None
     costs: list[float | None] = field(default_factory=list)
     savings: list[float | None] = field(default_factory=list)
+    are_minor: list[bool] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerPart:
+    """A part of a whole: its name in the report, what it is called, its time in nanoseconds, and its share of the
+    whole. ``is_phase`` is whether every step of a training has it: then it is told that its time is not known."""
+
+    part: str
+    word: str
+    time_ns: float | None
+    share: float | None
+    is_phase: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledgers:
+    """What a step of a rank takes, or one of the run if ``is_run``, on average, and both of its ledgers, with all
+    parts. ``device`` is None where it is not known."""
+
+    rank: int | None
+    is_run: bool
+    step_ns: float
+    host: list[LedgerPart]
+    device: list[LedgerPart] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,15 +252,19 @@ class StepLedgers:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTimes:
-    """What all devices did in their windows, on average: nanoseconds."""
+    """What a device did in its windows, or all devices on average if ``is_mean``: nanoseconds. ``busy_share`` is the
+    mean of the devices' shares. ``parts`` add up to ``window_ns``; communication beside computing is in none of them.
+    """
 
+    rank: int | None
+    device: int | None
+    is_mean: bool
     window_ns: float
-    compute_ns: float
-    exposed_communication_ns: float
-    exposed_copy_ns: float
-    idle_host_wait_ns: float
-    idle_kernel_wait_ns: float
-    idle_other_ns: float
+    busy_ns: float
+    busy_share: float | None
+    communication_ns: float
+    idle_ns: float
+    parts: list[LedgerPart]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +285,7 @@ class CallGroup:
     unknown_ns: int
     skew_share: float | None
     bandwidth_bytes_per_s: float | None
+    parts: list[LedgerPart]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +298,7 @@ class Communication:
     skew_ns: int
     transfer_ns: int
     unknown_ns: int
+    parts: list[LedgerPart]
     groups: list[CallGroup]
     lengths: Column
 
@@ -277,6 +324,41 @@ class Waits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallSums:
+    """The calls of one operator, or the runs of one kernel, or of all that have something in common: ``num_rows`` rows
+    of the report together. Quantiles of several rows are not known. ``shapes`` are those of the only row that has some.
+    Times are nanoseconds."""
+
+    name: str
+    kind: str | None
+    shapes: str | None
+    num_rows: int
+    num_calls: int
+    total_ns: int
+    self_ns: int
+    mean_ns: float
+    p50_ns: int | None
+    p95_ns: int | None
+    max_ns: int
+    device_ns: int | None
+    flops: float | None
+    flops_per_s: float | None
+    mfu: float | None
+    bytes: float | None
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallTable:
+    """The operators of a run, or its ``kernels`` and copies, ``by`` what they have in common: ``name``, ``shapes``
+    (name and shapes), ``untyped`` (a kernel's name without its types) or ``kind``."""
+
+    of: str
+    by: str
+    rows: list[CallSums]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallTotals:
     """The sums over calls of one ``kind``: all ``operators``, all ``kernels`` and copies, or those of one kind."""
 
@@ -292,6 +374,9 @@ class PageData:
 
     Times are nanoseconds after ``origin_ns``, unix nanoseconds as text, since a number of JavaScript has too few digits
     for them: also those in ``report``, which else is what `RunReport.to_dict` returns. ``notes`` are sentences.
+    ``profiler_ns_per_step`` is what the profiler cost within a step, ``profiler_ns_around`` around those of a window.
+    ``part_words`` says what the parts of a step are called; ``ledgers`` are those of the run and of each rank,
+    ``devices`` all together and each.
     """
 
     version: str
@@ -299,13 +384,17 @@ class PageData:
     origin_ns: str = "0"
     notes: list[str] = field(default_factory=list)
     profiler_ns_per_step: float | None = None
+    profiler_ns_around: float | None = None
     overview: Overview = field(default_factory=Overview)
     steps: StepLedgers | None = None
     mean_steps: StepLedgers | None = None
-    devices: DeviceTimes | None = None
+    part_words: dict[str, str] = field(default_factory=dict)
+    ledgers: list[Ledgers] = field(default_factory=list)
+    devices: list[DeviceTimes] = field(default_factory=list)
     communication: Communication | None = None
     waits: Waits | None = None
     call_totals: list[CallTotals] = field(default_factory=list)
+    call_tables: list[CallTable] = field(default_factory=list)
     comparison_said: list[str] = field(default_factory=list)
     report: Annotated[dict[str, Any], "RunReport"] | None = None
     comparison: Annotated[dict[str, Any], "Comparison"] | None = None

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 _log = logging.getLogger("kinetoscope")
+_tried: set[type] = set()
 _taught: set[type] = set()
 
 
@@ -32,19 +33,25 @@ def teach_dynamo(*marker_types: type) -> None:
     function with a marker inside runs uncompiled.
     """
     builder: Any = sys.modules.get("torch._dynamo.variables.builder")
-    new = [kind for kind in marker_types if kind not in _taught]
+    new = [kind for kind in marker_types if kind not in _tried]
     if builder is None or not new:
         return
-    _taught.update(new)
+    _tried.update(new)
     try:
         wrap = _dynamo_wrapper(builder)
         builder.VariableBuilder._type_dispatch().update(dict.fromkeys(new, wrap))
+        _taught.update(new)
     except (AttributeError, TypeError, ImportError) as error:
         _log.warning(
             "This version of torch cannot be told to ignore markers (%s): a compiled function with a ready-made "
             "`with marker:` inside runs uncompiled. Use @marker or `with kinetoscope.marker(name):` there.",
             error,
         )
+
+
+def is_known(marker_type: type) -> bool:
+    """Whether Dynamo was taught to ignore these markers."""
+    return marker_type in _taught
 
 
 def _dynamo_wrapper(builder: Any) -> Any:

@@ -9,6 +9,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
@@ -248,7 +249,8 @@ class Guard:
 
     def report(self, job: str, error: BaseException) -> None:
         """Logs and keeps an error that cannot be raised to the user, such as one on the writer thread."""
-        _log.error("%s failed: %s", job, text_of(error))
+        with suppress(OSError):  # a log that goes to a terminal which is gone
+            _log.error("%s failed: %s", job, text_of(error))
         self.keep(error)
 
     def keep(self, error: BaseException) -> None:
@@ -279,7 +281,8 @@ class Listeners:
     """Calls the per-event methods of the handlers that override them, one event at a time.
 
     It is the recorder's `SpanListener`. ``anchor`` turns nanoseconds into unix time; ``guard(handler, method,
-    arguments)`` makes the calls. If there is a ``redactor``, handlers get what it says instead of names.
+    arguments)`` makes the calls, and ``note_taken()`` is told of each that succeeded. If there is a ``redactor``,
+    handlers get what it says instead of names.
     """
 
     def __init__(
@@ -290,8 +293,10 @@ class Listeners:
         anchor: Anchor,
         guard: Guard,
         redactor: Redactor | None = None,
+        note_taken: Callable[[], object] = lambda: None,
     ) -> None:
         handlers = list(handlers)
+        self._note_taken = note_taken
         self._on_duration = _methods(handlers, "process_duration_event")
         self._on_instant = _methods(handlers, "process_instant_event")
         self._on_counter = _methods(handlers, "process_counter_event")
@@ -346,6 +351,8 @@ class Listeners:
         what["wall_clock_time_ns"] = self._clock.unix_ns(at_ns)
         for handler, method in methods:
             self._guard(handler, partial(method, **what), ())
+            if not self._guard.is_off(handler):
+                self._note_taken()
 
 
 def _methods(handlers: list[object], name: str) -> list[tuple[object, Callable[..., object]]]:
@@ -394,6 +401,11 @@ def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) 
         raise SettingsError(f"{argument} must be {words}, not {value!r}.")
 
 
+def check_flag(value: object, argument: str) -> None:
+    """Raises `SettingsError` unless ``value`` is True or False."""
+    check_kind(value, argument, (bool,), "True or False")
+
+
 def check_state(state: object) -> None:
     """Raises `SettingsError` unless ``state`` has the attributes of `State` that are read."""
     missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
@@ -426,6 +438,8 @@ class RunSettings:
             check_url(self.upload_to, "upload_to")
         if self.live_folder is not None:
             check_kind(self.live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+        check_flag(self.strict, "strict")
+        check_flag(self.is_quiet, "quiet")
         check_number(self.grace_s, "grace_s", "seconds")
         check_number(self.close_timeout_s, "close_timeout_s", "seconds")
         check_number(self.live_bytes_max, "live_bytes_max", "bytes")

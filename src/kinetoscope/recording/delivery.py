@@ -145,6 +145,8 @@ class Delivery:
         """How many cycles were taken by every handler."""
         self.num_recorded = 0
         """How many of these were not empty."""
+        self.num_files_taken = 0
+        """How many files handlers have got, each counted once for each handler."""
         self.writer = WriterThread(on_error=guard.report)
 
     def cycle(self, cycle: Cycle) -> None:
@@ -266,6 +268,7 @@ class Delivery:
 
     def _tell_of_file(self, handler: TraceHandler, file: Path, to: Contributions) -> None:
         is_taken = self._tell(handler, f"take over {file}", handler.process_chrome_json_trace_file, file)
+        self.num_files_taken += is_taken
         if not is_taken and not self._guard.is_off(handler):
             to.not_taken.append((handler, file))
 

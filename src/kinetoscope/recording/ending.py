@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -224,13 +224,20 @@ def _are(number: int, thing: str) -> str:
 
 @dataclass(slots=True)
 class RunCounts:
-    """How far a run got. The handlers have taken ``num_saved`` windows, and not ``num_unsaved`` others."""
+    """How far a run got. The handlers have taken ``num_saved`` windows, and not ``num_unsaved`` others; and they got
+    ``num_given`` single events and files."""
 
     num_batches: int = 0
     longest_epoch: int = 0
     num_windows: int = 0
     num_saved: int = 0
     num_unsaved: int = 0
+    num_given: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no handler got anything, or a window that it should have was not saved."""
+        return not self.num_saved and (bool(self.num_unsaved) or not self.num_given)
 
 
 def why_nothing(schedule: object, counts: RunCounts) -> str:
@@ -266,9 +273,8 @@ def what_there_is(counts: RunCounts, handlers: Iterable[object], finding: str = 
     places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
     run_folder = run_folder_of(handlers)
     where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
-    lines = [
-        f"Kinetoscope: {counted(counts.num_saved, 'window')} recorded in {counted(counts.num_batches, 'batch')}{where}."
-    ]
+    what = counted(counts.num_saved, "window") if counts.num_saved else counted(counts.num_given, "event")
+    lines = [f"Kinetoscope: {what} recorded in {counted(counts.num_batches, 'batch')}{where}."]
     if finding:
         lines.append(finding)
     if places:
@@ -296,7 +302,7 @@ def tell_outcome(
     """Says what a run has saved and where, and what ``find()`` has found, unless ``is_quiet``. If it has saved nothing,
     always logs why. With ``always_finds``, ``find`` is called even if nothing is said."""
     says = not is_quiet and (_is_terminal() or _log.isEnabledFor(logging.INFO))
-    if not counts.num_saved:
+    if counts.is_nothing:
         _log.warning(why_nothing(schedule, counts))
     elif says or always_finds:
         found = find()
@@ -305,15 +311,16 @@ def tell_outcome(
 
 
 def say_outcome(line: str) -> None:
-    """Prints a line if stderr is a terminal; else logs it."""
-    if _is_terminal():
-        print(line, file=sys.stderr)
-    else:
-        _log.info(line)
+    """Prints a line if stderr is a terminal; else logs it. Where both are gone, nobody reads it."""
+    with suppress(OSError, ValueError):
+        if _is_terminal():
+            print(line, file=sys.stderr)
+        else:
+            _log.info(line)
 
 
 def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def short_path(path: Path) -> str:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.cycle import LastingSpans
@@ -74,6 +74,23 @@ class Batches(Generic[T]):
         if self._length is not None:
             return self._length
         return len(self._iterable)  # pyright: ignore[reportArgumentType] - raises TypeError if it has no length
+
+
+class _Iterator(Generic[T]):
+    """An iterator that begins at the first item, so that starting a loader's workers is a part of waiting for it."""
+
+    __slots__ = ("_iterable", "_own")
+
+    def __init__(self, iterable: Iterable[T]) -> None:
+        self._iterable, self._own = iterable, cast("Iterator[T] | None", None)
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if self._own is None:
+            self._own = iter(self._iterable)
+        return next(self._own)
 
 
 class _Epoch:
@@ -161,7 +178,7 @@ class Loop:
             run.callbacks.fire(Event.FIT_START, setup=True)
             run.apply_action()
         except BaseException:
-            run.close(clean=False, timeout_s=run.settings.grace_s)
+            run.close_failed_setup()
             raise
         self._begin()
 
@@ -227,7 +244,7 @@ class Loop:
         epoch.iterable = iterable
         is_complete = was_left = False
         try:
-            iterator = iter(iterable)
+            iterator = _Iterator(iterable)
             while (item := self._fetch_next(iterator)) is not None:
                 self._begin_batch()
                 yield item[0]

@@ -1,18 +1,16 @@
 """Markers, which users put around code to see it in the trace: those of a Profiler, and those of library code."""
 
 import contextlib
-import functools
-import inspect
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from kinetoscope.clock.clock import Clock
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording import compiler
+from kinetoscope.recording.marked_function import mark_function, marked
 from kinetoscope.recording.process import find_parents_run, this_process
 from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, MOST_NAMES, NO_NAME, SpanName
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
@@ -167,19 +165,11 @@ class Marker(ProcessSpan):
     @overload
     def __call__(self, func: Callable[P, T]) -> Callable[P, T]: ...
     def __call__(self, func: Callable[..., Any] | None = None) -> Any:
-        """Decorates ``func``: each call is a span. Without a function, returns the decorator (``@marker()``)."""
-        if func is None:
-            return self
-        return functools.wraps(func)(self._wrapper(func))
+        """Decorates ``func``: each call is a span. Without a function, returns the decorator (``@marker()``).
 
-    def _wrapper(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if _is(inspect.isasyncgenfunction, function):
-            return _around_async_generator(self, function)
-        if _is(inspect.iscoroutinefunction, function):
-            return _around_coroutine(self, function)
-        if _is(inspect.isgeneratorfunction, function):
-            return _around_generator(self, function)
-        return _around_function(self, function)
+        A ``staticmethod`` or ``classmethod`` stays one. Raises `SettingsError` for what cannot be called.
+        """
+        return self if func is None else marked(self, func)
 
     def __copy__(self) -> "Marker":
         return self
@@ -213,78 +203,13 @@ def _started_here() -> dict[Marker, Any]:
     return _started.tokens
 
 
-def _is(kind: Callable[[Any], bool], function: Any) -> bool:
-    """Whether ``function``, or the ``__call__`` of an object, is of that kind."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return kind(function) or kind(type(function).__call__)
+_empty_context = cast("Marker", contextlib.nullcontext())
 
 
-def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
-    # Looked up once, not in each call: so this is quicker than `with marker:`.
-    begin, end = marker.begin, marker.end
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if compiler.is_compiling():
-            return function(*args, **kwargs)
-        token = begin()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            end(token)
-
-    return wrapper
-
-
-@contextmanager
-def _span(marker: Marker) -> Iterator[None]:
-    """A span by a token, because the block may end on another thread than it began."""
-    token = marker.begin()
-    try:
-        yield
-    finally:
-        marker.end(token)
-
-
-def _around_coroutine(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with _span(marker):
-            return await function(*args, **kwargs)
-
-    return wrapper
-
-
-def _around_generator(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        with _span(marker):
-            return (yield from function(*args, **kwargs))
-
-    return wrapper
-
-
-def _around_async_generator(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
-    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        with _span(marker):
-            generator = function(*args, **kwargs)
-            advance = generator.asend(None)
-            try:
-                while True:
-                    try:
-                        item = await advance
-                    except StopAsyncIteration:
-                        return
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        raise
-                    except BaseException as error:
-                        advance = generator.athrow(error)
-                    else:
-                        advance = generator.asend(sent)
-            finally:
-                await generator.aclose()
-
-    return wrapper
+def compiled_marker() -> Marker:
+    """What code gets for any marker while torch's compiler traces it: one that never records, if Dynamo knows markers;
+    else an empty context, which Dynamo always knows."""
+    return _inert if compiler.is_known(Marker) else _empty_context
 
 
 def _numbers(marker_name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
@@ -389,25 +314,45 @@ def _warn_of_many(name: str) -> None:
 # Libraries call `kinetoscope.marker` and do not know the user's Profiler, so the recorder of library markers must be
 # global. A run that begins makes them record into its own recorder; before and after that they record into `_home`.
 _idle = ProcessRecorder()
+_inert = Marker(_idle, MarkerSettings("inert", actions=()))
 _home = _current = _idle
 _known = KnownMarkers()
-_nothing = contextlib.nullcontext()
 
 
+@overload
 def marker(
     name: str,
     actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
     record_instant_on_start: bool = False,
     record_instant_on_finish: bool = False,
     categories: Iterable[str] = (),
-) -> Marker:
+) -> Marker: ...
+@overload
+def marker(
+    name: Callable[P, T],
+    actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+    record_instant_on_start: bool = False,
+    record_instant_on_finish: bool = False,
+    categories: Iterable[str] = (),
+) -> Callable[P, T]: ...
+def marker(
+    name: Any,
+    actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+    record_instant_on_start: bool = False,
+    record_instant_on_finish: bool = False,
+    categories: Iterable[str] = (),
+) -> Any:
     """The marker with that name for code that has no Profiler at hand. It records into the process's active Profiler.
 
     The parameters are those of `Profiler.marker`. While no Profiler is active, a span costs as much as a skipped one.
-    May be called each time (``with kinetoscope.marker("parse"):``) or once, ahead of time.
+    May be called each time (``with kinetoscope.marker("parse"):``) or once, ahead of time, or put above a function
+    (``@kinetoscope.marker``). Raises `SettingsError` for what is neither a text nor a function.
     """
+    if not isinstance(name, str):
+        options = (actions, record_instant_on_start, record_instant_on_finish, categories)
+        return mark_function(name, lambda text: marker(text, *options))
     if compiler.is_compiling():
-        return cast("Marker", _nothing)
+        return compiled_marker()
     if actions is RECORDING_ACTIONS and not (record_instant_on_start or record_instant_on_finish or categories):
         return _known.recent.get(name) or _library_marker(MarkerSettings(name))
     settings = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)

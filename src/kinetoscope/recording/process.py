@@ -25,6 +25,7 @@ RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
 """The environment variable by which child processes find their run."""
 
 _FORK_SERVER = "multiprocessing.forkserver"
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class ActiveRun(Protocol):
@@ -56,14 +57,14 @@ class Process:
         self._termination: TerminationHandler | None = None
 
     def make_active(self, run: ActiveRun) -> None:
-        """Makes ``run`` the active run, which is saved on SIGTERM and at the exit of the interpreter."""
+        """Makes ``run`` the active run, which is saved on SIGTERM, on SIGHUP, and at the exit of the interpreter."""
         self.run = run
         self._termination = TerminationHandler(run.save_on_signal)
         self._termination.install()
         atexit.register(run.save_at_exit)
 
     def make_inactive(self, run: ActiveRun) -> None:
-        """Undoes `make_active`, unless another run is active by now. A SIGTERM that waited takes effect."""
+        """Undoes `make_active`, unless another run is active by now. A signal that waited takes effect."""
         atexit.unregister(run.save_at_exit)
         if self.run is run and self._termination is not None:
             self.run = None
@@ -91,7 +92,8 @@ this_process = Process()
 
 
 class TerminationHandler:
-    """Saves on SIGTERM, and then lets the signal end the process. Installed only if no other code handles SIGTERM.
+    """Saves on SIGTERM, and on SIGHUP, which comes when the terminal is gone; then lets the signal end the process.
+    Installed only where no other code handles the signal, and where it is not ignored (``nohup``).
 
     If ``save()`` returns False, a save is going on already, and the signal waits until `remove`.
 
@@ -101,20 +103,20 @@ class TerminationHandler:
 
     def __init__(self, save: Callable[[], bool]) -> None:
         self._save = save
-        self._installed = False
+        self._installed: list[int] = []
         self._pending: int | None = None
         self._pid = os.getpid()
 
     def install(self) -> None:
         """Installs the handler, over the default one only and on the main thread only."""
-        if _is_unhandled(signal.getsignal(signal.SIGTERM)):
-            self._installed = take_signal(signal.SIGTERM, self._on_signal)
+        free = [number for number in _SIGNALS if _is_unhandled(signal.getsignal(number))]
+        self._installed += [number for number in free if take_signal(number, self._on_signal)]
 
     def remove(self) -> None:
-        """Restores the default handler, unless other code has replaced ours since."""
-        if self._installed and on_main_thread():
-            restore_signal(signal.SIGTERM, self._on_signal, signal.SIG_DFL)
-            self._installed = False
+        """Restores the default handlers, unless other code has replaced ours since."""
+        if on_main_thread():
+            while self._installed:
+                restore_signal(self._installed.pop(), self._on_signal, signal.SIG_DFL)
         if self._pending is not None:
             os.kill(os.getpid(), self._pending)
 
@@ -148,7 +150,7 @@ def restore_signal(number: int, handler: Callable[[int, FrameType | None], None]
 
 
 def _is_unhandled(handler: object) -> bool:
-    """Whether SIGTERM has no handler, or only the one of ours that a forked child inherited."""
+    """Whether a signal has no handler, or only the one of ours that a forked child inherited."""
     owner = getattr(handler, "__self__", None)
     is_inherited = isinstance(owner, TerminationHandler) and owner._pid != os.getpid()
     return handler is signal.SIG_DFL or is_inherited

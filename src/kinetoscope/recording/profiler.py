@@ -5,19 +5,28 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
-from kinetoscope.recording.contract import RunSettings, check_callbacks, check_kind, check_state
+from kinetoscope.recording import compiler
+from kinetoscope.recording.contract import RunSettings, check_callbacks, check_state
 from kinetoscope.recording.loop import Batches, Loop
-from kinetoscope.recording.marker import RECORDING_ACTIONS, AskedMarker, Marker, ProfilerMarkers
+from kinetoscope.recording.marked_function import mark_function
+from kinetoscope.recording.marker import (
+    RECORDING_ACTIONS,
+    AskedMarker,
+    Marker,
+    ProfilerMarkers,
+    compiled_marker,
+)
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction, Schedule
 from kinetoscope.training.state import RunState, State
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -42,6 +51,7 @@ class AnyProfiler:
     def trace_handlers(self, handlers: Any) -> None:
         self.run.set_handlers(check_callbacks(handlers, "trace_handlers"))
 
+    @overload
     def marker(
         self,
         name: str,
@@ -49,15 +59,38 @@ class AnyProfiler:
         record_instant_on_start: bool = False,
         record_instant_on_finish: bool = False,
         categories: Iterable[str] = (),
-    ) -> Marker:
-        """The marker with that name, made once.
+    ) -> Marker: ...
+    @overload
+    def marker(
+        self,
+        name: Callable[P, T],
+        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+        record_instant_on_start: bool = False,
+        record_instant_on_finish: bool = False,
+        categories: Iterable[str] = (),
+    ) -> Callable[P, T]: ...
+    def marker(
+        self,
+        name: Any,
+        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+        record_instant_on_start: bool = False,
+        record_instant_on_finish: bool = False,
+        categories: Iterable[str] = (),
+    ) -> Any:
+        """The marker with that name, made once. Of a function (``@profiler.marker``), the function decorated with the
+        marker that has its qualified name.
 
         It records while the action is among ``actions``. The two flags make it also record an instant where a span
         begins or ends. ``categories`` are words by which a viewer can filter. If it is asked for again with other
         options, it keeps the first ones, and one warning says so. Only a few thousand markers that are not in use are
         remembered, so for a name that would change with each batch, use one name and a counter.
+
+        Raises `SettingsError` for what is neither a text nor a function.
         """
-        return self._find_marker((name, actions, record_instant_on_start, record_instant_on_finish, categories))
+        options = (actions, record_instant_on_start, record_instant_on_finish, categories)
+        if not isinstance(name, str):
+            return mark_function(name, lambda text: self._find_marker((text, *options)))
+        return compiled_marker() if compiler.is_compiling() else self._find_marker((name, *options))
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch."""
@@ -109,7 +142,8 @@ class Profiler(AnyProfiler):
       that fsspec knows. A process beside training uploads them, and `close` waits for it. Without ``upload_to``, only
       files whose remote name has its own scheme are uploaded.
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
-    - ``grace_s``: how many seconds saving may take after SIGTERM; ``close_timeout_s``: how many at a normal close.
+    - ``grace_s``: how many seconds saving may take after SIGTERM or SIGHUP; ``close_timeout_s``: how many at
+      a normal close.
     - ``live_folder``: the folder in which unsaved data is kept, so that a kill loses none of it. By default it is
       ``live`` in the run folder of the first handler that has one; False keeps the data in memory. It takes at most
       ``live_bytes_max``: what is recorded beyond that is dropped until something is saved, and the trace says how much.
@@ -165,13 +199,7 @@ class Profiler(AnyProfiler):
         redact: Callable[[str], str] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        positional = list(arguments)
-        if positional and hasattr(positional[0], "timestamp"):
-            state = positional.pop(0)
-        schedule = positional.pop(0) if positional else schedule
-        trace_handlers = positional.pop(0) if positional else trace_handlers
-        if positional:
-            raise SettingsError(f"A Profiler takes a state, a schedule and trace handlers, not also {positional[0]!r}.")
+        state, schedule, trace_handlers = _in_order(arguments, state, schedule, trace_handlers)
         settings = RunSettings(
             schedule=schedule,
             upload_to=upload_to,
@@ -251,11 +279,32 @@ class Profiler(AnyProfiler):
         self.run.close(clean=kind is None)
 
 
+def _in_order(arguments: tuple[Any, ...], state: Any, schedule: Any, trace_handlers: Any) -> tuple[Any, Any, Any]:
+    """The three arguments that may be positional, in either order, or be named; none of them both."""
+    names = ["state", "schedule", "trace_handlers"] if hasattr(next(iter(arguments), None), "timestamp") else []
+    names = names or ["schedule", "trace_handlers"]
+    if len(arguments) > len(names):
+        raise SettingsError(
+            f"A Profiler takes a state, a schedule and trace handlers, not also {arguments[len(names)]!r}."
+        )
+    named = {"state": state, "schedule": schedule, "trace_handlers": trace_handlers}
+    for name, value in zip(names, arguments, strict=False):
+        if named[name] not in (None, ()):
+            raise SettingsError(f"{name} is given twice: {value!r} by its place, and {named[name]!r} by its name.")
+        named[name] = value
+    return named["state"], named["schedule"], named["trace_handlers"]
+
+
 def _checked_state(state: Any, run_name: str | None) -> Any:
     """The given state, or a new one with that name."""
-    if run_name is not None:
-        check_kind(run_name, "run_name", (str,), "a text")
+    if run_name is not None and (not isinstance(run_name, str) or not run_name):
+        raise SettingsError(f"run_name must be a text, not {run_name!r}.")
     if state is None:
-        return State(run_name=run_name or "run")
+        return State(run_name="run" if run_name is None else run_name)
     check_state(state)
+    if run_name not in (None, state.run_name):
+        raise SettingsError(
+            f"run_name={run_name!r} has no effect beside a state, whose run_name is {state.run_name!r}. Pass one of "
+            "them."
+        )
     return state

@@ -16,9 +16,16 @@ _NS = 1_000_000_000
 
 
 class StackSamples:
-    """Records which lines another thread is at; see `kinetoscope.sources.stack_spans.StackSpans`."""
+    """Records which lines another thread is at; see `kinetoscope.sources.stack_spans.StackSpans`.
 
-    def __init__(self, recorder: Any, ident: int, interval_ns: int, outermost: CodeType | None) -> None:
+    It never knows the state of the thread, ``native_id``: Python code runs only once it has the GIL, and then it is too
+    late to look.
+    """
+
+    def __init__(
+        self, recorder: Any, ident: int, interval_ns: int, outermost: CodeType | None, native_id: int = 0
+    ) -> None:
+        del native_id
         self._recorder, self._ident, self._interval_ns, self._outermost = recorder, ident, interval_ns, outermost
         self._open: list[tuple[Any, Any]] = []
         self._window = self._asked_ns = 0

@@ -109,7 +109,7 @@ class Run:
         """What looks at the traces at the end; None: nothing does."""
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
-        self._longest_epoch = 0
+        self._longest_epoch = self._num_taken = 0
         self._has_told = False
         self.callbacks = Callbacks(sources, state, self._guard)
         """Calls the sources and handlers."""
@@ -134,8 +134,11 @@ class Run:
         """From now on, these handlers get the events and the cycles."""
         self.callbacks.set_handlers(handlers)
         names, anchor = self._recorder.names, take_anchor(self.clock)
-        listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor)
+        listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor, self._note_taken)
         self._recorder.listener = listeners if listeners else None
+
+    def _note_taken(self) -> None:
+        self._num_taken += 1  # events that handlers have got, one at a time
 
     # -- its state --------------------------------------------------------------------------------------------
 
@@ -406,6 +409,11 @@ class Run:
         if clean:
             self._guard.raise_first()
 
+    def close_failed_setup(self) -> None:
+        """Ends a run whose setup has failed. The error says why, so nothing is said about what was recorded."""
+        self._has_told = True
+        self.close(clean=False, timeout_s=self.settings.grace_s)
+
     def save_on_signal(self) -> bool:
         """Ends the run because the process is being terminated. Returns False if it is being closed already."""
         if self.first_finding is not None:
@@ -484,4 +492,5 @@ class Run:
             num_windows=self._window.num_cycles,
             num_saved=self._delivery.num_recorded,
             num_unsaved=len(self._delivery.unsaved),
+            num_given=self._num_taken + self._delivery.num_files_taken,
         )

@@ -43,8 +43,7 @@ class TraceFolder:
     """
 
     def __init__(self, folder: str, filename: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        if num_traces_to_keep < -1:
-            raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces_to_keep}.")
+        check_keep(num_traces_to_keep)
         self._folder = FileNameFormat(str(folder), "folder", has_timestamp=False)
         self._here = working_folder()
         self._filename = FileNameFormat(filename, "filename")
@@ -54,11 +53,20 @@ class TraceFolder:
         self._kept: list[Path] = []
 
     def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        """Takes over the run's settings where this folder has only the defaults."""
+        """Takes over the run's settings where this folder has only the defaults.
+
+        Raises `SettingsError` for another ``num_traces_to_keep`` than this folder was given itself.
+        """
+        own = self._num_traces_to_keep
+        if own >= 0 and num_traces_to_keep not in (-1, own):
+            raise SettingsError(
+                f"num_traces_to_keep={num_traces_to_keep} would have no effect on the traces in {self._folder.text}, "
+                f"of which num_traces_to_keep={own} are to be kept. Pass one of the two."
+            )
         if self._folder.text == f"{{run_name}}/{os.path.basename(folder)}":
             self._folder = FileNameFormat(folder, "folder", has_timestamp=False)
         self._overwrite |= overwrite
-        if self._num_traces_to_keep < 0:
+        if own < 0:
             self._num_traces_to_keep = num_traces_to_keep
 
     def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
@@ -236,6 +244,12 @@ class TraceFolder:
                 f"The trace folder {self.path} is not empty (it holds {name!r}). Choose another folder or run name, "
                 "delete it, or pass overwrite=True."
             )
+
+
+def check_keep(num_traces: object) -> None:
+    """Raises `SettingsError` unless ``num_traces`` is a number of traces to keep, or -1 for all."""
+    if isinstance(num_traces, bool) or not isinstance(num_traces, int) or num_traces < -1:
+        raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces!r}.")
 
 
 def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts, ending
-from kinetoscope.training.wording import counted, printable
+from kinetoscope.training.wording import counted, printable, shortened, shown
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
 _LONGEST_NAME = 100
@@ -45,7 +45,7 @@ def _endings(comparison: Comparison) -> list[str]:
 
 
 def _about(run: RunFacts) -> str:
-    name = printable(run["name"] or "run")
+    name = shown(run["name"] or "run")
     return f"{name}, {counted(len(run['ranks']) or 1, 'rank')}, {counted(run['num_steps'], 'step')}"
 
 
@@ -143,7 +143,7 @@ def _name(row: ComparisonRow) -> str:
         part for part in (row.name.replace("_", " ") if row.kind == "phase" else row.name, row.shapes) if part
     )
     text = f"{where} in {row.module}" if row.module else where
-    return printable(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...")
+    return shortened(text, _LONGEST_NAME)
 
 
 def _in_unit(value: float | None, unit: str) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.what_if import WhatIf
-from kinetoscope.training.wording import printable
+from kinetoscope.training.wording import printable, shown
 
 _WITHOUT = {
     "data": "no waiting for data",
@@ -16,6 +16,7 @@ _WITHOUT = {
     "launch": "launches free",
     "transfer": "communication free",
     "python": "no Python between operators",
+    "blocked": "no blocked calls",
     "gc": "no garbage collection",
     "compile": "no compilation",
 }
@@ -26,7 +27,9 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     if (step_ns := what_ifs[0].step_ns) is None:
         return Text("No step was recorded. --step SPAN names the spans that are steps.")
     if report.graph is not None and (why := report.graph.why_untrusted) is not None:
-        return Text(f"Unknown: {why}")
+        return Text(printable(f"Unknown: {why}"))
+    if what_ifs[0].fix is not None and what_ifs[0].saving_ns_per_step is None:
+        return Text(f"Unknown: no replay tells what mending finding {what_ifs[0].fix} saves.")
     table = Table(box=None, pad_edge=False)
     for name in ("", "step ms", "saves ms", ""):
         table.add_column(name, justify="right" if name else "left")
@@ -34,18 +37,27 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     for found in sorted(what_ifs, key=lambda found: -(found.saving_ns_per_step or 0)):
         saving_ns = found.saving_ns_per_step or 0
         table.add_row(
-            Text(printable(_words(found))), _ms(step_ns - saving_ns), _ms(saving_ns), f"{saving_ns / step_ns:.1%}"
+            Text(printable(_words(found, report))),
+            _ms(step_ns - saving_ns),
+            _ms(saving_ns),
+            f"{saving_ns / step_ns:.1%}",
         )
     if len(what_ifs) == 1:
         return table
     return Group(table, Text("Each line stands alone: savings do not add up."))
 
 
-def _words(found: WhatIf) -> str:
+def _words(found: WhatIf, report: RunReport) -> str:
+    if found.fix is not None:
+        return f"without finding {found.fix}: {report.findings[found.fix - 1].title}"
     parts = [_WITHOUT[cause] for cause in found.without]
-    parts += [f"{name} {times:g} times as fast" for name, times in found.faster]
-    parts += [f"rank {found.on_time} on time"] if found.on_time is not None else []
+    parts += [f"{shown(name)} {times:g} times as fast" for name, times in found.faster]
+    parts += [f"{_ranks(found.on_time)} on time"] if found.on_time else []
     return ", ".join(parts)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _ms(time_ns: float) -> str:

@@ -1,11 +1,13 @@
 """report: what the numbers of a run are called: the same on a screen, on a page and in a notebook."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, cast
 
+from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.step_parts import DeviceParts, StepParts
+from kinetoscope.analysis.step_parts import StepParts
+from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 
 _Parts = Mapping[str, float | None]
 
@@ -27,6 +29,9 @@ HOST_PARTS = {
 }
 """The parts of the host's ledger, in the order in which they are shown."""
 
+LEAD_LOST = "lead lost"
+"""What ``ahead_ns`` is called below zero: the host took longer than the device, which still had work from before."""
+
 DEVICE_PARTS = {
     "compute_ns": "computing",
     "exposed_communication_ns": "only communicating",
@@ -34,6 +39,18 @@ DEVICE_PARTS = {
     "idle_ns": "idle",
 }
 """The parts of the device's ledger."""
+
+_USES = {
+    "compute_ns": "computing",
+    "exposed_communication_ns": "only communicating",
+    "exposed_copy_ns": "only copying",
+    "idle_host_wait_ns": "idle: the host was late",
+    "idle_kernel_wait_ns": "idle between kernels",
+    "idle_other_ns": "idle for other reasons",
+}
+"""What a device did in its windows: these add up to them."""
+
+_WHOLE = ("window_ns", "busy_ns", "communication_ns", "idle_ns")
 
 _BOUNDS = {
     "data": "bound by data",
@@ -44,9 +61,6 @@ _BOUNDS = {
 }
 _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _REMAINDERS = ("unknown_ns", "ahead_ns", "idle_ns")
-AT_LEAST = (
-    "Communication is at least what is told: some kernels look like it, and are of no library that Kinetoscope knows."
-)
 
 
 def bound(run: RunFacts) -> str | None:
@@ -54,39 +68,75 @@ def bound(run: RunFacts) -> str | None:
     return _BOUNDS.get(run["bound_by"])
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """One ledger of a step in words: the parts that take time, in nanoseconds, and the phases that are not known."""
-
-    name: str
-    parts: list[tuple[str, float]]
-    unknown: list[str]
+def share_of_step(time_ns: float | None, run: RunFacts) -> float | None:
+    """Which part of a step a time is; None where one of both is not known."""
+    return None if time_ns is None or not run["step_ns"] else time_ns / run["step_ns"]
 
 
-def ledgers(parts: StepParts) -> list[Ledger]:
-    """Both ledgers of a step; the device's only where it is known."""
-    host = _ledger("Host", cast("_Parts", parts["host"]), HOST_PARTS)
-    return [host, *([_ledger("Device", parts["device"], DEVICE_PARTS)] if parts["device"] is not None else [])]
+def host_ledger(parts: StepParts, step_ns: float) -> list[LedgerPart]:
+    """The host's ledger of a step in words: all of its parts, also those that take nothing."""
+    return _ledger(cast("_Parts", parts["host"]), HOST_PARTS, step_ns)
 
 
-def _ledger(name: str, parts: _Parts | DeviceParts, words: Mapping[str, str]) -> Ledger:
-    shown = [(part, word, cast("_Parts", parts).get(part)) for part, word in words.items()]
-    return Ledger(
-        name=name,
-        parts=[(word, time_ns) for _, word, time_ns in shown if time_ns],
-        unknown=[word for part, word, time_ns in shown if time_ns is None and part in _PHASES],
+def device_ledger(parts: StepParts, step_ns: float) -> list[LedgerPart] | None:
+    """The device's ledger of a step in words; None where it is not known."""
+    return None if parts["device"] is None else _ledger(cast("_Parts", parts["device"]), DEVICE_PARTS, step_ns)
+
+
+def _ledger(parts: _Parts, words: Mapping[str, str], step_ns: float) -> list[LedgerPart]:
+    return [ledger_part(part, word, parts.get(part), step_ns) for part, word in words.items()]
+
+
+def ledger_part(part: str, word: str, time_ns: float | None, whole_ns: float) -> LedgerPart:
+    """One part of a whole, with its share."""
+    return LedgerPart(
+        part=part,
+        word=LEAD_LOST if part == "ahead_ns" and (time_ns or 0) < 0 else word,
+        time_ns=time_ns,
+        share=None if time_ns is None or not whole_ns else time_ns / whole_ns,
+        is_phase=part in _PHASES,
     )
 
 
 def largest_part(run: RunFacts) -> tuple[str, float] | None:
-    """The part that takes most of a step, and its share: of the device's ledger where the host is ahead of it. What
-    nobody did, or what is not known, is none."""
+    """The part that takes most of a step, and its share: of the ledger of what bounds the step, so that both say the
+    same. What nobody did, or what is not known, is none."""
     parts, step_ns = run["parts"], run["step_ns"]
     if parts is None or not step_ns:
         return None
-    is_ahead = parts["device"] is not None and (parts["host"]["ahead_ns"] or 0) > 0
-    words = DEVICE_PARTS if is_ahead else HOST_PARTS
-    side = cast("Mapping[str, Any]", parts["device"] if is_ahead else parts["host"])
+    is_of_device = parts["device"] is not None and run["bound_by"] in ("compute", "communication")
+    words = DEVICE_PARTS if is_of_device else HOST_PARTS
+    side = cast("Mapping[str, Any]", parts["device"] if is_of_device else parts["host"])
     known = {name: side[name] or 0 for name in words if name not in _REMAINDERS}
     name = max(known, key=lambda name: known[name])
     return (words[name], known[name] / step_ns) if known[name] else None
+
+
+def device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:
+    """What all devices did, on average, and then each; nothing without a device."""
+    each = [
+        _device(row, {name: getattr(row, name) or 0 for name in (*_WHOLE, *_USES)}, _busy_share(row))
+        for row in rows
+        if row.window_ns is not None
+    ]
+    if not each:
+        return []
+    known = [row for row in rows if row.window_ns is not None]
+    mean = {name: fmean(getattr(row, name) or 0 for row in known) for name in (*_WHOLE, *_USES)}
+    shares = [one.busy_share for one in each if one.busy_share is not None]
+    return [_device(None, mean, fmean(shares) if shares else None), *each]
+
+
+def _busy_share(row: RankRow) -> float | None:
+    return row.busy_ns / row.window_ns if row.busy_ns is not None and row.window_ns else None
+
+
+def _device(row: RankRow | None, times: Mapping[str, float], busy_share: float | None) -> DeviceTimes:
+    return DeviceTimes(
+        rank=row and row.rank,
+        device=row and row.device,
+        is_mean=row is None,
+        busy_share=busy_share,
+        parts=[ledger_part(name, word, times[name], times["window_ns"]) for name, word in _USES.items()],
+        **{name: times[name] for name in _WHOLE},
+    )

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,12 +10,14 @@ from socketserver import TCPServer
 from typing import Any
 
 from kinetoscope.serving.access import Access, is_local
+from kinetoscope.serving.connections import MOST_CONNECTIONS, Connections
 from kinetoscope.serving.page import bounce
 from kinetoscope.serving.site import Answer, Site, refusal
 
 LOOPBACK = "127.0.0.1"
 _IDLE_S = 60
 _METHODS = "GET, HEAD"
+_TOO_MANY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 # Not even an address of ours is told to other pages, and other pages cannot use our files as parts of theirs.
 _SAFETY = {
     "Referrer-Policy": "no-referrer",
@@ -29,9 +32,10 @@ class FolderServer(ThreadingHTTPServer):
     cannot be used."""
 
     daemon_threads = True  # a browser that is still reading does not keep the command from ending
+    request_queue_size = MOST_CONNECTIONS
 
-    def __init__(self, site: Site, port: int = 0) -> None:
-        self.site, self.access = site, Access()
+    def __init__(self, site: Site, port: int = 0, connections: Connections | None = None) -> None:
+        self.site, self.access, self.connections = site, Access(), connections or Connections()
         super().__init__((LOOPBACK, port), _Request)
 
     @property
@@ -43,6 +47,22 @@ class FolderServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)  # HTTPServer's asks for the name of this machine, which may take long
         self.server_name, self.server_port = LOOPBACK, self.server_address[1]
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.connections.add(request):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.settimeout(0)
+            request.sendall(_TOO_MANY)
+        self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.connections.remove(request)
+
+    def service_actions(self) -> None:
+        self.connections.end_late_ones()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
         if not isinstance(error, (ConnectionError, TimeoutError)):  # else the browser has just gone away
@@ -53,6 +73,12 @@ class _Request(BaseHTTPRequestHandler):
     """One request of a browser."""
 
     timeout = _IDLE_S
+
+    def parse_request(self) -> bool:
+        is_request = super().parse_request()
+        assert isinstance(self.server, FolderServer)
+        self.server.connections.has_asked(self.connection)
+        return is_request
 
     def do_GET(self) -> None:
         assert isinstance(self.server, FolderServer)

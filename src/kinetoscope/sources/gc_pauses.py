@@ -7,14 +7,18 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.source_files import line_of_user
+from kinetoscope.training.source_files import is_of_user, line_of_user
 
 _Watch = Callable[[str, dict[str, int]], None]
+
+_COMPILING = "/torch/_dynamo/convert_frame.py"
+"""A function of this file runs as long as torch's compiler does, and never while what it compiled runs."""
 
 
 class GCPauses(WindowSource):
@@ -22,7 +26,8 @@ class GCPauses(WindowSource):
 
     Its args say which ``generation`` was looked through, how many objects were ``collected`` or are ``uncollectable``,
     and the ``line`` of your code that was running. A collection begins each time that a number of objects was made, so
-    the line is a sample of where objects are made.
+    the line is a sample of where objects are made. The name of a collection that began while torch's compiler was
+    running ends in ``, of the compiler``: it made these objects.
     """
 
     def __init__(self) -> None:
@@ -43,14 +48,15 @@ class GCPauses(WindowSource):
 def _make_watch(source: GCPauses, run: RunInside) -> _Watch:
     """A function for `gc.callbacks`. Python never runs two collections at a time, and prints what is raised in it."""
     now, note = run.clock.monotonic_ns, run.note
-    begin_ns, line = 0, ""
+    begin_ns, line, whose = 0, "", ""
 
     def look(phase: str, info: dict[str, int]) -> None:
-        nonlocal begin_ns, line
+        nonlocal begin_ns, line, whose
         if phase == "start" and run.is_recording:
-            line, begin_ns = line_of_user(sys._getframe().f_back), now()
+            line, whose = line_of_user(sys._getframe().f_back), _whose(sys._getframe().f_back)
+            begin_ns = now()
         elif phase == "stop" and begin_ns:
-            note(_pause(begin_ns, now(), info, line))
+            note(_pause(begin_ns, now(), info, line, whose))
             begin_ns = 0
 
     def watch(phase: str, info: dict[str, int]) -> None:
@@ -62,8 +68,18 @@ def _make_watch(source: GCPauses, run: RunInside) -> _Watch:
     return watch
 
 
-def _pause(begin_ns: int, end_ns: int, info: dict[str, int], line: str) -> SourceEvent:
+def _whose(frame: FrameType | None) -> str:
+    """Who makes objects in the functions from ``frame`` outwards to the user's, if that is torch's compiler."""
+    while frame is not None and not is_of_user(file := frame.f_code.co_filename):
+        if file.endswith(_COMPILING):
+            return ", of the compiler"
+        frame = frame.f_back
+    return ""
+
+
+def _pause(begin_ns: int, end_ns: int, info: dict[str, int], line: str, whose: str) -> SourceEvent:
     args: dict[str, Any] = dict(info)
     if line:
         args["line"] = line
-    return SourceEvent(f"gc generation {info['generation']}", "gc", begin_ns, end_ns, threading.get_native_id(), args)
+    name = f"gc generation {info['generation']}{whose}"
+    return SourceEvent(name, "gc", begin_ns, end_ns, threading.get_native_id(), args)

@@ -5,12 +5,11 @@ No code of the user's is called: containers are read by the methods of Python's 
 their object. Nothing is kept alive once the walk is over.
 """
 
-import gc
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from inspect import CO_OPTIMIZED
 from itertools import chain, islice, repeat
 from threading import get_native_id
@@ -18,9 +17,11 @@ from time import thread_time_ns
 from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
-from kinetoscope.training.source_files import is_of_user
+from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
+from kinetoscope.training.source_files import is_of_user, is_ours
 
 MOST_OBJECTS = 20_000
 MOST_NS = 10_000_000
@@ -29,6 +30,7 @@ MOST_NS = 10_000_000
 _MOST_FRAMES = 32
 _MOST_STEPS = 12
 _MOST_ELEMENTS = 512
+_MOST_PLAIN = 10_000
 _OWN_PACKAGE = __name__.partition(".")[0]
 _OPEN_LIBRARIES = ("types", "argparse")
 _CONTAINERS = (list, dict, deque, set, frozenset, tuple)
@@ -91,8 +93,7 @@ class Held(NamedTuple):
     @property
     def name(self) -> str:
         """The expression that leads there, as in code."""
-        variable, *steps = self.path
-        return str(variable.key) + "".join(map(str, steps))
+        return _expression(self.path[self.scopes[0].begin :])
 
     @property
     def place(self) -> str:
@@ -102,7 +103,14 @@ class Held(NamedTuple):
             return f"attribute of a {last.owner.__name__}"
         if first.names is not None:
             return "global variable"
-        return f"variable of {first.code.co_name}" if first.code is not None else ""
+        return f"variable of {first.code.co_name}{self._hooked_to}" if first.code is not None else ""
+
+    @property
+    def _hooked_to(self) -> str:
+        """Whose hook the function is that has the variable, if it is one."""
+        path = self.path[: self.scopes[0].begin]
+        hooks = next((place for place, step in enumerate(path) if step.key in HOOKS and place), None)
+        return "" if hooks is None else f", a hook of {_expression(path[:hooks])}"
 
     @property
     def _plain_key(self) -> Any:
@@ -114,6 +122,10 @@ class Held(NamedTuple):
         _, step, path, scopes = self.inside
         code = scopes[0].code
         return (None if code is None else code.co_qualname, path, step, self._plain_key)
+
+
+def _expression(path: tuple[Step, ...]) -> str:
+    return str(path[0].key) + "".join(map(str, path[1:]))
 
 
 class _Class(NamedTuple):
@@ -134,15 +146,11 @@ def look(run: RunInside, frame: FrameType | None) -> Iterator["HeldObjects"]:
 
     A look makes so many small objects that Python would collect garbage because of them, so that waits meanwhile.
     """
-    begin_ns, is_collecting = run.clock.monotonic_ns(), gc.isenabled()
-    gc.disable()
-    try:
+    begin_ns = run.clock.monotonic_ns()
+    with collector_at_rest():
         objects = HeldObjects(frame)
         yield objects
         objects.found.clear()
-    finally:
-        if is_collecting:
-            gc.enable()
     end_ns, tid = run.clock.monotonic_ns(), get_native_id()
     run.note(SourceEvent("kinetoscope/look at memory", "kinetoscope", begin_ns, end_ns, tid, {}))
 
@@ -161,6 +169,7 @@ class HeldObjects:
         self.modules: list[Scope] = []
         self.kinds = Kinds()
         self._classes: dict[type, _Class] = {}
+        self._namespaces: set[int] = set()
         self._torch_module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
         self._find(self._variables_around(frame))
 
@@ -179,10 +188,16 @@ class HeldObjects:
             if len(self.found) > MOST_OBJECTS or (not number % 32 and thread_time_ns() > until_ns):
                 self.is_complete = False
                 return
-            if held.kind != "tensor" and len(held.inside.path) < _MOST_STEPS - 1:
-                values = self._values_in(held)
-                if values:  # most have none
-                    yield _inside_of(held, values)
+            if held.kind == "tensor":
+                continue
+            values = self._values_in(held)
+            if len(held.inside.path) >= _MOST_STEPS - 1:
+                self.is_complete = self.is_complete and not values
+                continue
+            if values:  # most have none
+                yield _inside_of(held, values)
+            if held.kind == "function":
+                yield from self._around_function(held)
 
     def is_module(self, held: Held) -> bool:
         """Whether it is a module of torch's, of whatever class."""
@@ -203,7 +218,9 @@ class HeldObjects:
                 if id(names) not in modules or not is_function:
                     modules[id(names)] = Scope(0, names=names, code=None if is_function else code)
             frame = frame.f_back
+        self.is_complete = frame is None
         self.modules = list(modules.values())
+        self._namespaces = set(modules)
         return variables + [self._variables(scope.names or {}, scope) for scope in self.modules]
 
     def _variables(self, names: dict[str, Any], scope: Scope) -> Inside:
@@ -218,11 +235,15 @@ class HeldObjects:
             if kind == "object":
                 return self._attributes(value)
             if kind == "function":
-                return self._closure(value)
+                return self._relevant(value.__dict__.items())
             if kind == "module":
                 return self._names(value)
             if kind == "method":
                 return self._relevant([("__self__", value.__self__)])
+            if kind == "partial":
+                return self._relevant(parts_of_partial(value))
+            if length_of(value, kind) > _MOST_ELEMENTS and not self._are_plain(values_in(value, kind)):
+                self.is_complete = False
             return self._relevant(islice(_READERS[kind](value), _MOST_ELEMENTS))
         except RuntimeError:  # another thread changed its size meanwhile
             self.is_complete = False
@@ -241,8 +262,12 @@ class HeldObjects:
         (descriptor, is_module, hidden, shared), kinds = self._class_of(type(value)), self.kinds
         attributes = _read_attributes(value, descriptor)
         own = [(name, inner) for name, inner in attributes.items() if name not in hidden and kinds[type(inner)]]
-        children = attributes.get("_modules") if is_module else None
-        return [*shared, *own, *(self._relevant(children.items()) if type(children) is dict else ())]
+        if not is_module:
+            return [*shared, *own]
+        children = attributes.get("_modules")
+        own += self._relevant(children.items()) if type(children) is dict else ()
+        own += hooks_of(attributes)
+        return [*shared, *own]
 
     def _class_of(self, owner: type) -> _Class:
         if owner not in self._classes:
@@ -255,19 +280,32 @@ class HeldObjects:
             self._classes[owner] = _Class(_dict_descriptor(owner), is_module, hidden, shared)
         return self._classes[owner]
 
-    def _closure(self, function: FunctionType) -> list[tuple[Any, Any]]:
-        code, cells, found = function.__code__, function.__closure__, list[tuple[Any, Any]]()
-        if cells is None or not is_of_user(code.co_filename):
-            return []
-        for name, cell in zip(code.co_freevars, cells, strict=True):
-            with suppress(ValueError):  # it has no value yet
-                found.append((name, cell.cell_contents))
-        return self._relevant(found)
+    def _around_function(self, held: Held) -> Iterator[Inside]:
+        """The variables that a function keeps between its calls, and those of its module if it is the user's."""
+        code, path = held.value.__code__, held.path
+        if is_ours(code.co_filename):
+            return
+        variables = self._relevant(variables_around(held.value))
+        if variables:
+            yield Inside(variables, "variable", path, (Scope(len(path), code=code),))
+        names = held.value.__globals__
+        if is_of_user(code.co_filename) and id(names) not in self._namespaces:
+            self._namespaces.add(id(names))
+            yield self._variables(names, Scope(len(path), names=names))._replace(path=path)
 
     def _names(self, module: ModuleType) -> list[tuple[Any, Any]]:
         names = module.__dict__
         file = names.get("__file__")
-        return self._visible(names) if type(file) is str and is_of_user(file) else []
+        if type(file) is not str or not is_of_user(file) or id(names) in self._namespaces:
+            return []
+        self._namespaces.add(id(names))
+        return self._visible(names)
+
+    def _are_plain(self, values: Iterator[Any]) -> bool:
+        """Whether nothing can be inside of any of them, as far as that is quick to see."""
+        classes = set(map(type, islice(values, _MOST_PLAIN)))
+        is_all = next((False for _ in values), True)
+        return is_all and not any(map(self.kinds.__getitem__, classes))
 
 
 @cache
@@ -287,25 +325,23 @@ def _inside_of(held: Held, values: list[tuple[Any, Any]]) -> Inside:
     value, kind, path, scopes = held.value, held.kind, held.path, held.scopes
     if kind in _READERS or kind == "method":
         return Inside(values, "attribute" if kind == "method" else "item", path, scopes)
-    if kind == "function":
-        step, scope = "variable", Scope(len(path), code=value.__code__)
-    elif kind == "module":
-        step, scope = "attribute", Scope(len(path), names=value.__dict__)
-    else:
-        step, scope = "attribute", Scope(len(path), owner=type(value))
-    return Inside(values, step, path, (*scopes[:1], scope))
+    if kind in ("function", "partial"):
+        return Inside(values, "attribute", path, scopes)
+    scope = Scope(len(path), names=value.__dict__) if kind == "module" else Scope(len(path), owner=type(value))
+    return Inside(values, "attribute", path, (*scopes[:1], scope))
 
 
 class Kinds(dict[type, str]):
     """What kind of object those of a class are, by the class alone: the name of a container's class, ``tensor``,
-    ``object`` for those with attributes, ``function``, ``method`` or ``module``; empty if nothing can be inside
-    of them.
+    ``object`` for those with attributes, ``function``, ``method``, ``partial`` or ``module``; empty if nothing can be
+    inside of them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._bases: list[tuple[type, str]] = [(base, base.__name__) for base in _CONTAINERS]
         self._bases += [(FunctionType, "function"), (MethodType, "method"), (ModuleType, "module")]
+        self._bases += [(partial, "partial")]
         tensor = getattr(sys.modules.get("torch"), "Tensor", None)
         if isinstance(tensor, type):
             self._bases.insert(0, (tensor, "tensor"))

@@ -2,10 +2,14 @@
 
 import contextlib
 import importlib.util
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from kinetoscope.errors import SettingsError
+from kinetoscope.sources.visible_gpus import Gpu, visible_gpus
+from kinetoscope.training.ranks import Ranks
 
 _GIB = 1 << 30
 
@@ -18,7 +22,7 @@ def require() -> None:
         )
 
 
-def open_gpus() -> "Gpus | None":
+def open_gpus(ranks: Ranks) -> "Gpus | None":
     """The GPUs of this machine; None without nvidia-ml-py. Raises OSError if the driver does not answer."""
     if importlib.util.find_spec("pynvml") is None:
         return None
@@ -26,33 +30,77 @@ def open_gpus() -> "Gpus | None":
 
     try:
         pynvml.nvmlInit()
-        return Gpus(pynvml)
+        return Gpus(pynvml, ranks)
     except pynvml.NVMLError as error:
         raise OSError(f"NVML does not answer ({error}). Is there a driver?") from error
 
 
 class Gpus:
-    """Reads every GPU: ``gpu/<index>`` with percent of the time that kernels ran, GiB of memory in use, watts, clocks
-    in MHz and degrees Celsius. Values that a GPU does not report are left out.
+    """Reads the GPUs that this process can use: ``gpu/<number>``, as torch numbers them, with percent of the time that
+    kernels ran, GiB of memory in use, watts, clocks in MHz and degrees Celsius. Values that a GPU does not report are
+    left out.
+
+    If a node's ranks can use the same GPUs, its first rank reads all of them; else each reads its own. ``left_out``
+    says which GPUs cannot be read, and why.
     """
 
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        self._unreported: set[tuple[int, str]] = set()
+    def __init__(self, nvml: Any, ranks: Ranks) -> None:
+        self._nvml, self._ranks = nvml, ranks
+        self.left_out: list[str] = []
+        self._gpus = list(self._find_all())
+        self._instances: dict[str, Gpu | None] = {}
+        self._unreported: set[tuple[Gpu, str]] = set()
 
     def __repr__(self) -> str:
         return "GPUs"
 
     def __call__(self) -> Iterator[tuple[str, dict[str, int | float]]]:
-        for index, device in enumerate(self._devices):
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        visible = visible_gpus(self._gpus, self._find_instance, os.environ, cuda)
+        if self._ranks.local_rank and len(visible) >= self._ranks.local_world_size:
+            return
+        for number, gpu in visible.items():
+            if gpu.is_split:  # its counters are those of all its instances
+                continue
             values = {
                 name: value
-                for name, read in self._series(device)
-                if (value := self._ask(index, name, read)) is not None
+                for name, read in self._series(gpu.handle)
+                if (value := self._ask(gpu, name, read)) is not None
             }
             if values:
-                yield f"gpu/{index}", values
+                yield f"gpu/{number}", values
+
+    def _find_all(self) -> Iterator[Gpu]:
+        """The GPUs that can be read. One may be lost, or hidden by a container."""
+        for index in range(self._nvml.nvmlDeviceGetCount()):
+            try:
+                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            except self._nvml.NVMLError as error:
+                self.left_out.append(f"NVML's GPU {index} ({error})")
+            else:
+                yield self._describe(handle, index)
+
+    def _describe(self, handle: Any, index: int) -> Gpu:
+        """What tells a GPU from others; without its address, NVML's order stands for it."""
+        nvml, address, uuid, model, is_split = self._nvml, (0, 0, index), "", "", False
+        with contextlib.suppress(nvml.NVMLError):
+            pci = nvml.nvmlDeviceGetPciInfo(handle)
+            address = (pci.domain, pci.bus, pci.device)
+        with contextlib.suppress(nvml.NVMLError):
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+        with contextlib.suppress(nvml.NVMLError):
+            model = nvml.nvmlDeviceGetName(handle)
+        with contextlib.suppress(nvml.NVMLError):
+            is_split = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+        return Gpu(handle, uuid, model, address, is_split)
+
+    def _find_instance(self, uuid: str) -> Gpu | None:
+        """The instance of a GPU (MIG) with this UUID, asked for once."""
+        if uuid not in self._instances:
+            self._instances[uuid] = None
+            with contextlib.suppress(self._nvml.NVMLError):
+                self._instances[uuid] = Gpu(self._nvml.nvmlDeviceGetHandleByUUID(uuid), uuid)
+        return self._instances[uuid]
 
     def close(self) -> None:
         """Closes the driver's library."""
@@ -68,13 +116,13 @@ class Gpus:
         yield "memory_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)
         yield "temperature_c", lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)
 
-    def _ask(self, index: int, name: str, read: Callable[[], float]) -> float | None:
+    def _ask(self, gpu: Gpu, name: str, read: Callable[[], float]) -> float | None:
         """The value; None if this GPU does not report it now. A value that it never reports is not asked for again."""
-        if (index, name) in self._unreported:
+        if (gpu, name) in self._unreported:
             return None
         try:
             return read()
         except self._nvml.NVMLError as error:
             if error.value in (self._nvml.NVML_ERROR_NOT_SUPPORTED, self._nvml.NVML_ERROR_NO_PERMISSION):
-                self._unreported.add((index, name))
+                self._unreported.add((gpu, name))
             return None

@@ -1,10 +1,11 @@
-"""sources: which lines of Python the training loop spends its time in, sampled on a thread of its own."""
+"""sources: which lines of Python the training loop spends its time in, and whether it runs or waits there."""
 
 import threading
 from functools import partial
 from typing import Any
 
 from kinetoscope.recording.contract import RunInside, check_number
+from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.sources.worker_sampler import WorkerSampling
@@ -20,7 +21,11 @@ class StackSampler(WindowSource):
     The samples are nested spans of category ``stack_sample`` on a track of their own, ``samples of MainThread``, named
     as Kineto's frames are, with the line that was executing: ``train.py(41): loss``. Frames of ours are left out, and
     those of libraries have the second category ``library``. Samples are taken while a window is open, and never
-    otherwise. They are estimates: what takes less than a few intervals in all may be missing.
+    otherwise. They are estimates: what takes less than a few intervals in all may be missing. On Linux, with the
+    recorder in C, a span of category ``stack_sample,state`` below the lines says what the thread waits for.
+
+    At the end of each batch a counter, ``loop thread``, says how long the thread ran, was blocked, or was ready without
+    a processor; at the end of a window an instant, ``processors``, says who used the processors.
 
     With ``workers``, workers of torch's DataLoaders that are started during the run are sampled as well, by a thread in
     each; their tracks are called ``DataLoader worker 0: samples of MainThread``. That needs the recorder in C.
@@ -35,6 +40,7 @@ class StackSampler(WindowSource):
         self._in_workers: WorkerSampling | None = None
         self._thread: threading.Thread | None = None
         self._spans: StackSpans | None = None
+        self._clocks: LoopClocks | None = None
 
     def fit_start(self, state: RunState, logger: Any) -> None:
         if self.workers and self._in_workers is None:
@@ -49,11 +55,23 @@ class StackSampler(WindowSource):
 
     def install(self, run: RunInside) -> None:
         loop = threading.current_thread()
-        self._spans = StackSpans(run.recorder, loop.ident, self.interval_ms)
+        self._spans = StackSpans(run.recorder, loop.ident, self.interval_ms, native_id=loop.native_id)
         self._thread = OwnThread(partial(_sample, run, self._spans), TRACK.format(loop.name))
         self._thread.start()
+        self._clocks = LoopClocks(run)
+
+    def batch_end(self, state: RunState, logger: Any) -> None:
+        if self._clocks is not None:
+            self._clocks.read(state.profiler)
+
+    def finish(self, run: RunInside) -> None:
+        if self._clocks is not None:
+            self._clocks.note_processors()
 
     def remove(self) -> None:
+        clocks, self._clocks = self._clocks, None
+        if clocks is not None:
+            clocks.close()
         thread, self._thread = self._thread, None
         spans, self._spans = self._spans, None
         if thread is not None and spans is not None:

@@ -1,5 +1,7 @@
 """sources: the sampled stacks of one thread as nested spans, named as Kineto names Python's frames."""
 
+import threading
+import time
 from collections.abc import Callable
 from types import CodeType
 
@@ -7,13 +9,16 @@ from kinetoscope.recording.marker import RECORDING_ACTIONS
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan, StackSamples
 from kinetoscope.training.source_files import is_of_user, is_ours, source_name
+from kinetoscope.writing.own_thread import OwnThread
 
 TRACK = "samples of {}"
 """The name of the track with the samples of a thread, which has the name of that thread."""
 
-_SAMPLE, _LIBRARY = "stack_sample", "library"
+_SAMPLE, _LIBRARY, _STATE = "stack_sample", "library", "state"
+_LATE = "running; the line is a later one"
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
 _GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"
+_OF_THREAD = 0b110  # Linux: the clock of the thread with this number, as time.pthread_getcpuclockid gives it
 _IDLE_S = 0.05  # how often to look whether recording goes on
 
 
@@ -25,14 +30,24 @@ class StackSpans(StackSamples):
     not begin with the thread's first one. Times are irregular, so that no loop keeps step with them, and samples that
     were missed are left out.
 
+    With ``native_id``, the number by which the system knows the thread, what the thread waits for is the innermost
+    span, such as ``waits: fsync``; a sample without one ran, or could have run. That needs Linux and the recorder in C.
+
     `run` samples as long as anything is recorded, and returns whether `stop` was called meanwhile.
     """
 
     def __init__(
-        self, recorder: ProcessRecorder, ident: int | None, interval_ms: float, outermost: CodeType | None = None
+        self,
+        recorder: ProcessRecorder,
+        ident: int | None,
+        interval_ms: float,
+        outermost: CodeType | None = None,
+        native_id: int | None = None,
     ) -> None:
-        super().__init__(recorder, ident or 0, round(interval_ms * 1e6), outermost)
+        super().__init__(recorder, ident or 0, round(interval_ms * 1e6), outermost, native_id or 0)
         self._recorder = recorder
+        self._native_id = native_id
+        self._processor_ns: dict[int, int] = {}
         self._interval = self._new_span(f"sampled every {interval_ms:g} ms", (_SAMPLE,))
         self._gap = self._new_span(_GAP, (_SAMPLE, _LIBRARY))
         self._spans: dict[str, ProcessSpan] = {}
@@ -46,6 +61,7 @@ class StackSpans(StackSamples):
     def begin_window(self) -> None:
         """Records how often this window is sampled."""
         self._interval.instant()
+        self._holder()  # from now on it is known who ran
 
     def span_of_line(self, code: CodeType, line: int | None) -> ProcessSpan | None:
         """The span of a line; None if it is ours."""
@@ -57,9 +73,40 @@ class StackSpans(StackSamples):
             self._spans[name] = self._new_span(name, (_SAMPLE,) if is_of_user(file) else (_SAMPLE, _LIBRARY))
         return self._spans[name]
 
+    def span_of_state(self, state: str) -> ProcessSpan:
+        """The span that says what the thread waits for, or that its line is read ``late``."""
+        name = _LATE if state == "late" else f"waits: {state}"
+        if state == "GIL" and (holder := self._holder()):
+            name = f"{name}, {holder} ran"
+        if name not in self._spans:
+            self._spans[name] = self._new_span(name, (_SAMPLE, _STATE))
+        return self._spans[name]
+
+    def _holder(self) -> str | None:
+        """The thread of Python that ran most since the last time that this was asked, except the one that is sampled
+        and our own."""
+        before, self._processor_ns = self._processor_ns, {}
+        most_ns, holder = 0, None
+        for thread in threading.enumerate():
+            number = thread.native_id
+            if number is None or number == self._native_id or isinstance(thread, OwnThread):
+                continue
+            self._processor_ns[number] = now_ns = _processor_ns(number)
+            ran_ns = now_ns - before.get(number, 0)
+            most_ns, holder = (ran_ns, thread.name) if ran_ns > most_ns else (most_ns, holder)
+        return holder
+
     def span_of_gap(self) -> ProcessSpan:
         """The span that stands for the frames between the two ends of a deep stack."""
         return self._gap
 
     def _new_span(self, name: str, categories: tuple[str, ...]) -> ProcessSpan:
         return ProcessSpan(self._recorder, self._recorder.names.intern(name, categories), _MASK)
+
+
+def _processor_ns(native_id: int) -> int:
+    """The processor time of a thread of this process, which may have ended; 0 where the system does not say."""
+    try:
+        return time.clock_gettime_ns(~native_id << 3 | _OF_THREAD)
+    except OSError:
+        return 0

@@ -35,11 +35,13 @@ class SystemProfiler(Callback):
     Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads),
     ``memory/virtual`` and ``memory/swap`` (GiB), ``memory/cuda/<device>`` (GiB) where CUDA is in use,
     ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second, percent of the time that a disk was busy), and
-    ``gpu/<index>`` (see `kinetoscope.sources.nvml`). They are read every ``stats_thread_interval_seconds`` while a
-    window is open, once more at its last batch, and never otherwise.
+    ``gpu/<device>`` (see `kinetoscope.sources.nvml`); devices have torch's numbers. They are read every
+    ``stats_thread_interval_seconds`` while a window is open, once more at its last batch, and never otherwise. Percents
+    are of the time since the reading before in the same window; the first one has none.
 
-    ``profile_gpu``: by default GPUs are recorded if there is a driver and the package nvidia-ml-py. The first rank of
-    each node records all of the node's GPUs. If something cannot be read, the log says so once, and it is tried again.
+    ``profile_gpu``: by default GPUs are recorded if there is a driver and the package nvidia-ml-py; only those that the
+    process can use. The first rank of a node records them, or each rank if ranks have GPUs of their own. If something
+    cannot be read, the log says so once, and it is tried again.
     A reader that raises an unexpected error is not used again.
 
     Raises `SettingsError` for an interval below 1 ms or above a day, and for ``profile_gpu=True`` without nvidia-ml-py.
@@ -75,7 +77,7 @@ class SystemProfiler(Callback):
         self._profile_gpu = profile_gpu is not False
         self._is_gpu_wanted = profile_gpu is True
         self._wake = threading.Event()
-        self._recording = False
+        self._recording = self._begins = False
         self._closing = False
         self._thread: threading.Thread | None = None
         self._failed: set[str] = set()
@@ -90,6 +92,7 @@ class SystemProfiler(Callback):
     def batch_start(self, state: RunState, logger: object) -> None:
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
+        self._begins |= self._recording and not was_recording
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
@@ -113,15 +116,23 @@ class SystemProfiler(Callback):
             self._wake.wait(self.stats_thread_interval_seconds if self._recording else None)
             self._wake.clear()
             if self._recording and not self._closing:
+                if self._begins:
+                    self._begins = False
+                    for reader in readers:
+                        if isinstance(reader, _Cpu | _Process):
+                            reader.forget()
                 self._read_all(readers, state.profiler)
         if gpus:
             gpus.close()
 
     def _open_gpus(self, profiler: AnyProfiler) -> "nvml.Gpus | None":
-        if not self._profile_gpu or profiler.run.ranks.local_rank != 0:
+        if not self._profile_gpu:
             return None
         try:
-            return nvml.open_gpus()
+            gpus = nvml.open_gpus(profiler.run.ranks)
+            if self._is_gpu_wanted and gpus is not None and gpus.left_out:
+                profiler.run.report(f"Not recorded: {', '.join(gpus.left_out)}.")
+            return gpus
         except Exception as error:  # whatever the driver's package raises, the other readers go on
             if self._is_gpu_wanted:
                 profiler.run.report(f"GPUs are not recorded: {_described(error)}")
@@ -162,13 +173,20 @@ class _Cpu:
     """Percent of all cores in use since the last reading."""
 
     def __init__(self) -> None:
-        psutil.cpu_percent(interval=None)
+        self._is_first = True
 
     def __repr__(self) -> str:
         return "cpu"
 
+    def forget(self) -> None:
+        """The next reading is the first one: psutil would count from the window before, or say 0."""
+        self._is_first = True
+
     def __call__(self) -> Iterator[Reading]:
-        yield "cpu", {"percent": psutil.cpu_percent(interval=None)}
+        percent, is_first = psutil.cpu_percent(interval=None), self._is_first
+        self._is_first = False
+        if not is_first:
+            yield "cpu", {"percent": percent}
 
 
 class _Process:
@@ -180,12 +198,18 @@ class _Process:
     def __repr__(self) -> str:
         return "process"
 
+    def forget(self) -> None:
+        """The next reading is the first one."""
+        self._last = None
+
     def __call__(self) -> Iterator[Reading]:
         processor_s, resident_bytes, num_threads = _read_process()
         now, last = monotonic(), self._last
         self._last = now, processor_s
-        percent = 100 * (processor_s - last[1]) / (now - last[0]) if last is not None and now > last[0] else 0.0
-        yield "process", {"percent": percent, "resident_gib": resident_bytes / _GIB, "threads": num_threads}
+        values: Values = {"resident_gib": resident_bytes / _GIB, "threads": num_threads}
+        if last is not None and now > last[0]:
+            values = {"percent": 100 * (processor_s - last[1]) / (now - last[0])} | values
+        yield "process", values
 
 
 def _read_process() -> tuple[float, int, int]:

@@ -1,6 +1,7 @@
 """sources: torch's operators and kernels. Each cycle gets a Kineto trace."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,16 @@ from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
+from kinetoscope.torch.private_names import MissingNameError
 from kinetoscope.torch.results import KinetoResults
+from kinetoscope.torch.session import Activity, select_activities
 from kinetoscope.training.event import Callback
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
 from kinetoscope.training.wording import missing_options
+
+_log = logging.getLogger("kinetoscope")
 
 _TORCH_ACTIONS = {
     ProfilerAction.SKIP: TorchAction.NONE,
@@ -33,7 +38,8 @@ class TorchProfiler(Callback):
 
     At the end of each window the trace is written to ``folder/filename`` and joins the Profiler's cycle; with no
     ``filename`` it only joins the cycle. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
-    ``record_shapes``, ``profile_memory``, ``with_stack`` and ``with_flops`` are those of torch's profiler.
+    ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``, ``activities`` and ``experimental_config``
+    are those of torch's profiler.
     The training thread waits for Kineto's stop only. The file is written on the writer thread, and uploaded under the
     remote names as `JSONTraceHandler` does.
 
@@ -58,11 +64,15 @@ class TorchProfiler(Callback):
         with_stack: bool = False,
         with_flops: bool = True,
         num_traces_to_keep: int = -1,
+        activities: Iterable[Activity] | None = None,
+        experimental_config: Any = None,
     ) -> None:
         self._remote = RemoteName(remote_file_name, "remote_file_name")
         self._memory_remote = RemoteName(memory_remote_file_name, "memory_remote_file_name")
         if memory_filename:
             _check_memory_options(record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack)
+        if use_gzip and not filename:
+            raise SettingsError("use_gzip=True has no effect without a filename. Leave one of them out.")
         if filename and use_gzip and not filename.endswith(".gz"):
             filename += ".gz"
         if use_gzip:
@@ -76,7 +86,10 @@ class TorchProfiler(Callback):
             "profile_memory": profile_memory,
             "with_stack": with_stack,
             "with_flops": with_flops,
+            "activities": None if activities is None else list(activities),
+            "experimental_config": experimental_config,
         }
+        select_activities(self._options["activities"])
         self._num_windows = 0
         self.profiler: profile | None = None
         """The `kinetoscope.torch.profile` that runs; None before the run has begun and after it has ended."""
@@ -111,7 +124,11 @@ class TorchProfiler(Callback):
 
     def fit_start(self, state: RunState, logger: object) -> None:
         self.profiler = self.make_profile(state, state.profiler.get_action)
-        self.profiler.start()
+        try:
+            self.profiler.start()
+        except MissingNameError as error:
+            _log.warning("No operators are recorded. %s", error)
+            self.profiler = None
 
     def epoch_start(self, state: RunState, logger: object) -> None:
         if self.profiler is not None:

@@ -79,7 +79,7 @@ def _begin(interval_ms: float) -> None:
     run_file = getattr(recorder, "followed_run_file", None)
     if run_file is not None:
         thread = threading.current_thread()
-        spans = StackSpans(recorder, thread.ident, interval_ms, _loop_of_worker(sys._getframe()))
+        spans = StackSpans(recorder, thread.ident, interval_ms, _loop_of_worker(sys._getframe()), thread.native_id)
         OwnThread(partial(_sample, spans, run_file), TRACK.format(thread.name)).start()
 
 

@@ -3,9 +3,9 @@
 The file's metadata hold the tracks and the header, and what the trace was read from: if that has another size, another
 time of change, or was read by another version, it is read again.
 
-In a folder that Kinetoscope made, the cache is beside the trace. For other people's folders it is in the user's own
-cache folder, which nobody else can read, and from which the files that were unused longest are deleted. Reports on runs
-are always there.
+The cache is in the user's own cache folder, which nobody else can read or write, and from which the files that were
+unused longest are deleted. Reports on runs are there too. It is never in the folder of a run: anybody may have filled
+that, so a cache there could show events that are in no trace.
 """
 
 import hashlib
@@ -18,8 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinetoscope.errors import OutputError, TraceFileError
+from kinetoscope.formats.chrome_event import FURTHEST_NS
+from kinetoscope.formats.header import Count, require_ranges, told
+from kinetoscope.formats.parquet import require_small
 from kinetoscope.table.events import TraceAbout, TraceEvents, event_schema, import_polars
 from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.training.wording import counted
 from kinetoscope.writing.atomic_file import atomic_file
 
 if TYPE_CHECKING:
@@ -28,14 +32,14 @@ if TYPE_CHECKING:
 _VERSION = 3  # increased when the columns or their meaning change
 _KEY = "kinetoscope"
 _LEVEL = 1
+_TIMES = ("ts", "dur")
+_NEVER_NULL = ("kind", "phase", "name", "track")
 
 
 Place = str | int | float | bool | None
-FOLDER = ".kinetoscope_cache"
 SUFFIX, REPORT_SUFFIX = ".parquet", ".report.json"
 MOST_BYTES = 2_000_000_000
 _IN_USE_S = 3600  # a trace may still read from a file that was used so recently
-_MARK = ".manifest"
 
 
 class _Header(msgspec.Struct):
@@ -46,9 +50,12 @@ class _Header(msgspec.Struct):
     tracks: list[tuple[Place, Place]]
     header: dict[str, Any]
     repairs: list[str]
-    base_ns: int
+    base_ns: Count
     has_clock: bool
     written: list[tuple[Place, Place]] = []
+
+
+_READER = msgspec.json.Decoder(_Header | None)  # made once: msgspec must not learn a struct on two threads at once
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
@@ -84,62 +91,75 @@ def is_our_parquet(path: str | os.PathLike[str]) -> bool:
 def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> "tuple[TraceAbout, pl.LazyFrame]":
     """The trace in a Parquet file of ours; its events are read when they are needed.
 
-    Raises `TraceFileError` if it is no such file, or if it was made from a file with another ``fingerprint``.
+    Raises `TraceFileError` if it is no such file, if it unpacks to more than any trace does, if a number in it is not
+    in its range, or if it was made from a file with another ``fingerprint``. With one, it is a file of the user's own
+    cache, which is not looked through.
     """
     pl = import_polars()
-    try:
-        said = pl.read_parquet_metadata(path).get(_KEY)
-        about = msgspec.json.decode(said or "null", type=_Header | None)
-    except (OSError, msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
-        raise TraceFileError(f"Cannot read {os.fspath(path)}: {error}.") from error
+    name = os.fspath(path)
+    if fingerprint is None:
+        require_small(name)
+    about = _read_header(name)
     if about is None or about.version != _VERSION:
         raise TraceFileError(
-            f"Cannot read {os.fspath(path)}: it is a Parquet file, but not a trace of this version of Kinetoscope. "
+            f"Cannot read {name}: it is a Parquet file, but not a trace of this version of Kinetoscope. "
             "Convert the trace again: kinetoscope convert TRACE OUT.parquet"
         )
     if fingerprint is not None and about.fingerprint != fingerprint:
-        raise TraceFileError(f"Cannot use {os.fspath(path)}: the trace has changed since.")
-    tracks = [(pid, tid) for pid, tid in about.tracks]
-    events = pl.scan_parquet(path, glob=False)
-    if not _fits(events, len(tracks)):
-        raise TraceFileError(f"Cannot read {os.fspath(path)}: its events are not those of a trace. Convert it again.")
-    return TraceAbout(
-        tracks, about.header, about.repairs, about.base_ns, about.has_clock, list(map(tuple, about.written))
-    ), events
+        raise TraceFileError(f"Cannot use {name}: the trace has changed since.")
+    require_ranges(name, about.header)
+    events = pl.scan_parquet(str(name), glob=False)
+    if (why := _misfit(events, len(about.tracks))) is not None:
+        raise TraceFileError(f"Cannot read {name}: its events are not those of a trace: {why}. Convert it again.")
+    tracks, written = ([(pid, tid) for pid, tid in places] for places in (about.tracks, about.written))
+    return TraceAbout(tracks, about.header, about.repairs, about.base_ns, about.has_clock, written), events
 
 
-def _fits(events: "pl.LazyFrame", num_tracks: int) -> bool:
-    """Whether events have our columns, and only known tracks."""
+def _read_header(name: str) -> _Header | None:
+    pl = import_polars()
+    try:
+        said = pl.read_parquet_metadata(str(name)).get(_KEY)
+        return _READER.decode(said or "null")
+    except msgspec.ValidationError as error:
+        raise TraceFileError(f"Cannot read {name}: in its metadata, {told(error)}. Convert the trace again.") from error
+    except (OSError, ValueError, RecursionError, pl.exceptions.PolarsError) as error:
+        raise TraceFileError(f"Cannot read {name}: {error}. Convert the trace again.") from error
+
+
+def _misfit(events: "pl.LazyFrame", num_tracks: int) -> str | None:
+    """What is wrong with the columns, or with the numbers of tracks; None for nothing."""
     pl = import_polars()
     try:
         schema = events.collect_schema()
-        if any(schema.get(name) != dtype for name, dtype in event_schema().items()):
-            return False
-        last = events.select(pl.col("track").max()).collect().item()
-    except (OSError, pl.exceptions.PolarsError):
-        return False
-    return last is None or last < num_tracks
+        wrong = [name for name, dtype in event_schema().items() if schema.get(name) != dtype]
+        if wrong:
+            return f"the column {wrong[0]} is missing, or of another type"
+        nulls = [pl.col(name).null_count() for name in _NEVER_NULL]
+        far = [(~pl.col(name).is_between(-FURTHEST_NS, FURTHEST_NS)).sum() for name in _TIMES]
+        counts = events.select(*nulls, *far, last=pl.col("track").max()).collect().row(0, named=True)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        return f"{error}".partition("\n")[0].rstrip(".")
+    empty = next((name for name in _NEVER_NULL if counts[name]), None)
+    if empty is not None:
+        return f"{counted(counts[empty], 'row')} have nothing in the column {empty}"
+    beyond = next((name for name in _TIMES if counts[name]), None)
+    if beyond is not None:
+        return f"{counted(counts[beyond], 'row')} have a number in the column {beyond} that is out of its range"
+    if counts["last"] is not None and counts["last"] >= num_tracks:
+        return f"there is a track {counts['last']:,}, but only {counted(num_tracks, 'track')} are named"
+    return None
 
 
 class CachePlace:
-    """The place of the cache file for the trace ``name``. Raises OSError if there is none."""
+    """The place of the file ``name`` in the user's own cache folder. Raises OSError if there is no such folder."""
 
     def __init__(self, name: str) -> None:
-        beside = os.path.dirname(name) or "."
-        self._is_own = not (_is_of_a_run(Path(beside)) and os.access(beside, os.W_OK))
-        if self._is_own:
-            self._folder = RunFolder(_user_folder())
-            self._name = hashlib.sha256(os.fsencode(os.path.realpath(name))).hexdigest()[:32] + SUFFIX
-        else:
-            self._folder = RunFolder(beside)
-            self._name = f"{FOLDER}/{os.path.basename(name)}{SUFFIX}"
+        self._folder, self._name = RunFolder(_user_folder()), name
 
     @classmethod
-    def of_user(cls, name: str) -> "CachePlace":
-        """The place of a file of this name in the user's own cache folder."""
-        place = cls.__new__(cls)
-        place._is_own, place._folder, place._name = True, RunFolder(_user_folder()), name
-        return place
+    def of_trace(cls, name: str) -> "CachePlace":
+        """The place of the trace in the file ``name``."""
+        return cls(hashlib.sha256(os.fsencode(os.path.realpath(name))).hexdigest()[:32] + SUFFIX)
 
     def read(self) -> bytes:
         """The content of the file. Raises OSError if there is none."""
@@ -149,7 +169,7 @@ class CachePlace:
 
     def write(self, content: bytes) -> None:
         """Writes the file, and makes room for it. Raises OSError if that is impossible."""
-        with atomic_file(self.make()) as stream:
+        with atomic_file(self.path) as stream:
             stream.write(content)
         self.make_room()
 
@@ -157,23 +177,18 @@ class CachePlace:
         """The cache file, if it exists and is not a link."""
         if not self._folder.is_file(self._name):
             return None
-        path = self._folder.path_of(self._name)
-        if self._is_own:
-            with suppress(OSError):
-                os.utime(path)  # marks it as just used
-        return path
+        with suppress(OSError):
+            os.utime(self.path)  # marks it as just used
+        return self.path
 
-    def make(self) -> Path:
-        """Where to write the cache file; not behind a link."""
-        if not self._is_own:
-            self._folder.make_folder(FOLDER)
+    @property
+    def path(self) -> Path:
+        """Where the cache file is, or is to be written."""
         return self._folder.path / self._name
 
     def make_room(self) -> None:
-        """Deletes files from the user's cache, those unused for longest first, until it is small enough. If all other
-        files may be in use, deletes the new one."""
-        if not self._is_own:
-            return
+        """Deletes the files that were unused for longest, until there are at most `MOST_BYTES`. If all other files may
+        be in use, deletes the new one."""
         kept = sorted(_files(self._folder.path), key=lambda file: file[0])
         too_much = sum(size_bytes for _, size_bytes, _ in kept) - MOST_BYTES
         old = [file for file in kept if file[0] < time.time() - _IN_USE_S]
@@ -182,11 +197,6 @@ class CachePlace:
             if too_much > 0:
                 path.unlink(missing_ok=True)
                 too_much -= size_bytes
-
-
-def _is_of_a_run(folder: Path) -> bool:
-    """Whether Kinetoscope made the folder: then it, or the ``traces`` folder beside it, has a manifest."""
-    return any(map(os.path.isdir, (folder / _MARK, Path(os.path.abspath(folder)).parent / "traces" / _MARK)))
 
 
 def _user_folder() -> Path:

@@ -5,10 +5,11 @@ from html import escape
 from itertools import islice
 from typing import Any
 
-from kinetoscope.training.wording import printable
+from kinetoscope.training.wording import shown
+
+__all__ = ["MOST_ROWS", "render_html", "shown", "some"]
 
 MOST_ROWS = 20
-_MOST_LETTERS = 200
 _MOST_PARTS = 8
 _LEAST_WITHOUT_FRACTION = 1000
 _UNKNOWN, _NONE = "-", "none"
@@ -28,14 +29,6 @@ def render_html(title: str, data: Mapping[str, Any]) -> str:
         else:
             facts += [_row("td", [name_of, said]) for name_of, said in _facts(name, value)]
     return f'<div style="overflow-x:auto">{_table(title, facts)}{"".join(tables)}</div>'
-
-
-def shown(text: object) -> str:
-    """A text of any kind on one line, without control characters; of a long one the beginning, and its length."""
-    whole = str(text).encode(errors="backslashreplace").decode()
-    if len(whole) <= _MOST_LETTERS:
-        return printable(whole)
-    return f"{printable(whole[:_MOST_LETTERS])}… ({len(whole):,} characters)"
 
 
 def some(items: Iterable[str], num_all: int, most: int, separator: str = "\n") -> str:
@@ -78,7 +71,7 @@ def _row(tag: str, values: Sequence[Any]) -> str:
 
 def _cell(value: Any) -> str:
     """A value in an element of its own: letters that run from right to left do not turn what is around them."""
-    return f"<bdi>{escape(shown(_text(value)))}</bdi>"
+    return f"<bdi>{escape(shown(_text(value), in_html=True))}</bdi>"
 
 
 def _text(value: Any) -> str:

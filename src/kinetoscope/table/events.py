@@ -16,6 +16,7 @@ from kinetoscope.formats.chrome_scan import (
     decode_json_text,
     decode_texts,
 )
+from kinetoscope.formats.header import require_ranges
 
 if TYPE_CHECKING:
     import polars as pl
@@ -100,12 +101,13 @@ def build_events(
 ) -> TraceEvents:
     """The trace whose rows are in ``frames``; the list is empty afterwards.
 
-    Raises `TraceFileError` if there is no event.
+    Raises `TraceFileError` if there is no event, or a number in the header is not in its range.
     """
     pl = import_polars()
     if not frames:
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
     header = header or _header_of_a_list(frames)
+    require_ranges(name, header)
     base_ns = _base_ns(header)
     dictionaries = _dictionaries(texts)
     written = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]

@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError, Executor, Future
 from typing import Any
 
 from kinetoscope.errors import ClusterError, SettingsError, TraceFileError
+from kinetoscope.training.run_folder import FoundFile
 
 _PACKAGES = ("kinetoscope", "polars")
 _MOST_NAMED = 3
@@ -102,7 +103,11 @@ def _anywhere(name: Any) -> Any:
     """The name of a file for a process with another working directory. Traces, and URLs, stay what they are."""
     if name == "-":
         raise ClusterError("Cannot read the standard input on a Dask cluster: write it to a file that all workers see.")
-    return os.path.abspath(name) if isinstance(name, str) and "://" not in name else name
+    if not isinstance(name, str) or "://" in name:
+        return name
+    if isinstance(name, FoundFile):
+        return name.absolute()
+    return type(name)(os.path.abspath(name))  # it may be a `FoundLive`, which must stay one
 
 
 def _on_worker(work: Callable[..., Any], *values: Any) -> Any:

@@ -1,9 +1,9 @@
 """`kinetoscope.load`: reads traces from files, folders, globs, URLs or the standard input."""
 
-import glob
-import io
 import logging
 import os
+import socket
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from kinetoscope.errors import MissingExtraError, TraceFileError
+from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.live.folders import is_live_folder, live_folders
@@ -21,14 +21,15 @@ from kinetoscope.table.events import TraceEvents, block_frame, build_events, imp
 from kinetoscope.table.executors import each_with
 from kinetoscope.table.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.table.trace import Trace, TraceSet
-from kinetoscope.training.attempt_folders import attempt_folders
-from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.training.attempt_folders import attempt_of_name
+from kinetoscope.training.regular_file import is_open_already, require_regular
+from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, find_files, find_glob, find_kind, open_file
 
 _log = logging.getLogger("kinetoscope")
 PathLike = str | os.PathLike[str]
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
-_WILDCARDS = frozenset("*?[")
+_FILE_URL = "file://"
 STDIN = "-"
 
 
@@ -49,13 +50,15 @@ def load(
 
     Of a run that was restarted, the last attempt is loaded, or the ``attempt`` of this number; a warning says so.
 
-    A file that was read is cached as Parquet, which is used next time unless the file has changed. In the folder of a
-    run the cache is ``.kinetoscope_cache`` beside the file, elsewhere it is the user's (``~/.cache/kinetoscope``, at
-    most 2 GB). ``cache=False`` neither reads nor writes it. Several files are read by ``executor``, if given:
-    processes, or a Dask cluster's ``client.get_executor()``. A damaged file is read as far as possible, and ``repairs``
-    says what was done.
+    A file that was read is cached as Parquet in the user's cache folder (``~/.cache/kinetoscope``, at most 2 GB), which
+    is used next time unless the file has changed. ``cache=False`` neither reads nor writes it. Nothing is written into
+    the folder of a run, and no cache that is there is read. What is found in a folder, or by a glob, is read from there
+    only: a link is not followed. Name what the link leads to, or the link itself. Several files are read by
+    ``executor``, if given: processes, or a Dask cluster's ``client.get_executor()``. A damaged file is read as far as
+    possible, and ``repairs`` says what was done.
 
-    Raises `TraceFileError` if there is no trace, and `MissingExtraError` without polars.
+    Raises `TraceFileError` if there is no trace, `UnsafePathError` for a link, a pipe or a device among the traces of a
+    folder, and `MissingExtraError` without polars.
 
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
     """
@@ -65,16 +68,25 @@ def load(
     names = names_in(source, attempt)
     for note in notes_on_attempts(source, attempt):
         _log.warning(note)
-    traces = each_with(executor)(partial(_load_in_any, os.getpid(), cache=cache), names)
+    traces = each_with(executor)(partial(_load_in_any, _this_process(), cache=cache), names)
     return TraceSet([load_one(name) if trace is None else trace for name, trace in zip(names, traces, strict=True)])
 
 
-def _load_in_any(home: int, name: str, *, cache: bool) -> Trace | None:
-    """The trace in one file; None in another process than ``home`` if it is in the cache now: then only that need be
-    read at home, and no columns are sent."""
+def _load_in_any(home: tuple[str, int], name: str, *, cache: bool) -> Trace | None:
+    """The trace in one file. In another process of the machine of ``home`` it is None if it is in the cache now: then
+    only that need be read at home, and no columns are sent. Another machine may have another cache."""
+    here = _this_process()
+    if here != home and name.endswith(SUFFIX):
+        return None
     trace = load_one(name, cache=cache)
-    is_kept = cache and os.getpid() != home and (place := _cache_place(name)) is not None and place.find() is not None
-    return None if is_kept else trace
+    if here == home:
+        return trace
+    is_kept = cache and (place := _cache_place(name)) is not None and place.find() is not None
+    return None if is_kept and here[0] == home[0] else trace.in_memory()
+
+
+def _this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
 
 
 def names_in(source: PathLike | Iterable[PathLike], attempt: int | None = None) -> list[str]:
@@ -88,7 +100,7 @@ def names_in(source: PathLike | Iterable[PathLike], attempt: int | None = None) 
 
 def is_single(name: str) -> bool:
     """Whether ``name`` is one trace: a file, a URL, ``-``, or the live folder of one rank."""
-    return name == STDIN or is_url(name) or os.path.isfile(name) or is_live_folder(Path(name))
+    return name == STDIN or is_url(name) or os.path.isfile(name) or is_open_already(name) or is_live_folder(Path(name))
 
 
 def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
@@ -103,16 +115,17 @@ def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] |
 def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
     """The trace in one file; see `load`."""
     if name.endswith(SUFFIX):
-        return Trace(name, *read_parquet(name))
+        require_regular(name.removeprefix(_FILE_URL))
+        return Trace(str(name), *read_parquet(name))
     mark = fingerprint(name) if cache else None
     place = _cache_place(name) if mark is not None else None
     if place is not None and (kept := place.find()) is not None:
         with suppress(TraceFileError):  # the file or our version has changed: read the file again
-            return Trace(name, *read_parquet(kept, mark))
+            return Trace(str(name), *read_parquet(kept, mark))
     trace = read_trace(name, on_bytes)
     if place is not None:
         _keep(trace, place, mark)
-    return Trace(name, trace.about, trace.frame.lazy())
+    return Trace(str(name), trace.about, trace.frame.lazy())
 
 
 def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> TraceEvents:
@@ -128,14 +141,14 @@ def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> Trac
 
 def _cache_place(name: str) -> CachePlace | None:
     with suppress(OSError):
-        return CachePlace(name) if HAS_RUN_FOLDERS else None
+        return CachePlace.of_trace(name) if HAS_RUN_FOLDERS else None
     return None
 
 
 def _keep(trace: TraceEvents, place: CachePlace, mark: str | None) -> None:
     """Writes the cache. If that fails, the file is read again next time."""
     with suppress(OSError):
-        write_parquet(trace, place.make(), mark)
+        write_parquet(trace, place.path, mark)
         place.make_room()
 
 
@@ -158,8 +171,11 @@ def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
 def find_traces(name: str, attempt: int | None = None) -> list[str]:
     """The trace files and live folders in a folder or a glob. Raises `TraceFileError` if there are none."""
     path = Path(name)
+    require_regular(path)
     try:
-        found = _in_folder(path, attempt) if path.is_dir() else _in_glob(name)
+        found: list[str] = _in_folder(path, attempt) if path.is_dir() else [*find_glob(name)]
+    except UnsafePathError:
+        raise
     except OSError as error:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
     if not found:
@@ -168,10 +184,6 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
             "Pass a trace file, a folder of them, the folder of a run, or a glob in quotes."
         )
     return found
-
-
-def _in_glob(name: str) -> list[str]:
-    return [] if _WILDCARDS.isdisjoint(name) else sorted(glob.glob(name, recursive=True))
 
 
 def _in_folder(folder: Path, attempt: int | None) -> list[str]:
@@ -185,27 +197,30 @@ def _in_folder(folder: Path, attempt: int | None) -> list[str]:
 def _by_attempt(folder: Path) -> dict[int, list[str]]:
     """The traces and the live folders of each attempt of a run that has any. This is where it is decided what belongs
     to which attempt."""
-    found = _files_by_attempt(folder)
-    if not found and (not HAS_RUN_FOLDERS or RunFolder(folder).status("traces") is not None):
-        found = _files_by_attempt(folder / "traces")
+    found = _files_by_attempt(folder, ".") or _files_by_attempt(folder, "traces")
     for live in live_folders(folder):
         if not is_to_redact(live):
             found.setdefault(restart_of(live), []).append(FoundLive(live))
     return found
 
 
-def _files_by_attempt(traces: Path) -> dict[int, list[str]]:
-    by_attempt = {number: _traces_of(path) for number, path in attempt_folders(traces).items()}
+def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
+    """The traces of each attempt in the folder ``traces`` of ``folder``. Raises `UnsafePathError` for a link."""
+    if find_kind(folder, traces) != stat.S_IFDIR:
+        return {}
+    places = {0: traces}
+    for name in os.listdir(folder / traces):
+        place = f"{traces}/{name}"
+        if (number := attempt_of_name(name)) and find_kind(folder, place) == stat.S_IFDIR:
+            places[number] = place
+    by_attempt = {number: _traces_of(folder, place) for number, place in places.items()}
     return {number: names for number, names in by_attempt.items() if names}
 
 
-def _traces_of(folder: Path) -> list[str]:
+def _traces_of(folder: Path, place: str) -> list[str]:
     """The traces in a folder, without merged ones, which hold the same events again."""
-    files = sorted(
-        str(path) for path in folder.iterdir() if path.name.endswith((*_SUFFIXES, SUFFIX)) and path.is_file()
-    )
-    single = [name for name in files if not _is_merged(name)]
-    return single or files
+    files = find_files(folder, place, (*_SUFFIXES, SUFFIX))
+    return [name for name in files if not _is_merged(name)] or [*files]
 
 
 def _is_merged(name: str) -> bool:
@@ -233,6 +248,8 @@ def open_source(name: str) -> Iterator[BinaryIO]:
     """The bytes of a file, of a URL for fsspec, or of stdin. Raises `TraceFileError` if they cannot be read."""
     try:
         stream = _open(name)
+    except UnsafePathError:
+        raise
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"Cannot read the trace {name}: {reason}. Check the path.") from error
@@ -247,7 +264,8 @@ def _open(name: str) -> BinaryIO:
     if name == STDIN:
         return sys.stdin.buffer
     if not is_url(name):
-        return cast("BinaryIO", io.FileIO(name))
+        return open_file(name)
+    require_regular(name.removeprefix(_FILE_URL))
     return cast("BinaryIO", import_fsspec(name).open(name, "rb").open())
 
 
@@ -266,11 +284,14 @@ def import_fsspec(name: str) -> Any:
 
 
 def fingerprint(name: str) -> str | None:
-    """Size and time of change of a local file, as text; None for anything else."""
+    """What tells a local file from what it was, as text; None for anything else.
+
+    Beside its size and its time there is when its entry changed, which nobody can set: a file from an archive can have
+    any other time."""
     if name == STDIN or is_url(name):
         return None
     try:
         status = os.stat(name)
     except OSError:
         return None
-    return f"{status.st_size}-{status.st_mtime_ns}"
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"

@@ -14,7 +14,7 @@ from kinetoscope.clock.file_clock import FileClock, file_clock
 from kinetoscope.table.display import render_html, shown
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout, import_polars
 from kinetoscope.table.summary import render_summary, summarize_trace
-from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans
+from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans, track_names
 from kinetoscope.training.wording import counted, printable_lines
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class Trace:
         """One row per span: see `kinetoscope.table.events.SPAN_COLUMNS`."""
         return self._of_kind("span").select(SPAN_COLUMNS)
 
+    def in_memory(self) -> "Trace":
+        """The trace with all its events in memory, which needs no file any more."""
+        return self._with(self._events.collect().lazy(), self.header)
+
     def since(self, begin_ns: int) -> "Trace":
         """The trace without what began before a moment."""
         return self._between(begin_ns, None)
@@ -119,6 +123,11 @@ class Trace:
     def tracks(self) -> "pl.LazyFrame":
         """One row per track; for the columns see `kinetoscope.table.tracks.build_tracks`."""
         return build_tracks(self._events, self._places).lazy()
+
+    @property
+    def names_of_tracks(self) -> frozenset[str]:
+        """The names that the trace has for its processes and threads."""
+        return track_names(self._events, self._places)
 
     @property
     def metadata(self) -> "pl.LazyFrame":

@@ -54,6 +54,12 @@ def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.D
     )
 
 
+def track_names(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> frozenset[str]:
+    """The names that metadata events say of processes and threads."""
+    described = _described(events, places)
+    return frozenset(name for column in ("process", "thread") for name in described[column] if name is not None)
+
+
 def _texts(values: list[Any]) -> list[str | None]:
     return [None if value is None else str(value) for value in values]
 

@@ -1,12 +1,13 @@
 """torch: torch.profiler's names, on our own engine around Kineto. Inside, ``import torch`` is the real one."""
 
-from torch.profiler import DeviceType, ProfilerAction, ProfilerActivity
+from torch.profiler import DeviceType, ProfilerAction, ProfilerActivity, itt
 
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver
 from kinetoscope.torch.execution_trace import ITraceObserver as _ITraceObserver
 from kinetoscope.torch.kineto_profile import WARNINGS_SHOWN as _WARNINGS_SHOWN
 from kinetoscope.torch.kineto_profile import KinetoProfile as _KinetoProfile
 from kinetoscope.torch.kineto_profile import kineto_available
+from kinetoscope.torch.private_names import ExperimentalConfig as _ExperimentalConfig
 from kinetoscope.torch.profile import PROFILER_STEP_NAME, profile
 from kinetoscope.torch.record_function import record_function
 from kinetoscope.torch.schedule import schedule
@@ -16,6 +17,7 @@ from kinetoscope.torch.tensorboard_trace_handler import tensorboard_trace_handle
 # torch.profiler does not promise these, but programs and libraries use them.
 SEMI_PUBLIC = {
     "PROFILER_STEP_NAME": PROFILER_STEP_NAME,
+    "_ExperimentalConfig": _ExperimentalConfig,
     "_ITraceObserver": _ITraceObserver,
     "_KinetoProfile": _KinetoProfile,
     "_WARNINGS_SHOWN": _WARNINGS_SHOWN,
@@ -26,6 +28,7 @@ __all__ = [
     "ExecutionTraceObserver",
     "ProfilerAction",
     "ProfilerActivity",
+    "itt",
     "kineto_available",
     "profile",
     "record_function",

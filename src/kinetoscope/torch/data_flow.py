@@ -11,14 +11,13 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from torch._C._profiler import RecordScope, _EventType, _TensorMetadata
-from torch._utils import _element_size
-from torch.profiler._memory_profiler import SchemaMatcher
+
+from kinetoscope.torch.private_names import EventType, SchemaMatcher, TensorMetadata
 
 Tensor = tuple[int, int, str, int]
 """What identifies a tensor's memory: torch's ids of the tensor and its allocation, and the device's type and index."""
 
-_BACKWARD = RecordScope.BACKWARD_FUNCTION
+_BACKWARD = "BACKWARD_FUNCTION"
 
 
 @dataclass(slots=True)
@@ -111,11 +110,11 @@ class _Reader:
         while pending:
             event, is_backward, node = pending.pop()
             kind, fields = event.typed
-            if kind == _EventType.TorchOp:
+            if kind == EventType.TorchOp:
                 is_backward, node = self._read_operator(event, fields, is_backward, node)
-            elif kind == _EventType.Allocation:
+            elif kind == EventType.Allocation:
                 self._read_allocation(event, fields, is_backward, node)
-            elif kind == _EventType.PyCall:
+            elif kind == EventType.PyCall:
                 self._read_call(fields)
             pending.extend((child, is_backward, node) for child in reversed(event.children))
 
@@ -129,7 +128,7 @@ class _Reader:
     def _read_operator(
         self, event: Any, fields: Any, is_backward: bool, node: _UnversionedNode | None
     ) -> tuple[bool, _UnversionedNode | None]:
-        is_function = fields.scope == _BACKWARD
+        is_function = fields.scope.name == _BACKWARD
         tensors = [self._tensors(value) for value in fields.inputs]
         has_schema, mutable = self._schema(event.name, fields, tensors)
         if node is None and (is_function or has_schema):
@@ -146,7 +145,7 @@ class _Reader:
 
     def _tensors(self, value: Any) -> list[Tensor | None] | None:
         """The tensors of one input; None if it is neither a tensor nor a list."""
-        if isinstance(value, _TensorMetadata):
+        if isinstance(value, TensorMetadata):
             return [self._tensor(value)]
         return [self._tensor(item) for item in value] if isinstance(value, list) else None
 
@@ -154,7 +153,7 @@ class _Reader:
         tensor = self._key(metadata)
         if tensor is not None and metadata.layout == torch.strided:
             shape = zip(metadata.sizes or [1], metadata.strides or [1], strict=True)
-            num_bytes = max(size * stride for size, stride in shape) * _element_size(metadata.dtype)
+            num_bytes = max(size * stride for size, stride in shape) * metadata.dtype.itemsize
             if num_bytes > self._seen_sizes.get(tensor, -1):
                 self._seen_sizes[tensor] = num_bytes
         return tensor
@@ -190,10 +189,10 @@ class _Reader:
 
     def _read_new_gradient(self, event: Any) -> None:
         first = next(iter(event.children), None)
-        if first is None or first.typed[0] != _EventType.TorchOp or first.name not in ("aten::detach", "aten::add_"):
+        if first is None or first.typed[0] != EventType.TorchOp or first.name not in ("aten::detach", "aten::add_"):
             return
         inputs = first.typed[1].inputs
-        if inputs and isinstance(inputs[0], _TensorMetadata):
+        if inputs and isinstance(inputs[0], TensorMetadata):
             _append(self._flow.gradients, self._key(inputs[0]))
 
     def _read_allocation(self, event: Any, fields: Any, is_backward: bool, node: _UnversionedNode | None) -> None:

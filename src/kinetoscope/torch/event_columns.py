@@ -15,10 +15,10 @@ import torch
 from torch.autograd.profiler_util import MemRecordsAcc
 from torch.profiler import DeviceType
 
+import kinetoscope.torch.private_names as private_names
 from kinetoscope.torch.python_frames import PREFIXES, OwnFrames
 
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-_EVENT: Any = torch._C._autograd._KinetoEvent  # pyright: ignore[reportAttributeAccessIssue]
 # Methods that events of torch 2.6 or later may lack, and what we take instead.
 _DEFAULTS: dict[str, Any] = {
     "activity_type": None,
@@ -42,37 +42,36 @@ _DEFAULTS: dict[str, Any] = {
 
 def event_method(method: str) -> Callable[[Any], Any]:
     """The function that calls ``method`` on an event; where this torch lacks the method, one that returns a default."""
-    found = getattr(_EVENT, method, None)
-    if found is not None:
-        return found
-    default = _DEFAULTS[method]
-    return lambda event: default
+    default = _DEFAULTS.get(method)
+    if private_names.KinetoEvent is None:
+        return lambda event: getattr(event, method, lambda: default)()
+    return getattr(private_names.KinetoEvent, method, lambda event: default)
 
 
 def frames_are_events() -> bool:
     """Whether Python frames are among the events, as they are since torch 2.12."""
-    return hasattr(_EVENT, "is_python_function")
+    return private_names.KinetoEvent is None or hasattr(private_names.KinetoEvent, "is_python_function")
 
 
-def name_of(event: Any, read: Callable[[Any], str] = _EVENT.name) -> str:
+def name_of(event: Any) -> str:
     """The name of an event; torch returns arbitrary bytes for the name of code that no longer exists."""
     try:
-        return read(event)
+        return event.name()
     except UnicodeDecodeError as error:
         return error.object.decode("utf-8", "replace")
 
 
-def names_of(events: Sequence[Any], read: Callable[[Any], str] = _EVENT.name) -> list[str]:
-    """The names of all events."""
+def names_of(events: Sequence[Any]) -> list[str]:
+    """The names of all events, which are of one class."""
+    # Through the class, since looking the method up on each object takes longer than the call.
     try:
-        return list(map(read, events))
+        return list(map(type(events[0]).name, events)) if events else []
     except UnicodeDecodeError:
-        return [name_of(event, read) for event in events]
+        return [name_of(event) for event in events]
 
 
 def call_each(events: Sequence[Any], method: str) -> list[Any]:
     """What ``method`` returns for each event."""
-    # Through the class, since looking the method up on each object takes longer than the call.
     return list(map(event_method(method), events))
 
 
@@ -220,7 +219,7 @@ def _shown_name(name: str) -> str | None:
 
 def readable_name(name: str) -> str:
     """The name, demangled if it is a C++ symbol."""
-    return torch._C._demangle(name) if len(name) > 1 else name
+    return private_names.demangle(name) if len(name) > 1 else name
 
 
 def _fill(columns: EventColumns, events: list[Any], names: list[str | None], base_ns: int) -> None:

@@ -13,11 +13,11 @@ from functools import cache, cached_property
 from typing import Any
 
 import torch
-from torch.autograd import profiler_util
 from torch.autograd.profiler_util import EventList, FunctionEvent, Interval, Kernel
 from torch.profiler import DeviceType
 
-from kinetoscope.torch.collector import collector_at_rest
+import kinetoscope.torch.private_names as private_names
+from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, event_method, name_of, readable_name
 from kinetoscope.torch.stacks import recorded_stacks
 
@@ -75,6 +75,9 @@ class WindowEvent(FunctionEvent):
         value = make(self._events, self._index)
         setattr(self, name, value)
         return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_ATTRIBUTES_OF_TORCH})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return object.__new__, (FunctionEvent,), {name: getattr(self, name) for name in _ATTRIBUTES_OF_TORCH}
@@ -167,7 +170,7 @@ _extra_metadata_of = event_method("extra_meta")
 
 def _metadata(events: WindowEvents, index: int) -> Any:
     extra = None if events.is_memory(index) else _extra_metadata_of(events.columns.sources[index])
-    return profiler_util._build_metadata(extra) if extra else None
+    return private_names.build_metadata(extra) if extra else None
 
 
 _typed_metadata_of = event_method("typed_metadata")

@@ -19,14 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-import torch
-from torch._C._profiler import (
-    _add_execution_trace_observer,
-    _disable_execution_trace_observer,
-    _enable_execution_trace_observer,
-    _remove_execution_trace_observer,
-)
-
+import kinetoscope.torch.private_names as private_names
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.torch.metadata import encode_value
 from kinetoscope.training.ranks import torch_distributed
@@ -117,7 +110,8 @@ class ExecutionTraceObserver(ITraceObserver):
         remove_partials(make_folder(Path(path).parent))
         if path.endswith(".gz"):
             self.output_file_path_observer = str(self._plain_file.enter_context(partial_file(Path(path))))
-        self._registered = _add_execution_trace_observer(self.output_file_path_observer)
+        self._registered = private_names.add_observer(self.output_file_path_observer)
+        self.set_extra_resource_collection(self.extra_resources_collection)
         return self
 
     def unregister_callback(self) -> None:
@@ -132,7 +126,7 @@ class ExecutionTraceObserver(ITraceObserver):
             return
         for guest in list(self._guests):
             guest.stop()
-        _remove_execution_trace_observer()
+        private_names.remove_observer()
         if self.output_file_path_observer != self.output_file_path:
             self._try("compress the file", self._compress)
 
@@ -150,7 +144,7 @@ class ExecutionTraceObserver(ITraceObserver):
         is_written = self._registered and (self._writer is None or self._writer.is_registered)
         if is_written and not self._execution_trace_running:
             if not running_observers:
-                _enable_execution_trace_observer()
+                private_names.enable_observer()
             self._execution_trace_running = True
             running_observers.add(id(self))
             _record_process_groups()
@@ -161,7 +155,7 @@ class ExecutionTraceObserver(ITraceObserver):
             self._execution_trace_running = False
             running_observers.discard(id(self))
             if not running_observers:
-                _disable_execution_trace_observer()
+                private_names.disable_observer()
 
     def cleanup(self) -> None:
         """The same as `unregister_callback`."""
@@ -172,14 +166,14 @@ class ExecutionTraceObserver(ITraceObserver):
         return self.output_file_path or None
 
     def set_extra_resource_collection(self, val: bool) -> None:
-        """Whether to keep generated kernels, which a replay needs, beside the trace. Call it after registering."""
+        """Whether to keep generated kernels, which a replay needs, beside the trace."""
         self.extra_resources_collection = val
-        if val:
+        if val and self.output_file_path:
             self.get_resources_dir(can_create=True)
 
     def get_resources_dir(self, can_create: bool = False) -> str | None:
         """The folder of generated kernels; None if they are not collected or the folder does not exist."""
-        if not self.extra_resources_collection:
+        if not self.extra_resources_collection or not self.output_file_path:
             return None
         if not self.resources_dir:
             self.resources_dir = self.get_resources_dir_for_et_path(self.output_file_path, can_create) or ""
@@ -239,7 +233,5 @@ def _record_process_groups() -> None:
     distributed = torch_distributed()
     if distributed is None:
         return
-    config = encode_value("process groups", distributed.distributed_c10d._world.pg_config_info)
-    torch.autograd._record_function_with_args_exit(
-        torch.autograd._record_function_with_args_enter(_PROCESS_GROUPS, config)
-    )
+    config = encode_value("process groups", private_names.world_process_groups(distributed))
+    private_names.record_inputs(_PROCESS_GROUPS, config)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.autograd.profiler_util import EventList
 from torch.profiler import ProfilerActivity
-from torch.profiler._memory_profiler import MemoryProfile
 
-from kinetoscope.errors import NothingRecordedError, SettingsError
+import kinetoscope.torch.private_names as private_names
+from kinetoscope.errors import NothingRecordedError, ProfilerStateError, SettingsError
 from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
@@ -54,19 +54,23 @@ class KinetoProfile:
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:
-        options = RecordingOptions(
-            selection=select_activities(activities),
-            record_shapes=record_shapes,
-            profile_memory=profile_memory,
-            with_stack=with_stack,
-            with_flops=with_flops,
-            with_modules=with_modules,
-            experimental_config=experimental_config,
-            post_processing_timeout_s=post_processing_timeout_s,
-        )
-        self._show_options(options)
+        # Programs set these attributes too, so each recording asks for them again.
+        selection = select_activities(activities)
+        self.activities, self.activity_filters = selection.activities, selection.filters
+        self.use_device = selection.device()
+        self.record_shapes = record_shapes
+        self.profile_memory = profile_memory
+        self.with_stack = with_stack
+        self.with_flops = with_flops
+        self.with_modules = with_modules
+        self.experimental_config = experimental_config
+        self.post_processing_timeout_s = post_processing_timeout_s
+        self.custom_trace_id_callback = custom_trace_id_callback
         self.acc_events = acc_events
-        self._session = Session(options, custom_trace_id_callback)
+        self._custom_profiler_config = self._options().custom_profiler_config
+        if "cupti_monitor" in (*self._custom_profiler_config, self._custom_profiler_config.get("backend")):
+            warnings.warn("cupti_monitor is not supported: Kineto records what it always records.", stacklevel=3)
+        self._session = Session()
         self._has_started = False
         self._is_lost = False
         self._results: KinetoResults | None = None
@@ -77,29 +81,47 @@ class KinetoProfile:
         self._trace_metadata: dict[str, str] = {}
         self._next_metadata: dict[str, str] = {}
 
-    def _show_options(self, options: RecordingOptions) -> None:
-        """Sets the options as attributes, by torch's names."""
-        self.activities = options.selection.activities
-        self.activity_filters = options.selection.filters
-        self.use_device = options.selection.device()
-        self.record_shapes = options.record_shapes
-        self.profile_memory = options.profile_memory
-        self.with_stack = options.with_stack
-        self.with_flops = options.with_flops
-        self.with_modules = options.with_modules
+    def __getstate__(self) -> dict[str, Any]:
+        if self._has_started:
+            raise ProfilerStateError("A torch profiler cannot be pickled or copied once it has been started.")
+        return {name: value for name, value in vars(self).items() if name != "_session"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._session = Session()
+
+    def _options(self) -> RecordingOptions:
+        """What the attributes say now."""
+        options = RecordingOptions(
+            use_cpu=ProfilerActivity.CPU in self.activities,
+            use_device=self.use_device,
+            activity_filters=self.activity_filters,
+            record_shapes=self.record_shapes,
+            profile_memory=self.profile_memory,
+            with_stack=self.with_stack,
+            with_flops=self.with_flops,
+            with_modules=self.with_modules,
+            experimental_config=self.experimental_config,
+            post_processing_timeout_s=self.post_processing_timeout_s,
+            trace_id_callback=self.custom_trace_id_callback,
+        )
         self.experimental_config = options.experimental_config
-        self._custom_profiler_config = options.custom_profiler_config
-        self.post_processing_timeout_s = options.post_processing_timeout_s
+        return options
 
     @property
     def profiler(self) -> Any:
         """torch's own object for the current or last recording; None before the first and after `take_results`."""
         return self._session.autograd_profile
 
-    @property
-    def custom_trace_id_callback(self) -> Callable[[], str] | None:
-        """The function that gives each window its id; see `set_custom_trace_id_callback`."""
-        return self._session.trace_id_callback
+    @profiler.setter
+    def profiler(self, nothing: None) -> None:
+        """None drops what was recorded."""
+        if nothing is not None:
+            raise SettingsError(f"profiler can only be set to None, which drops what was recorded, not to {nothing!r}.")
+        if self._session.recording:
+            raise ProfilerStateError("The profiler is recording, so profiler cannot be set to None. Stop it first.")
+        self.take_results()
+        self._session.forget()
 
     def start(self) -> None:
         """Starts recording; raises `ProfilerStateError` while another torch profiler runs in this process."""
@@ -118,7 +140,7 @@ class KinetoProfile:
                 "Profiler clears events at the end of each cycle: tables and exports show the last finished one. "
                 "Set acc_events=True to keep the events of all cycles."
             )
-        self._session.prepare()
+        self._session.prepare(self._options())
 
     def start_trace(self) -> None:
         """Starts a window."""
@@ -127,7 +149,7 @@ class KinetoProfile:
         if observer:
             observer.start()
         try:
-            self._session.start()
+            self._session.start(self._options())
         except BaseException:
             if observer:
                 observer.stop()
@@ -237,7 +259,7 @@ class KinetoProfile:
 
     def set_custom_trace_id_callback(self, callback: Callable[[], str] | None) -> None:
         """Sets the function that gives each window its id, from the next window on."""
-        self._session.trace_id_callback = callback
+        self.custom_trace_id_callback = callback
 
     def get_trace_id(self) -> str | None:
         """The id of the current or last window; None before the first and after `take_results`."""
@@ -265,8 +287,7 @@ class KinetoProfile:
 
     def _describe_window(self) -> None:
         self._trace_metadata = {}
-        flags = self._session.options.flags
-        texts = {name: "1" for name, is_on in flags.items() if is_on}
+        texts = {name: "1" for name, is_on in self._session.options.flags.items() if is_on}
         info = self._get_distributed_info()
         if info:
             texts["distributedInfo"] = encode_value("distributedInfo", info)
@@ -289,14 +310,15 @@ class KinetoProfile:
     def _get_distributed_info(self) -> dict[str, Any] | None:
         return distributed_info()
 
-    def _memory_profile(self) -> MemoryProfile:
+    def _memory_profile(self) -> Any:
         """torch's own memory profile of the last finished window; ours is `memory_timeline`."""
         self._check_memory_options()
-        return MemoryProfile(self._finished("make a memory timeline of").windows[-1].kineto_results)
+        return private_names.MemoryProfile(self._finished("make a memory timeline of").windows[-1].kineto_results)
 
     def _check_memory_options(self) -> None:
+        recorded = self._options() if self._results is None else self._session.options
         names = ("record_shapes", "profile_memory", "with_stack")
-        if needed := missing_options({name: getattr(self, name) for name in names}):
+        if needed := missing_options({name: getattr(recorded, name) for name in names}):
             raise SettingsError(f"{needed} required for memory profiling.")  # the words that torch's own tests expect
 
     def _stats(self) -> Any:

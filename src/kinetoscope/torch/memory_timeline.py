@@ -19,7 +19,7 @@ from typing import Any
 
 import kinetoscope
 from kinetoscope.pages.memory_timeline import render_memory_timeline
-from kinetoscope.torch.collector import collector_at_rest
+from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.torch.data_flow import Allocation, DataFlow, FlowNode, Tensor, all_versions, read_data_flow
 from kinetoscope.torch.export import trace_stream
 

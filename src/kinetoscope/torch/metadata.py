@@ -7,8 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
+import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import SettingsError
 from kinetoscope.training.ranks import torch_distributed
 
@@ -43,7 +42,7 @@ def hand_to_kineto(key: str, text: str) -> None:
     Kineto turns a backslash into a slash and alters control characters, so metadata with either is left out.
     """
     if (key + text).isascii() and (key + text).isprintable() and "\\" not in key + text and '"' not in key:
-        torch.autograd._add_metadata_json(key, text)
+        private_names.give_metadata(key, text)
 
 
 def distributed_info() -> dict[str, Any] | None:
@@ -56,7 +55,7 @@ def distributed_info() -> dict[str, Any] | None:
         "rank": distributed.get_rank(),
         "world_size": distributed.get_world_size(),
         "pg_count": distributed.get_pg_count(),
-        "pg_config": distributed.distributed_c10d._get_all_pg_configs(),
+        "pg_config": private_names.all_process_groups(distributed),
     }
     if info["backend"] == "nccl":
         info["nccl_version"] = _nccl_version()

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from torch.autograd.profiler import KinetoStepTracker
 from torch.profiler import ProfilerAction
 
+import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.process import TerminationHandler
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver
@@ -104,9 +104,13 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self.current_action = check_action(self.schedule(0), 0)
         self._prev_schedule_action = self.current_action
         self._stopped = False
-        self._background = BackgroundExport()
         self._must_stop = False
         self._busy = False  # during a transition, when the profiler must not be stopped
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Makes what belongs to this process."""
+        self._background = BackgroundExport()
         # A weak reference, because atexit and the signal handler would keep the profiler alive otherwise.
         save = weakref.WeakMethod(self._save_at_exit)
         self._save_if_alive = lambda: call() if (call := save()) else True
@@ -115,6 +119,14 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         # Only Kineto's daemon needs the count of steps. Kineto reads this variable once, when torch is imported.
         self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
         KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
+
+    def __getstate__(self) -> dict[str, Any]:
+        ours = ("_background", "_save_if_alive", "_termination", "_counts_steps")
+        return {name: value for name, value in super().__getstate__().items() if name not in ours}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._set_up()
 
     @property
     def action_map(self) -> dict[tuple[ProfilerAction, ProfilerAction | None], list[Callable[[], Any]]]:
@@ -236,7 +248,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             return scheduled
         if before is DEVICE_STOPPED:
             return scheduled if cycle_ended else DEVICE_STOPPED
-        if self.use_device is None or before not in (WARMUP, RECORD) or not torch.autograd._is_kineto_stopped():
+        if self.use_device is None or before not in (WARMUP, RECORD) or not private_names.device_has_stopped():
             return scheduled
         warnings.warn(
             f"The device stopped collecting before step {self.step_num}; recording continues with the next cycle.",

@@ -8,24 +8,23 @@ calls the function of `torch.autograd` that makes the same span: category ``user
 # pyright: reportPrivateImportUsage=false
 
 from collections.abc import Callable
+from contextlib import ContextDecorator
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-import torch
 import torch.autograd.profiler as autograd_profiler
-from torch.autograd import _profiler_enabled as _records_on_this_thread
-from torch.autograd import _record_function_with_args_enter as _begin
 from torch.compiler import is_compiling
 
 from kinetoscope.torch.execution_trace import running_observers
+from kinetoscope.torch.private_names import begin_span, begin_span_with, end_span_with_future, records_on_this_thread
 from kinetoscope.torch.true_names import note_name, plain_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class record_function:  # noqa: N801 - torch's name
+class record_function(ContextDecorator):  # noqa: N801 - torch's name
     """A span called ``name``, as a context manager or as a decorator for functions.
 
     ``args`` is text that execution traces keep as the span's input. If nothing records, a span costs about as much as
@@ -50,10 +49,10 @@ class record_function:  # noqa: N801 - torch's name
         if is_compiling():
             return self
         # The fastest check first. The last misses a profiler of all threads; only the first sees an execution trace.
-        if running_observers or autograd_profiler._is_profiler_enabled or _records_on_this_thread():
+        if running_observers or autograd_profiler._is_profiler_enabled or records_on_this_thread():
             if self.name not in plain_names:
                 note_name(self.name)
-            record = _begin(self.name) if self.args is None else _begin_with(self.name, self.args)
+            record = begin_span(self.name) if self.args is None else begin_span_with(self.name, self.args)
             self._open = (self._open, record)
         return self
 
@@ -82,8 +81,4 @@ class record_function:  # noqa: N801 - torch's name
         self.run_callbacks_on_exit = False
         if self._open is None:
             return future
-        return torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(self._open[1], future)
-
-
-def _begin_with(name: str, args: str) -> Any:
-    return torch.ops.profiler._record_function_enter_new(name, args)
+        return end_span_with_future(self._open[1], future)

@@ -11,12 +11,11 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch._C._profiler import ProfilerState
 from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.formats.redaction import Ask
-from kinetoscope.torch.collector import collector_at_rest
+from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
 from kinetoscope.torch.export import copy_trace, rewrite_trace
@@ -55,10 +54,10 @@ class Window:
 
     @property
     def has_columns(self) -> bool:
-        """Whether events can be read as columns: not with torch's older ways to time a device, or with a timeout."""
+        """Whether events can be read as columns: not with torch's older ways to time a device, or a timeout."""
         profile = self.autograd_profile
         has_timeout = getattr(profile, "post_processing_timeout_s", None) is not None
-        return profile.profiler_kind == ProfilerState.KINETO and not has_timeout
+        return profile.profiler_kind.name == "KINETO" and not has_timeout
 
     @cached_property
     def columns(self) -> EventColumns:

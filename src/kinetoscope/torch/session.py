@@ -26,6 +26,7 @@ import torch
 import torch.autograd.profiler as autograd_profiler
 from torch.profiler import ProfilerActivity
 
+import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
 from kinetoscope.writing.own_thread import spare_own_threads
 
@@ -49,7 +50,7 @@ class ActivitySelection:
 
 def supported_activities() -> set[ProfilerActivity]:
     """The activities that this machine and this build of torch can record."""
-    return torch.autograd._supported_activities()
+    return private_names.supported_activities()
 
 
 def select_activities(wanted: Iterable[Activity] | None) -> ActivitySelection:
@@ -93,7 +94,7 @@ def _names(activity: ProfilerActivity, types: object) -> set[str]:
 
 def _device_names() -> Iterable[tuple[str, str]]:
     yield from (("CUDA", "cuda"), ("XPU", "xpu"), ("MTIA", "mtia"), ("HPU", "hpu"))
-    yield "PrivateUse1", torch._C._get_privateuse1_backend_name()
+    yield "PrivateUse1", private_names.name_of_others_backend()
 
 
 class Phase(Enum):
@@ -106,9 +107,11 @@ class Phase(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordingOptions:
-    """The options of `kinetoscope.torch.profile` that concern Kineto."""
+    """The options of `kinetoscope.torch.profile` that concern Kineto, checked."""
 
-    selection: ActivitySelection
+    use_cpu: bool = True
+    use_device: str | None = None
+    activity_filters: dict[ProfilerActivity, set[str]] = field(default_factory=dict)
     record_shapes: bool = False
     profile_memory: bool = False
     with_stack: bool = False
@@ -116,6 +119,7 @@ class RecordingOptions:
     with_modules: bool = False
     experimental_config: Any = None
     post_processing_timeout_s: float | None = None
+    trace_id_callback: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
         timeout_s = self.post_processing_timeout_s
@@ -156,11 +160,11 @@ _holder: "weakref.ref[Session] | None" = None
 class Session:
     """Prepares, starts and stops Kineto; ``autograd_profile`` is torch's own object for the current recording.
 
-    If ``all_threads``, Kineto records every thread, and any thread may stop it.
+    ``options`` are those it was prepared with. If ``all_threads``, Kineto records every thread, and any thread may stop
+    it.
     """
 
-    options: RecordingOptions
-    trace_id_callback: Callable[[], str] | None = None
+    options: RecordingOptions = field(default_factory=RecordingOptions)
     phase: Phase = Phase.IDLE
     autograd_profile: Any = None
     all_threads: bool = field(default=False, init=False)
@@ -172,8 +176,8 @@ class Session:
         """Whether Kineto is recording for this session."""
         return self.phase is Phase.RECORDING
 
-    def prepare(self) -> None:
-        """Readies Kineto to start; raises `ProfilerStateError` if any profiler records or another one is prepared.
+    def prepare(self, options: RecordingOptions) -> None:
+        """Readies Kineto; raises `ProfilerStateError` if any profiler records or another one is prepared.
 
         Without a device, preparing takes half a millisecond and warms nothing up, so it is put off until the start.
         Another profiler may then run in between; starting after that what was prepared before would crash.
@@ -184,23 +188,24 @@ class Session:
             raise ProfilerStateError("This profiler is recording already. Stop it before you start it again.")
         self._claim()
         with self._released_on_error():
+            self.options = options
             self.autograd_profile = self._make_autograd_profile()
             if self._warms_a_device():
-                self.autograd_profile._prepare_trace()
+                private_names.prepare_trace(self.autograd_profile)
         self.phase = Phase.PREPARED
 
-    def start(self) -> None:
-        """Starts recording on this thread; prepares first if that was not done."""
-        self.prepare()
+    def start(self, options: RecordingOptions) -> None:
+        """Starts recording on this thread; prepares with ``options`` first if that was not done."""
+        self.prepare(options)
         with self._released_on_error():
             _refuse_if_somebody_records()
             if not self._warms_a_device():
-                self.autograd_profile._prepare_trace()
-            self.autograd_profile._start_trace()
+                private_names.prepare_trace(self.autograd_profile)
+            private_names.start_trace(self.autograd_profile)
             if self.options.with_stack:
                 spare_own_threads()
         # torch's configuration does not reveal its arguments; a recording of all threads is not enabled on this one.
-        self.all_threads = not torch.autograd._profiler_enabled()
+        self.all_threads = not private_names.records_on_this_thread()
         self._thread = threading.get_ident()
         self.phase = Phase.RECORDING
 
@@ -257,7 +262,7 @@ class Session:
         # If another profiler is running by now, its prepare has replaced ours, and there is nothing to undo.
         with contextlib.suppress(ProfilerStateError):
             if self._warms_a_device():
-                self.start()
+                self.start(self.options)
                 self._end()
 
     def _warms_a_device(self) -> bool:
@@ -284,7 +289,7 @@ class Session:
 
     def _taken_over(self) -> bool:
         """Whether another profiler, one that does not check, has ended this recording, so that it cannot be saved."""
-        if self.all_threads or torch.autograd._profiler_enabled():
+        if self.all_threads or private_names.records_on_this_thread():
             return False
         warnings.warn("Another profiler was started while this one recorded, so the window is lost.", stacklevel=4)
         return True
@@ -293,14 +298,14 @@ class Session:
         options = self.options
         arguments = {
             "use_kineto": True,
-            "use_cpu": ProfilerActivity.CPU in options.selection.activities,
-            "use_device": options.selection.device(),
+            "use_cpu": options.use_cpu,
+            "use_device": options.use_device,
             "experimental_config": options.experimental_config,
             **options.flags,
         }
-        arguments |= _if_given("custom_trace_id_callback", self.trace_id_callback)
+        arguments |= _if_given("custom_trace_id_callback", options.trace_id_callback)
         arguments |= _if_given("post_processing_timeout_s", options.post_processing_timeout_s)
-        arguments |= _if_given("activity_filters", options.selection.filters or None)
+        arguments |= _if_given("activity_filters", options.activity_filters or None)
         return autograd_profiler.profile(**arguments)
 
 
@@ -311,7 +316,7 @@ def _refuse_if_taken(holder: Session | None) -> None:
 
 
 def _refuse_if_somebody_records() -> None:
-    if autograd_profiler._is_profiler_enabled or torch.autograd._profiler_enabled():
+    if autograd_profiler._is_profiler_enabled or private_names.records_on_this_thread():
         raise _taken_error()
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torch._C._profiler import _EventType
-
+import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch.event_columns import EventColumns, frames_are_events
 from kinetoscope.torch.python_frames import without_own
@@ -80,7 +79,7 @@ def _frames_of_tree(columns: EventColumns, kineto_results: Any) -> list[list[str
     to_visit: list[tuple[Any, list[str]]] = [(root, []) for root in kineto_results.experimental_event_tree()]
     while to_visit:
         node, around = to_visit.pop()
-        if node.tag in (_EventType.PyCall, _EventType.PyCCall):
+        if node.tag in (private_names.EventType.PyCall, private_names.EventType.PyCCall):
             around = [node.name, *around]
         elif node.correlation_id:
             by_number[node.correlation_id] = [frame for frame in without_own(around) if _is_frame(frame)]

@@ -144,14 +144,12 @@ def _read(
 
     Empties the list, last events first, so that freeing torch's objects is spread over the slices too.
     """
-    # Through the class, since looking a method up on each object costs more than the call.
-    read_name = type(events[0]).name if events else str
     known: set[str] = set()
     wanted: set[str] = set()
     while events:
         part = events[-_SLICE:]
         del events[-_SLICE:]
-        names = names_of(part, read_name)
+        names = names_of(part)
         new = set(names) - known
         known |= new
         wanted.update(filter(is_wanted, new))

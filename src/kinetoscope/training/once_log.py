@@ -1,6 +1,7 @@
 """Log messages that are given once per subject. The owner of an `OnceLog` decides for how long it lasts."""
 
 import logging
+from contextlib import suppress
 
 _log = logging.getLogger("kinetoscope")
 
@@ -15,7 +16,8 @@ class OnceLog:
         """Logs ``message`` with its ``arguments``, unless something was logged ``about`` this subject before. The
         subject is the message itself unless given."""
         if self.is_first(message if about is None else about):
-            _log.log(level, message, *arguments)
+            with suppress(OSError):  # a log that goes to a terminal which is gone
+                _log.log(level, message, *arguments)
 
     def is_first(self, subject: object) -> bool:
         """Whether this is the first call for this subject."""

@@ -77,9 +77,9 @@ def _from_torch() -> tuple[int, int] | None:
     return (distributed.get_rank(), distributed.get_world_size()) if distributed else None
 
 
-def _read(environment: Mapping[str, str], variable: str, default: int) -> int:
+def _read(environment: Mapping[str, str], variable: str, default: int, *, is_empty_unset: bool = False) -> int:
     text = environment.get(variable)
-    if text is None:
+    if text is None or (is_empty_unset and not text):
         return default
     try:
         return int(text)
@@ -122,9 +122,23 @@ def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -
     return Attempt(run_id, restart_count(environment), os.getpid(), start, socket.gethostname())
 
 
+_PER_REQUEUE = 10_000
+"""More than torchrun restarts one start of a job, so that each pair of counts has a number of its own."""
+
+
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:
-    """How often the launcher has restarted this job."""
-    return int(environment.get("TORCHELASTIC_RESTART_COUNT") or environment.get("SLURM_RESTART_COUNT") or 0)
+    """The number of this attempt of the job: 0 at first, and larger for a later one.
+
+    It is the launcher's count of restarts: Slurm's of requeues, or torchrun's within one start of the job. Under both,
+    torchrun counts from 0 again after each requeue, so a requeue counts as 10,000. Slurm's count is the same on all
+    nodes. Of several nodes under torchrun, each counts only the restarts that a failure of its own ranks has caused.
+
+    Raises `SettingsError` when a count is no number.
+    """
+    requeues = _read(environment, "SLURM_RESTART_COUNT", 0, is_empty_unset=True)
+    if not environment.get("TORCHELASTIC_RESTART_COUNT"):
+        return requeues
+    return requeues * _PER_REQUEUE + _read(environment, "TORCHELASTIC_RESTART_COUNT", 0)
 
 
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:

@@ -1,8 +1,13 @@
 """Opens files in a run's folder by name, and never anything outside of it: anybody may have filled the folder.
 
 Names are relative to the folder, and followed part by part from an open directory, never through a symbolic link.
+
+A path that the user names is the user's own choice, so links in it are followed: `open_file`. A file that we find in a
+folder, by a list of its names or a glob, is a `FoundFile`: it is opened in that folder only.
 """
 
+import errno
+import glob
 import os
 import shutil
 import stat
@@ -11,15 +16,17 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, Self, cast
 
 from kinetoscope.errors import UnsafePathError, UnsupportedSystemError
+from kinetoscope.training.regular_file import regular_opener
 
 HAS_RUN_FOLDERS = os.open in os.supports_dir_fd and find_spec("fcntl") is not None
 """Whether this system can open a file relative to an open folder, and lock files. Windows cannot."""
 _FOLDER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
 # Opening a named pipe could block for ever: it is opened without blocking, and then refused.
 _FILE = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_WILDCARDS = frozenset("*?[")
 _SMALL_BYTES = 64 << 20
 _MOST_SHOWN = 200
 _CONTROL = frozenset(map(chr, [*range(32), *range(127, 160)]))
@@ -210,10 +217,7 @@ class RunFolder:
         return type(error)(error.errno, error.strerror, str(self.path / name))
 
     def _link(self, name: str) -> UnsafePathError:
-        return UnsafePathError(
-            f"{self.path / name} is, or lies behind, a symbolic link. Links in a run's folder are not followed, since "
-            "they may lead anywhere. Put the file or folder itself there."
-        )
+        return _link_error(self.path / name)
 
     def _check(self, stream: FileIO, name: str, is_changed: bool) -> None:
         found = os.fstat(stream.fileno())
@@ -222,6 +226,114 @@ class RunFolder:
         stream.close()
         why = "has a second name elsewhere (a hard link)" if stat.S_ISREG(found.st_mode) else "is no ordinary file"
         raise UnsafePathError(f"{self.path / name} is not used: it {why}.")
+
+
+class FoundFile(str):
+    """The path of a file that was found in ``folder`` under ``name``, where nothing but an ordinary file is opened.
+
+    As a text it is the path to show. It stays what it is in another process. Not every function keeps what it is: do
+    not make a `Path` of it before it is opened.
+    """
+
+    __slots__ = ("folder", "name")
+    folder: str
+    name: str
+
+    def __new__(cls, folder: str | os.PathLike[str], name: str) -> Self:
+        folder = os.fspath(folder)
+        found = super().__new__(cls, name if folder == "." else os.path.join(folder, *name.split("/")))
+        found.folder, found.name = folder, name
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder, self.name)
+
+    def absolute(self) -> "FoundFile":
+        """The same file for a process with another working directory."""
+        return FoundFile(os.path.abspath(self.folder), self.name)
+
+    def require_inside(self) -> None:
+        """Raises `UnsafePathError` if there is a link between the folder and the file, or no ordinary file."""
+        whole = os.path.join(os.path.realpath(self.folder), *_parts(self.name))
+        if os.path.realpath(whole) != whole:
+            raise _link_error(self)
+        if not stat.S_ISREG(os.lstat(whole).st_mode):
+            raise UnsafePathError(f"{self} is not used: it is no ordinary file.")
+
+    def open(self) -> BinaryIO:
+        """The file, to be read, unbuffered. Raises `UnsafePathError` like `require_inside`, and OSError."""
+        if HAS_RUN_FOLDERS:
+            return RunFolder(self.folder).open(self.name)
+        self.require_inside()
+        return cast("BinaryIO", FileIO(str(self)))
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file to read, unbuffered: a `FoundFile` in its folder only, anything else wherever links lead to.
+
+    This is how all readers of traces open them. Raises OSError, also `UnsafePathError`, and `TraceFileError` for a pipe
+    or a device.
+    """
+    name = os.fspath(path)
+    return name.open() if isinstance(name, FoundFile) else cast("BinaryIO", FileIO(name, opener=regular_opener))
+
+
+def open_descriptor(path: str, flags: int) -> int:
+    """The same as `open_file`, as the ``opener`` of an object for a file that is read."""
+    with open_file(path) as file:
+        return os.dup(file.fileno())
+
+
+def find_files(folder: str | os.PathLike[str], place: str, suffixes: tuple[str, ...]) -> list[FoundFile]:
+    """The files with one of these suffixes in the folder ``place`` of ``folder``, sorted; ``.`` is the folder itself.
+
+    Raises `UnsafePathError` if one of them, or ``place``, is a link, a pipe or a device; OSError if the folder cannot
+    be read. Folders with such names are no files, and left out.
+    """
+    if find_kind(folder, place) != stat.S_IFDIR:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.path.join(folder, place))
+    with os.scandir(os.path.join(folder, place)) as entries:
+        names = sorted(
+            entry.name for entry in entries if entry.name.endswith(suffixes) and not entry.is_dir(follow_symlinks=False)
+        )
+    found = [FoundFile(folder, name if place == "." else f"{place}/{name}") for name in names]
+    return [file for file in found if _is_there(file)]
+
+
+def find_kind(folder: str | os.PathLike[str], place: str) -> int | None:
+    """What is at ``place`` in ``folder``, as `stat.S_IFMT` says it; None for nothing. Raises `UnsafePathError` if a
+    link is there, or on the way."""
+    whole = os.path.join(os.path.realpath(folder), *_parts(place))
+    if os.path.realpath(whole) != whole:
+        raise _link_error(os.path.join(folder, place))
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return stat.S_IFMT(os.lstat(whole).st_mode)
+    return None
+
+
+def find_glob(pattern: str) -> list[FoundFile]:
+    """What a pattern stands for, sorted. The user names the folders before the first wildcard; the rest is found."""
+    folder, is_pattern = os.path.split(pattern)[0], not _WILDCARDS.isdisjoint(pattern)
+    while not _WILDCARDS.isdisjoint(folder):
+        folder = os.path.dirname(folder)
+    found = sorted(glob.glob(pattern, recursive=True)) if is_pattern else []
+    names = [os.path.relpath(path, folder or ".").replace(os.sep, "/") for path in found]
+    return [FoundFile(folder or ".", name) for name in names]
+
+
+def _is_there(file: FoundFile) -> bool:
+    """False if it was deleted meanwhile. Raises `UnsafePathError` if it is not to be opened."""
+    with suppress(FileNotFoundError):
+        file.require_inside()
+        return True
+    return False
+
+
+def _link_error(path: object) -> UnsafePathError:
+    return UnsafePathError(
+        f"{path} is, or lies behind, a symbolic link. Links in a run's folder are not followed, since they may lead "
+        "anywhere. Put the file or folder itself there, or name what the link leads to."
+    )
 
 
 def is_name_inside(name: str) -> bool:

@@ -1,8 +1,7 @@
 /* StackSamples: which line of Python a thread is at, asked again and again from another thread, as
  * nested spans on that thread's track.
  *
- * Waiting needs no GIL, and a sample holds it for a few microseconds. Frames are read as Python
- * code would read them, so this works with every version of Python. */
+ * Waiting needs no GIL, and a sample holds it for a few microseconds. */
 
 #include "recorder/native.h"
 
@@ -10,23 +9,19 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Of a deeper stack, the frames between these ends are left out. */
-#define MOST_INNER 100
-#define MOST_OUTER 100
-#define MOST_FRAMES (MOST_INNER + 1 + MOST_OUTER)
-#define MOST_LOOKED 10000 /* frames beyond the inner ones, in search of the outermost */
-#define MOST_PLACES 10000 /* when there are more, all are forgotten, and with them their code */
+#include "recorder/thread_stack.h"
+#include "recorder/thread_state.h"
+
 /* Between the begins of a frame and of the one that it calls, so that viewers can tell which is
  * outside. */
 #define APART_NS 10
 #define LONGEST_WAIT_S 3600
+/* While the sampler waits for the GIL from the first of these times to before the second, a thread
+ * that ran has gone on to other lines until it gave the GIL away by itself. After the second,
+ * Python took it away: the thread ran Python all the time (sys.getswitchinterval(), 5 ms). */
+#define LATE_NS 200000
+#define SWITCHED_NS 4900000
 #define LONGEST_INTERVAL_NS INT64_C(1000000000000000000)
-
-/* An instruction of a function. */
-typedef struct {
-    PyObject *code;
-    int64_t offset;
-} Place;
 
 typedef struct {
     PyObject *span, *token;
@@ -35,187 +30,25 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     Recorder *recorder;
-    unsigned long ident;
-    PyObject *outermost; /* the code of the frame with which stacks begin, or NULL */
+    long native_id;    /* of the thread, for its state; 0 if that is not wanted */
+    int state_file;    /* while it samples, if the system says it; else -1 */
+    ThreadState state; /* as of the last look, before the GIL was asked for */
+    int is_late;       /* the stack was read long after that */
     int64_t interval_ns, asked_ns;
     uint64_t random;
     PyThread_type_lock stopped; /* can be taken once it is to stop */
     int is_stopped;
     int is_busy; /* a thread samples, and may be waiting without the GIL */
     uint32_t window;
-    Table places;
-    PyObject **spans; /* of each place; Py_None if its frames are left out */
-    size_t spans_capacity;
-    PyObject *gap; /* the span that stands for frames that are left out; NULL before the first */
-    OpenSpan open[MOST_FRAMES];
+    ThreadStack stack;
+    OpenSpan open[MOST_SPANS];
     uint32_t num_open;
-    PyObject *stack[MOST_FRAMES]; /* as of the last look, the innermost frame first; borrowed */
-    uint32_t num_frames;
 } StackSamples;
-
-static PyObject *name_of_code, *name_of_offset, *name_of_line, *name_of_caller;
 
 static int64_t later(int64_t time, int64_t by_ns)
 {
     int64_t sum;
     return __builtin_add_overflow(time, by_ns, &sum) ? INT64_MAX : sum;
-}
-
-/* -- the stack of the thread -- */
-
-/* 0 with an error set if Python gave something else; then it is released. */
-static int require_span(PyObject *span)
-{
-    if (PyObject_TypeCheck(span, span_type)) return 1;
-    PyErr_SetString(PyExc_TypeError, "A line is recorded as a native span.");
-    Py_DECREF(span);
-    return 0;
-}
-
-/* Asks Python for the span of a place; 0 with an error set. */
-static int name_place(StackSamples *samples, uint32_t number, const Place *place, PyObject *frame)
-{
-    PyObject *line = PyObject_GetAttr(frame, name_of_line);
-    PyObject *span = line == NULL ? NULL
-                                  : PyObject_CallMethod((PyObject *)samples, "span_of_line", "OO",
-                                                        place->code, line);
-    Py_XDECREF(line);
-    if (span == NULL) return 0;
-    if (span != Py_None && !require_span(span)) return 0;
-    samples->spans[number] = span;
-    Py_INCREF(place->code); /* no other code gets its address */
-    return 1;
-}
-
-/* The span of the line that a frame is at, or None. Borrowed. NULL with an error set. */
-static PyObject *span_of_frame(StackSamples *samples, PyObject *frame, PyObject *code)
-{
-    PyObject *offset = PyObject_GetAttr(frame, name_of_offset);
-    if (offset == NULL) return NULL;
-    Place place = {code, PyLong_AsLongLong(offset)};
-    Py_DECREF(offset);
-    if (place.offset == -1 && PyErr_Occurred() != NULL) return NULL;
-    size_t num_known = samples->places.num_entries;
-    if (!array_room_for_next((void **)&samples->spans, num_known, &samples->spans_capacity,
-                             sizeof *samples->spans))
-        return PyErr_NoMemory();
-    uint32_t number = table_intern(&samples->places, (const char *)&place, sizeof place);
-    if (number == TABLE_FULL) return PyErr_NoMemory();
-    if (number == num_known) samples->spans[number] = NULL;
-    if (samples->spans[number] == NULL && !name_place(samples, number, &place, frame)) return NULL;
-    return samples->spans[number];
-}
-
-/* Adds a frame to the stack, and returns its caller, or None. NULL with an error set. */
-static PyObject *add_frame(StackSamples *samples, PyObject *frame)
-{
-    PyObject *code = PyObject_GetAttr(frame, name_of_code);
-    PyObject *span = code == NULL ? NULL : span_of_frame(samples, frame, code);
-    int is_outermost = code == samples->outermost;
-    Py_XDECREF(code);
-    if (span == NULL) return NULL;
-    if (span != Py_None) samples->stack[samples->num_frames++] = span;
-    return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
-}
-
-/* The frame that the thread is in, or None if it has ended. NULL with an error set. */
-static PyObject *innermost_frame(const StackSamples *samples)
-{
-    PyObject *current_frames = PySys_GetObject("_current_frames"); /* borrowed */
-    if (current_frames == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "This Python has no sys._current_frames.");
-        return NULL;
-    }
-    PyObject *frames = PyObject_CallNoArgs(current_frames);
-    PyObject *ident = frames == NULL ? NULL : PyLong_FromUnsignedLong(samples->ident);
-    PyObject *frame = ident == NULL ? NULL : PyDict_GetItemWithError(frames, ident);
-    if (frame != NULL)
-        Py_INCREF(frame);
-    else if (ident != NULL && PyErr_Occurred() == NULL)
-        frame = new_none();
-    Py_XDECREF(ident);
-    Py_XDECREF(frames);
-    return frame;
-}
-
-/* The caller of a frame, or None. NULL with an error set. */
-static PyObject *caller_of(const StackSamples *samples, PyObject *frame)
-{
-    PyObject *code = PyObject_GetAttr(frame, name_of_code);
-    int is_outermost = code == samples->outermost;
-    Py_XDECREF(code);
-    if (code == NULL) return NULL;
-    return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
-}
-
-/* Says in the stack that frames are left out; 0 with an error set. */
-static int add_gap(StackSamples *samples)
-{
-    if (samples->gap == NULL) {
-        PyObject *gap = PyObject_CallMethod((PyObject *)samples, "span_of_gap", NULL);
-        if (gap == NULL || !require_span(gap)) return 0;
-        samples->gap = gap;
-    }
-    samples->stack[samples->num_frames++] = samples->gap;
-    return 1;
-}
-
-/* Adds the outermost frames of those from this one on, which it takes over, and a gap before them
- * if there are more. Of an endless stack the outermost ones are not found. 0 with an error set. */
-static int add_outer_frames(StackSamples *samples, PyObject *frame)
-{
-    PyObject *last[MOST_OUTER] = {NULL};
-    uint32_t num = 0;
-    for (; frame != NULL && frame != Py_None && num < MOST_LOOKED; num++) {
-        PyObject *caller = caller_of(samples, frame);
-        Py_XDECREF(last[num % MOST_OUTER]);
-        last[num % MOST_OUTER] = frame;
-        frame = caller;
-    }
-    int is_done = frame != NULL && (num <= MOST_OUTER || add_gap(samples));
-    uint32_t next = frame != Py_None ? num : num > MOST_OUTER ? num - MOST_OUTER : 0;
-    Py_XDECREF(frame);
-    for (; is_done && next < num; next++) {
-        PyObject *caller = add_frame(samples, last[next % MOST_OUTER]);
-        Py_XDECREF(caller);
-        is_done = caller != NULL;
-    }
-    for (uint32_t i = 0; i < MOST_OUTER; i++) Py_XDECREF(last[i]);
-    return is_done;
-}
-
-/* Reads the stack; 0 with an error set. No frame is kept, as its tensors would be, too. */
-static int read_stack(StackSamples *samples)
-{
-    samples->num_frames = 0;
-    PyObject *frame = innermost_frame(samples);
-    while (frame != NULL && frame != Py_None && samples->num_frames < MOST_INNER) {
-        PyObject *caller = add_frame(samples, frame);
-        Py_DECREF(frame);
-        frame = caller;
-    }
-    return add_outer_frames(samples, frame);
-}
-
-/* Forgets all places, and the code that was kept for them. What is open stays open. */
-static void forget_places(StackSamples *samples)
-{
-    Table places = samples->places;
-    PyObject **spans = samples->spans;
-    memset(&samples->places, 0, sizeof samples->places);
-    samples->spans = NULL;
-    samples->spans_capacity = 0;
-    samples->num_frames = 0;
-    for (size_t i = 0; i < places.num_entries; i++) {
-        size_t length;
-        Place place;
-        memcpy(&place, table_key(&places, (uint32_t)i, &length), sizeof place);
-        if (spans[i] == NULL) continue; /* Python could not name it */
-        Py_DECREF(place.code);
-        Py_DECREF(spans[i]);
-    }
-    free(spans);
-    table_free(&places);
 }
 
 /* -- spans -- */
@@ -237,8 +70,9 @@ static int end_spans(StackSamples *samples, uint32_t num_kept, int64_t end)
 static uint32_t num_same_frames(const StackSamples *samples)
 {
     uint32_t num_same = 0;
-    while (num_same < samples->num_open && num_same < samples->num_frames &&
-           samples->open[num_same].span == samples->stack[samples->num_frames - 1 - num_same])
+    const ThreadStack *stack = &samples->stack;
+    while (num_same < samples->num_open && num_same < stack->num_spans &&
+           samples->open[num_same].span == stack->spans[stack->num_spans - 1 - num_same])
         num_same++;
     return num_same;
 }
@@ -253,22 +87,29 @@ static int begin_window(StackSamples *samples, uint32_t window, int64_t now)
     return nothing != NULL;
 }
 
+/* What the stack says of the state of the thread, or NULL. */
+static const char *said_state(const StackSamples *samples)
+{
+    if (samples->state == STATE_RUNNING) return samples->is_late ? "late" : NULL;
+    return state_names[samples->state];
+}
+
 /* Records what the thread is doing, which was asked for at that time; 0 with an error set. */
 static int take_sample(StackSamples *samples, int64_t asked)
 {
-    if (samples->window != recorder_window(samples->recorder) ||
-        samples->places.num_entries > MOST_PLACES)
-        forget_places(samples);
-    if (!read_stack(samples)) return 0;
+    ThreadStack *stack = &samples->stack;
+    if (samples->window != recorder_window(samples->recorder) || thread_stack_is_full(stack))
+        thread_stack_forget(stack); /* what is open stays open */
+    if (!thread_stack_read(stack, said_state(samples))) return 0;
     uint32_t window = recorder_window(samples->recorder);
     if (window != samples->window) { /* before this window there was no sample */
         asked = recorder_now(samples->recorder);
         if (recorder_failed(asked) || !begin_window(samples, window, asked)) return 0;
     }
     if (!end_spans(samples, num_same_frames(samples), asked)) return 0;
-    while (samples->num_open < samples->num_frames) {
+    while (samples->num_open < stack->num_spans) {
         uint32_t depth = samples->num_open;
-        PyObject *span = samples->stack[samples->num_frames - 1 - depth];
+        PyObject *span = stack->spans[stack->num_spans - 1 - depth];
         PyObject *token = span_token_at((Span *)span, later(asked, (int64_t)depth * APART_NS));
         if (token == NULL) return 0;
         samples->open[depth] = (OpenSpan){Py_NewRef(span), token};
@@ -280,7 +121,7 @@ static int take_sample(StackSamples *samples, int64_t asked)
 /* Ends all open spans, and forgets what a later window may not need; 0 with an error set. */
 static int end_all(StackSamples *samples, int64_t end)
 {
-    forget_places(samples);
+    thread_stack_forget(&samples->stack);
     return end_spans(samples, 0, end);
 }
 
@@ -323,6 +164,23 @@ static int wait_to_stop(StackSamples *samples, int64_t wait_ns)
     return samples->is_stopped;
 }
 
+/* Waits in the same way, and then looks at the state of the thread, before it asks for the GIL. */
+static int wait_and_look(StackSamples *samples, int64_t wait_ns)
+{
+    PyLockStatus status;
+    int64_t looked, got;
+    if (samples->is_stopped) return 1;
+    Py_BEGIN_ALLOW_THREADS
+    status = PyThread_acquire_lock_timed(samples->stopped, wait_ns > 0 ? wait_ns / 1000 : 0, 0);
+    samples->state = state_read(samples->state_file);
+    looked = monotonic_ns();
+    Py_END_ALLOW_THREADS
+    got = monotonic_ns();
+    samples->is_late = got - looked > LATE_NS && got - looked < SWITCHED_NS;
+    if (status == PY_LOCK_ACQUIRED) PyThread_release_lock(samples->stopped);
+    return samples->is_stopped;
+}
+
 /* -- from Python -- */
 
 static StackSamples *ready(PyObject *self)
@@ -358,11 +216,15 @@ static PyObject *samples_run(PyObject *self, PyObject *Py_UNUSED(nothing))
     StackSamples *samples = begin_work(self);
     if (samples == NULL) return NULL;
     int is_done = 1, is_stopped = samples->is_stopped;
+    samples->state_file = state_open(samples->native_id);
     while (is_done && !is_stopped && is_recording(samples)) {
         int64_t now = monotonic_ns(), asked = next_time(samples, now);
-        is_stopped = wait_to_stop(samples, asked - now);
+        is_stopped = wait_and_look(samples, asked - now);
         if (!is_stopped && is_recording(samples)) is_done = take_sample(samples, asked);
     }
+    state_close(samples->state_file);
+    samples->state_file = -1;
+    samples->state = STATE_UNKNOWN;
     return end_work(samples, is_done && end_now(samples), is_stopped ? Py_True : Py_False);
 }
 
@@ -416,8 +278,9 @@ static int samples_init(PyObject *self, PyObject *arguments, PyObject *Py_UNUSED
     PyObject *recorder, *outermost;
     unsigned long ident;
     long long interval_ns;
-    if (!PyArg_ParseTuple(arguments, "O!kLO", recorder_type, &recorder, &ident, &interval_ns,
-                          &outermost))
+    long native_id = 0;
+    if (!PyArg_ParseTuple(arguments, "O!kLO|l", recorder_type, &recorder, &ident, &interval_ns,
+                          &outermost, &native_id))
         return -1;
     if (samples->recorder != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "__init__() of these samples was called before.");
@@ -434,9 +297,12 @@ static int samples_init(PyObject *self, PyObject *arguments, PyObject *Py_UNUSED
     }
     PyThread_acquire_lock(samples->stopped, 1);
     samples->random = UINT64_C(0x9e3779b97f4a7c15);
-    samples->ident = ident;
+    samples->native_id = native_id;
+    samples->state_file = -1;
     samples->interval_ns = interval_ns;
-    samples->outermost = outermost != Py_None ? Py_NewRef(outermost) : NULL;
+    samples->stack.names = self;
+    samples->stack.ident = ident;
+    samples->stack.outermost = outermost != Py_None ? Py_NewRef(outermost) : NULL;
     samples->recorder = (Recorder *)Py_NewRef(recorder);
     return 0;
 }
@@ -446,14 +312,11 @@ static int samples_traverse(PyObject *self, visitproc visit, void *arg)
     StackSamples *samples = (StackSamples *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(samples->recorder);
-    for (size_t i = 0; samples->spans != NULL && i < samples->places.num_entries; i++)
-        Py_VISIT(samples->spans[i]);
     for (uint32_t i = 0; i < samples->num_open; i++) {
         Py_VISIT(samples->open[i].span);
         Py_VISIT(samples->open[i].token);
     }
-    Py_VISIT(samples->gap);
-    return 0;
+    return thread_stack_traverse(&samples->stack, visit, arg);
 }
 
 /* Forgets everything. What is open is not recorded: nobody can say any more when it ended. */
@@ -465,8 +328,7 @@ static int samples_clear(PyObject *self)
         Py_DECREF(innermost.token);
         Py_DECREF(innermost.span);
     }
-    forget_places(samples);
-    Py_CLEAR(samples->gap);
+    thread_stack_clear(&samples->stack);
     return 0;
 }
 
@@ -475,7 +337,7 @@ static void samples_dealloc(PyObject *self)
     StackSamples *samples = (StackSamples *)self;
     PyObject_GC_UnTrack(self);
     samples_clear(self);
-    Py_CLEAR(samples->outermost);
+    Py_CLEAR(samples->stack.outermost);
     Py_CLEAR(samples->recorder);
     if (samples->stopped != NULL) {
         if (!samples->is_stopped) PyThread_release_lock(samples->stopped);
@@ -509,11 +371,7 @@ static PyType_Slot samples_slots[] = {
 
 int stack_samples_setup(PyObject *module)
 {
-    name_of_code = PyUnicode_InternFromString("f_code");
-    name_of_offset = PyUnicode_InternFromString("f_lasti");
-    name_of_line = PyUnicode_InternFromString("f_lineno");
-    name_of_caller = PyUnicode_InternFromString("f_back");
-    if (!name_of_code || !name_of_offset || !name_of_line || !name_of_caller) return -1;
+    if (thread_stack_setup() < 0) return -1;
     return add_type(module, "kinetoscope._native.StackSamples", sizeof(StackSamples),
                     Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, samples_slots, NULL);
 }

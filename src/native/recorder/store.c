@@ -142,7 +142,7 @@ static int map_for_reading(int file, Region *region, size_t bytes)
 int region_open(Region *region, const char *path, size_t bytes)
 {
     /* O_NONBLOCK: do not wait at a pipe without a writer */
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) return errno;
     int error = map_for_reading(file, region, bytes);
     close(file);
@@ -161,7 +161,7 @@ int region_grow(const Store *store, Region *region, size_t bytes, const char *su
     char path[LONGEST_PATH];
     if (region->file != 0) {
         write_path(path, store, region, suffix);
-        int file = open(path, O_RDWR | O_CLOEXEC);
+        int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (file < 0) return errno;
         int error = allocate(file, bytes);
         close(file);

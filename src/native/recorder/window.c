@@ -7,6 +7,8 @@ PyObject *recorder_open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     Recorder *recorder = (Recorder *)self;
     if (recorder_stop_following(recorder) < 0) return NULL;
     tsc_realign();
+    /* The writer thread may be busy with saving what a full disk did not take. */
+    store_try_again(recorder->store);
     shared_store(&recorder->control->window, ++recorder->num_windows);
     return new_none();
 }

@@ -3,6 +3,7 @@
  *
  *     intervals ──► in order of begin ──► islands: begin, end, and what is covered before each
  *     islands, times ──► how much is covered before each time
+ *     intervals      ──► how many of them begin in each
  */
 
 #include "scan/column.h"
@@ -59,6 +60,27 @@ static size_t join_intervals(Interval *intervals, size_t count)
     return num_islands;
 }
 
+/* Joins intervals as they are read, as long as they are in order. Returns whether all are. */
+static int join_in_order(const ColumnsRead *read, Interval **islands, size_t *num_islands)
+{
+    const int64_t *begins = read->values[0], *ends = read->values[1];
+    size_t capacity = 0;
+    *islands = NULL, *num_islands = 0;
+    for (size_t i = 0; i < read->num_rows; i++) {
+        if (ends[i] <= begins[i]) continue;
+        Interval *last = *islands + *num_islands - 1;
+        if (*num_islands > 0 && begins[i] < last->begin) return 0;
+        if (*num_islands > 0 && begins[i] <= last->end) {
+            last->end = ends[i] > last->end ? ends[i] : last->end;
+            continue;
+        }
+        if (!array_room_for_next((void **)islands, *num_islands, &capacity, sizeof **islands))
+            return 0;
+        (*islands)[(*num_islands)++] = (Interval){begins[i], ends[i]};
+    }
+    return 1;
+}
+
 /* Copies the intervals that are not empty. Returns how many. */
 static size_t copy_intervals(const ColumnsRead *read, Interval *to)
 {
@@ -67,6 +89,18 @@ static size_t copy_intervals(const ColumnsRead *read, Interval *to)
     for (size_t i = 0; i < read->num_rows; i++)
         if (ends[i] > begins[i]) to[count++] = (Interval){begins[i], ends[i]};
     return count;
+}
+
+/* Joins intervals in any order. Returns them, in `room`, or NULL without memory. */
+static Interval *join_any(const ColumnsRead *read, Interval **room, size_t *num_islands)
+{
+    *num_islands = read->num_rows;
+    *room = malloc((2 * read->num_rows + 1) * sizeof **room);
+    if (*room == NULL) return NULL;
+    size_t count = copy_intervals(read, *room);
+    Interval *islands = sort_intervals(*room, *room + read->num_rows, count);
+    *num_islands = join_intervals(islands, count);
+    return islands;
 }
 
 /* -- from Python -- */
@@ -108,23 +142,25 @@ PyObject *cover_intervals(PyObject *Py_UNUSED(module), PyObject *stream)
     static const char *const formats[] = {"l", "l"};
     ColumnsRead read;
     if (columns_read(stream, formats, 2, &read) < 0) return NULL;
-    Interval *room = malloc((2 * read.num_rows + 1) * sizeof *room), *islands = NULL;
-    size_t count = 0;
-    if (room != NULL) {
-        Py_BEGIN_ALLOW_THREADS
-        count = copy_intervals(&read, room);
-        islands = sort_intervals(room, room + read.num_rows, count);
-        count = join_intervals(islands, count);
-        Py_END_ALLOW_THREADS
+    Interval *room, *islands;
+    size_t count;
+    Py_BEGIN_ALLOW_THREADS
+    if (join_in_order(&read, &room, &count)) {
+        islands = room;
+    } else {
+        free(room);
+        islands = join_any(&read, &room, &count);
     }
-    PyObject *columns = room == NULL ? PyErr_NoMemory() : give_islands(islands, count);
+    Py_END_ALLOW_THREADS
+    PyObject *columns = islands == NULL && count > 0 ? PyErr_NoMemory()
+                                                     : give_islands(islands, count);
     free(room);
     columns_release(&read);
     return columns;
 }
 
-/* How many islands begin at a time or before. `near` is the answer for the time before it: times
- * mostly come in order, so the answer is near that one, or the same. */
+/* How many of the begins, which are in order, are at a time or before. `near` is the answer for the
+ * time before it: times mostly come in order, so the answer is near that one, or the same. */
 static size_t count_until(const int64_t *begins, size_t count, int64_t time, size_t near)
 {
     size_t low = 0, high = count;
@@ -193,4 +229,29 @@ PyObject *covered_until(PyObject *Py_UNUSED(module), PyObject *args)
     }
     columns_release(&islands);
     return columns;
+}
+
+PyObject *count_begun(PyObject *Py_UNUSED(module), PyObject *stream)
+{
+    static const char *const formats[] = {"l", "l"};
+    ColumnsRead read;
+    if (columns_read(stream, formats, 2, &read) < 0) return NULL;
+    const int64_t *begins = read.values[0], *ends = read.values[1];
+    int64_t *counts = pages_new((read.num_rows + 1) * sizeof *counts);
+    PyObject *list = counts == NULL ? PyErr_NoMemory() : PyList_New(0);
+    if (list == NULL) {
+        pages_free(counts);
+        columns_release(&read);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (size_t i = 0; i < read.num_rows; i++) {
+        size_t before = i + 1;
+        if (ends[i] > begins[i]) before = count_until(begins, read.num_rows, ends[i] - 1, before);
+        counts[i] = (int64_t)(before - i);
+    }
+    Py_END_ALLOW_THREADS
+    if (give_column(list, "begun", counts, read.num_rows) < 0) Py_CLEAR(list);
+    columns_release(&read);
+    return list;
 }

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +57,27 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor)
 
 
 @contextlib.contextmanager
-def watched(arguments: argparse.Namespace) -> Iterator[Batches]:
+def watched(
+    arguments: argparse.Namespace, all_batches: Callable[[Batches], Iterable[Any]] | None = None
+) -> Iterator[Batches]:
     """Yields what to iterate over batches with: recorded, unless ``unprofiled``, and timed. The moments at which the
     loop asked for each batch are written beside the run, in ns, as ``{out}-rank0.json``."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     moments_ns: list[int] = []
     with _recorded(arguments) as recorded:
-        yield lambda batches: _timed(islice(recorded(batches), arguments.steps + NUM_BEFORE), moments_ns)
+        last = arguments.steps + NUM_BEFORE
+        yield lambda batches: _timed(
+            islice(all_batches(recorded) if all_batches else recorded(batches), last), moments_ns
+        )
     path = arguments.out.with_name(f"{arguments.out.name}-rank{os.environ.get('RANK', 0)}.json")
     path.write_text(json.dumps(moments_ns))
+
+
+def watched_epochs(arguments: argparse.Namespace, loaders: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    """The batches of many epochs, each of the next of ``loaders``: recorded and timed as those of `watched`."""
+    with watched(arguments, lambda recorded: chain.from_iterable(map(recorded, loaders))) as batches:
+        yield from batches(())
 
 
 @contextlib.contextmanager
@@ -76,7 +87,7 @@ def _recorded(arguments: argparse.Namespace) -> Iterator[Batches]:
         return
     import kinetoscope
 
-    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=arguments.steps)
+    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=arguments.steps, per="run")
     with kinetoscope.profile(arguments.out, schedule=schedule, diagnose=True, quiet=True) as profiler:
         yield profiler.batches
 

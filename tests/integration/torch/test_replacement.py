@@ -10,7 +10,7 @@ import kinetoscope.torch
 from older_torch import as_in_2_13
 from prepared_python import run_with_torch
 
-SEMI_PUBLIC = ("PROFILER_STEP_NAME", "_ITraceObserver", "_KinetoProfile", "_WARNINGS_SHOWN")
+SEMI_PUBLIC = ("PROFILER_STEP_NAME", "_ExperimentalConfig", "_ITraceObserver", "_KinetoProfile", "_WARNINGS_SHOWN")
 ATTRIBUTES = [
     "profiler",
     "current_action",

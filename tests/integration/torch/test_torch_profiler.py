@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
 import torch
 
 from kinetoscope import Profiler, cyclic_schedule
+from kinetoscope.errors import SettingsError
 from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.torch import ProfilerActivity, _ExperimentalConfig
 
 
 def test_the_memory_page_is_beside_the_trace(tmp_path):
@@ -25,3 +28,26 @@ def test_the_memory_page_is_beside_the_trace(tmp_path):
     [page] = tmp_path.glob("*.memory.html")
     assert json.loads(trace.read_text())["traceEvents"]
     assert "gradient" in page.read_text()
+
+
+def test_activities_and_the_experimental_configuration_are_those_of_torchs_profiler(tmp_path):
+    asked = [{ProfilerActivity.CPU: ["USER_ANNOTATION"]}]
+    source = TorchProfiler(
+        str(tmp_path),
+        "rank{rank}.json",
+        activities=iter(asked),
+        experimental_config=_ExperimentalConfig(trace_only=True),
+    )
+    schedule = cyclic_schedule(skip_first=0, wait=0, warmup=0, active=2, repeat=1)
+    with Profiler(schedule, MemoryTraceHandler(), sources=[source], strict=True) as profiler:
+        for _ in profiler.batches(range(3)):
+            assert source.profiler.activity_filters == {ProfilerActivity.CPU: {"USER_ANNOTATION"}}
+            assert source.profiler.experimental_config.trace_only
+            torch.ones(3) + 1
+    names = {event["name"] for event in json.loads((tmp_path / "rank0.json").read_text())["traceEvents"]}
+    assert "aten::add" not in names
+
+
+def test_activities_that_cannot_be_recorded_are_refused_at_once():
+    with pytest.raises(SettingsError, match="activities"):
+        TorchProfiler(activities=["CPU"])

@@ -66,3 +66,7 @@ def test_names_of_several_windows_are_kept_apart():
         ("add", 2, 2, None),
         ("mm", 4, 10, 4),
     ]
+
+
+def test_a_window_without_calls_adds_up_with_others():
+    assert [row["total_ns"] for row in together_of(windows_of([], [3], [])).rows(named=True)] == [3]

@@ -10,6 +10,8 @@ from simulated_training import START_NS, Settings, simulate
 
 pytest.importorskip("polars")
 
+from kinetoscope.analysis.ranks import RankRow, add_rank_rows
+
 SECOND = 10**9
 HOURS_NS = 3 * 3600 * SECOND
 
@@ -77,3 +79,9 @@ def test_a_rank_alone_keeps_its_clock(tmp_path):
     report = kinetoscope.analyze(tmp_path, cache=False)
     assert_begins_are_true(run, report, 0)
     assert report.ranks[0].clock_bound_ns is None
+
+
+@pytest.mark.parametrize("bounds_ns", [(700, 9000, None), (9000, 700, 800)])
+def test_a_rank_says_how_sure_its_clock_is_at_worst_of_all_its_windows(bounds_ns):
+    (row,) = add_rank_rows([RankRow(rank=1, num_steps=2, clock_bound_ns=bound_ns) for bound_ns in bounds_ns])
+    assert (row.clock_bound_ns, row.num_steps) == (9000, 6)

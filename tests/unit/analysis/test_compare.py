@@ -43,7 +43,14 @@ def report(step_ms, *, ranks=(0,), operators=None, shapes=None, peak_bytes=(), n
         StepTimes(kind="operator", name=name, shapes=shapes, module=None, times_ns=tuple(round(one * MS) for one in ms))
         for name, ms in (operators or {}).items()
     ]
-    run = {"name": "made", "world_size": len(ranks), "ranks": list(ranks), "hosts": [], "num_steps": num_steps}
+    run = {
+        "name": "made",
+        "world_size": len(ranks),
+        "ranks": list(ranks),
+        "hosts": [],
+        "num_steps": num_steps,
+        "missing": [],
+    }
     empty = {name: [] for name in ("ranks", "collectives", "stragglers", "operators", "kernels", "memory", "findings")}
     return RunReport(run={**run, "notes": []}, steps=steps, by_step=by_step, **empty)
 

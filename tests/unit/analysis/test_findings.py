@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from simulated_training import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
-from simulated_training.analysed import analysed
+from simulated_training.analysed import analysed, write_changed
 
 pytest.importorskip("polars")
 
@@ -17,7 +17,7 @@ from kinetoscope.analysis.findings.faults import KINDS
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 
-UNLIKE_A_RERUN = ("leak", "idle_gaps", "float32", "float64")
+UNLIKE_A_RERUN = ("leak", "idle_gaps", "float32", "float64", "preempted")
 """Faults without a saving, and those of which nobody knows how much faster the mended kernel is."""
 
 
@@ -28,11 +28,7 @@ def report_on(settings):
 
 def report_after(change, settings, folder):
     """The report on a run; ``change`` changes each trace, as plain data, before it is read."""
-    for path in simulate(settings).write(folder):
-        trace = json.loads(path.read_text(encoding="utf-8"))
-        change(trace)
-        path.write_text(json.dumps(trace), encoding="utf-8")
-    return kinetoscope.analyze(folder, cache=False)
+    return kinetoscope.analyze(write_changed(change, settings, folder), cache=False)
 
 
 def finding(report, kind):
@@ -44,7 +40,8 @@ def kinds_in(report):
 
 
 def leads(report, kind):
-    return [(finding.kind, finding.confidence) for finding in report.findings[:1]] == [(FINDINGS[kind], "high")]
+    surest = "medium" if kind == "idle_gaps" else "high"  # a replay cannot explain these gaps, so it is not trusted
+    return [(finding.kind, finding.confidence) for finding in report.findings[:1]] == [(FINDINGS[kind], surest)]
 
 
 # -- planted faults, and none
@@ -58,7 +55,7 @@ def planted(kind):
 
 
 @pytest.mark.parametrize("kind", FINDINGS)
-def test_a_planted_fault_leads_with_high_confidence(kind):
+def test_a_planted_fault_leads_as_surely_as_it_can(kind):
     _, report = planted(kind)
     assert leads(report, kind)
 
@@ -112,7 +109,7 @@ def test_a_healthy_run_has_no_finding_of_high_confidence():
 
 
 def test_every_kind_is_planted_by_a_test():
-    assert set(KINDS) == {*FINDINGS.values(), "memory_limit"}
+    assert set(KINDS) == {*FINDINGS.values(), "memory_limit", "hot_line"}
 
 
 # -- what is not a fault
@@ -147,9 +144,11 @@ def test_a_loop_that_waits_for_its_data_gains_nothing_by_waiting_less_for_the_de
 # -- what a finding says
 
 
-def test_a_fault_costs_more_than_mending_it_saves_where_the_device_is_busy_meanwhile():
+def test_a_fault_costs_what_the_device_waits_not_what_the_host_takes_while_the_device_is_busy():
     _, report = planted("recompilation")
-    assert report.findings[0].cost_ns_per_step > 1.1 * report.findings[0].saving_ns_per_step
+    found = report.findings[0]
+    assert dict(found.evidence)["compile_ns"] > 1.1 * found.cost_ns_per_step
+    assert found.cost_ns_per_step == pytest.approx(found.saving_ns_per_step, rel=0.05)
 
 
 def test_a_finding_names_the_lines_and_operators_where_stacks_were_recorded():
@@ -175,8 +174,8 @@ def test_with_too_few_steps_no_interval_is_named_and_the_report_says_what_to_rec
 def with_cores_busy(percent):
     def change(trace):
         first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
-        counter = {"ph": "C", "name": "cpu", "pid": 1, "tid": 1, "ts": first, "args": {"percent": percent}}
-        trace["traceEvents"].append(counter)
+        counter = {"ph": "C", "name": "cpu", "pid": 1, "tid": 1, "args": {"percent": percent}}
+        trace["traceEvents"] += [counter | {"ts": first + number} for number in range(3)]
 
     return change
 

@@ -10,7 +10,7 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 
 pl = pytest.importorskip("polars")
 
-from kinetoscope.analysis.intervals import Coverage  # noqa: E402
+from kinetoscope.analysis.intervals import Coverage, num_before, num_begun  # noqa: E402
 
 TIMES = st.integers(0, 60)
 INTERVALS = st.lists(st.tuples(TIMES, TIMES), max_size=12)
@@ -54,3 +54,29 @@ def test_many_intervals_in_any_order_are_put_in_order(pure):
     islands, found = covered([intervals, sorted(intervals)], [1000], pure=pure)
     assert found == [len(set(intervals))]
     assert islands == sorted(islands)
+
+
+@both
+@given(INTERVALS)
+def test_an_interval_counts_itself_and_those_that_begin_in_it(pure, intervals):
+    intervals = sorted(intervals, key=lambda one: one[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
+        frame = frame_of(intervals)
+        found = num_begun(frame["begin"], frame["end"]).to_list()
+    begins = [begin for begin, _ in intervals]
+    assert found == [max(1, sum(later < end for later in begins[place:])) for place, (_, end) in enumerate(intervals)]
+
+
+@given(st.lists(TIMES), st.lists(TIMES), st.booleans())
+def test_moments_before_times_are_counted_for_times_in_any_order(moments, times, is_sorted):
+    moments, times = sorted(moments), sorted(times) if is_sorted else times
+    found = num_before(pl.Series(moments, dtype=pl.Int64), pl.Series(times, dtype=pl.Int64)).to_list()
+    assert found == [sum(moment <= time for moment in moments) for time in times]
+
+
+@both
+@given(INTERVALS)
+def test_intervals_in_order_are_joined_as_those_in_no_order(pure, intervals):
+    in_order = sorted(intervals)
+    assert covered([in_order], [60], pure=pure) == covered([in_order[::-1]], [60], pure=pure)

@@ -13,6 +13,9 @@ pytest.importorskip("polars")
 
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.errors import TraceFileError
+from kinetoscope.table import load
+from kinetoscope.table.load import read_trace
 
 
 @pytest.fixture(scope="module")
@@ -24,17 +27,21 @@ def recorded(tmp_path_factory):
 
 @pytest.fixture
 def folder(recorded, tmp_path, monkeypatch):
-    """One rank, and an empty cache."""
+    """One rank, and an empty cache. Once there is a file ``spoiled``, no trace can be read."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def read_unless_spoiled(name, on_bytes=None):
+        if (tmp_path / "spoiled").exists():
+            raise TraceFileError(f"Cannot read the trace {name}: it is spoiled.")
+        return read_trace(name, on_bytes)
+
+    monkeypatch.setattr(load, "read_trace", read_unless_spoiled)
     return shutil.copytree(recorded, tmp_path / "traces")
 
 
 def spoil(folder):
-    """Makes traces unreadable, though they look unchanged; so a report can only come from the cache."""
-    for file in folder.glob("*.json"):
-        status = file.stat()
-        file.write_bytes(b" " * status.st_size)
-        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    """Makes traces unreadable; so a report can only come from the cache."""
+    (folder.parent / "spoiled").touch()
     for parquet in folder.parent.glob("cache/**/*.parquet"):
         parquet.unlink()
 

@@ -78,6 +78,16 @@ def test_savings_are_those_of_the_run_without_the_cause_or_unknown(seed):
             assert found_ns == truth or (seed in TOO_LITTLE and found_ns < truth.expected), cause
 
 
+def test_a_collective_on_the_cpu_that_waits_in_a_queue_was_launched_by_its_own_call():
+    """It begins after calls of the host that came later."""
+    faults = (Fault(kind="slow_loader", cost_ns=19_277_238), Fault(kind="slow_network", cost_ns=1_831_616))
+    settings = Settings(
+        seed=116, num_ranks=8, num_steps=11, step_ns=10_000_000, has_device=False, noise=0, faults=faults
+    )
+    run, report = analysed(settings)
+    assert report.saving_ns_per_step(Change(frozenset(["data"]))) == near(run, run.with_ideal("data"))
+
+
 @pytest.mark.parametrize(("outer", "inner"), [(2.0, 8.0), (8.0, 2.0), (2.0, 0.5)])
 def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(outer, inner, tmp_path):
     faster = {"aten::relu": outer, "aten::clamp_min": inner}
@@ -134,6 +144,32 @@ def test_no_saving_is_known_where_a_rank_has_not_recorded_all_steps():
     assert report.graph.why_untrusted == (
         "17% of the steps were not recorded on all ranks; above 5%, a replay is not trusted."
     )
+
+
+def test_what_the_loop_launches_waits_for_communication_though_autograds_thread_asked_for_that():
+    """Late devices hide behind slow launches; without these, the next step waits for the later one in each step."""
+    turns = (Fault(kind="late_device", ranks=(rank,), cost_ns=1_500_000, every=2, first=rank) for rank in (0, 1))
+    settings = Settings(num_steps=12, reads_loss="never", faults=(*turns, Fault(kind="slow_launches", cost_ns=150_000)))
+    run, report = analysed(settings)
+    assert report.saving_ns_per_step(Change(frozenset(["launch"]))) == near(run, run.with_ideal("launch"))
+
+
+def test_calls_in_flight_when_a_recording_began_do_not_look_like_missing_ranks():
+    """Late ranks begin to record after the others, which wait for them at that time."""
+    late = tuple(Fault(kind="slow_loader", ranks=(rank,), cost_ns=17_288_467, every=2) for rank in (0, 1))
+    settings = Settings(num_ranks=4, num_steps=9, step_ns=10_000_000, layout="sharded", step_spans="both", faults=late)
+    run, report = analysed(settings)
+    assert report.graph.why_untrusted is None
+    assert report.findings[0].saving_ns_per_step == near(run, run.without())
+
+
+def test_a_device_that_waits_for_what_was_in_flight_before_the_recording_is_no_riddle():
+    faults = (Fault(kind="float32", cost_ns=170_682), Fault(kind="slow_network", cost_ns=804_383))
+    settings = Settings(
+        seed=1022, num_ranks=4, num_steps=9, layout="sharded", reads_loss="never", jitter_ns=2_000, faults=faults
+    )
+    _, report = analysed(settings)
+    assert report.graph.unexplained_share < 0.01
 
 
 def test_waiting_of_a_device_is_explained_but_for_gaps_that_have_no_reason():

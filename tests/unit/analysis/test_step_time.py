@@ -50,6 +50,27 @@ LOOPS = {
     "a slow network": replace(HOST, num_ranks=4, faults=(Fault(kind="slow_network", cost_ns=4 * MS),)),
     "no device": replace(HOST, has_device=False, num_ranks=2),
 }
+EVALUATING = replace(HOST, step_spans="event/batch", evaluates_every=2, evaluates_on_device=True)
+EVALUATIONS = {
+    "between steps, no sync": EVALUATING,
+    "within a step, no sync": replace(EVALUATING, evaluates="within a step"),
+    "between steps, a sync": replace(EVALUATING, reads_loss="each step"),
+    "within a step, a sync": replace(EVALUATING, reads_loss="each step", evaluates="within a step"),
+    "between steps, a queue": replace(EVALUATING, max_launches=60),
+    "within a step, a CUDA graph": replace(EVALUATING, evaluates="within a step", has_cuda_graph=True),
+}
+"""Loops with an evaluation on the device in each second step."""
+
+MORE_LOOPS = {
+    "symmetric memory, no sync": replace(HOST, num_ranks=2, communicates_by="symmetric memory"),
+    "symmetric memory, a sync": replace(HOST, num_ranks=2, communicates_by="symmetric memory", reads_loss="each step"),
+    "a CUDA graph, a sync": replace(HOST, has_cuda_graph=True, reads_loss="each step"),
+    "a CUDA graph, copies beside": replace(HOST, has_cuda_graph=True, has_copies_beside=True),
+    "a closure, no sync": replace(HOST, num_closure_calls=2),
+    "a closure, a sync, copies beside": replace(
+        HOST, num_closure_calls=1, has_copies_beside=True, reads_loss="each step"
+    ),
+}
 OF_THE_HOST = ("no sync, a slow host",)
 
 
@@ -63,6 +84,28 @@ def pace_ns(settings):
 def test_step_takes_as_long_as_the_run_takes_for_one(name, num_steps):
     _, report = analysed(replace(LOOPS[name], num_steps=num_steps))
     assert report.run["step_ns"] == pytest.approx(pace_ns(LOOPS[name]), rel=SHARE)
+
+
+@pytest.mark.parametrize("num_steps", [3, 5, 11, 31])
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_step_has_its_share_of_evaluations_on_the_device(name, num_steps):
+    settings = EVALUATIONS[name]
+    run = analysed(replace(settings, num_steps=num_steps))[1].run
+    assert run["step_ns"] == pytest.approx(pace_ns(settings), rel=SHARE)
+    assert run["parts"]["host"]["evaluation_ns"] > 0
+    assert_adds_up(run)
+
+
+def test_evaluations_on_the_device_take_its_time():
+    assert pace_ns(EVALUATING) > 1.05 * pace_ns(HOST)
+
+
+@pytest.mark.parametrize("num_steps", [2, 4, 10])
+@pytest.mark.parametrize("name", MORE_LOOPS)
+def test_step_of_graphs_closures_and_symmetric_memory_takes_the_runs_time(name, num_steps):
+    run = analysed(replace(MORE_LOOPS[name], num_steps=num_steps))[1].run
+    assert run["step_ns"] == pytest.approx(pace_ns(MORE_LOOPS[name]), rel=SHARE)
+    assert_adds_up(run)
 
 
 @pytest.mark.parametrize("name", ["no sync", "a queue of 60 launches", "a sync in each step", "no sync, a CUDA graph"])
@@ -229,3 +272,12 @@ def test_without_a_step_its_time_is_not_known():
 def test_ranks_on_their_own_paces_are_averaged():
     both = [*rows(), *rows(rank=1, host_ns=2 * MS, device_ns=20 * MS, late_ns=18 * MS)]
     assert step_time_ns(both) == 15 * MS
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 10])
+def test_fewer_than_three_recorded_steps_are_said_to_tell_little(num_steps):
+    _, report = analysed(replace(HOST, num_steps=num_steps))
+    said = [note for note in report.run["notes"] if "the time of a step is not known well" in note]
+    assert len(said) == (num_steps < 3)
+    counted = "one step was" if num_steps == 1 else f"{num_steps} steps were"
+    assert all(note.startswith(f"Only {counted} recorded") for note in said)

@@ -115,3 +115,50 @@ def test_a_bar_shows_what_is_read_also_where_a_report_is_kept(run, tmp_path, mon
     monkeypatch.setenv("TERM", "xterm")
     assert main(["whatif", str(tmp_path)]) == 0
     assert "reading" in sys.stderr.getvalue()
+
+
+def test_several_ranks_are_on_time_together(tmp_path, capsys):
+    late = tuple(Fault(kind="late_host", ranks=(rank,), cost_ns=3_000_000) for rank in (1, 2))
+    run = simulate(Settings(num_ranks=4, faults=late))
+    run.write(tmp_path)
+    alone, both = (what_if(str(tmp_path), capsys, "--on-time", ranks)[0] for ranks in ("1", "1,2"))
+    assert (alone["on_time"], both["on_time"]) == ([1], [1, 2])
+    assert alone["saving_ns_per_step"] < 0.2 * both["saving_ns_per_step"]
+    assert both["saving_ns_per_step"] == near(run, run.without(0, 1))
+
+
+def test_all_ranks_on_time_is_an_error(traces, capsys):
+    assert main(["whatif", "--no-cache", "--on-time", "0,1", traces]) == 2
+    assert "nobody is left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--no-cache"], []], ids=["read anew", "kept"])
+def test_a_fix_saves_what_its_finding_says(options, tmp_path, capsys):
+    faults = (Fault(kind="items", count=60), Fault(kind="small_kernels", count=300))
+    late = Fault(kind="late_device", ranks=(1,), cost_ns=3_000_000)
+    simulate(Settings(num_ranks=2, num_steps=6, faults=(*faults, late))).write(tmp_path)
+    traces = str(tmp_path)
+    assert main(["summary", "--json", *options, traces]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert {"synchronisation", "small_kernels", "straggler"} <= {finding["kind"] for finding in findings}
+    for number, finding in enumerate(findings, start=1):
+        assert main(["whatif", "--json", "--fix", str(number), *options, traces]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["what_ifs"]
+        assert row["fix"] == number
+        assert round(row["saving_ns_per_step"]) == finding["saving_ns_per_step"]
+
+
+def test_a_fix_is_called_by_its_title(traces, capsys):
+    assert main(["whatif", "--no-cache", "--fix", "1", traces]) == 0
+    assert "without finding 1: " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("number", ["0", "99"])
+def test_a_fix_of_no_finding_is_an_error_that_says_which_there_are(number, traces, capsys):
+    assert main(["whatif", "--no-cache", "--fix", number, traces]) == 2
+    assert "the numbers of findings are 1 to " in capsys.readouterr().err
+
+
+def test_a_fix_beside_another_change_is_an_error(traces, capsys):
+    assert main(["whatif", "--no-cache", "--fix", "1", "--without", "gc", traces]) == 2
+    assert "--fix N is a change of its own" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from kinetoscope.composer import (
     TraceHandler,
     cyclic_schedule,
 )
-from kinetoscope.errors import ProfilerStateError
+from kinetoscope.errors import FolderNotEmptyError, ProfilerStateError
 from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_with_torch
@@ -374,3 +374,13 @@ def test_a_trace_of_the_face_loads_as_one_of_its_rank():
     assert trace.rank == 0
     assert trace.header["kinetoscope"]["cycle"] == 0
     assert kinetoscope.load("run/traces/merged_trace.json").is_merged
+
+
+def test_a_setup_that_fails_is_told_by_its_own_error_alone(caplog):
+    Path("run/traces").mkdir(parents=True)
+    Path("run/traces/old.json").write_text("[]")
+    profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()])
+    with pytest.raises(FolderNotEmptyError):
+        Engine(profiler)
+    Engine.close(SimpleNamespace(state=SimpleNamespace(callbacks=[profiler, *profiler.trace_handlers]), logger=None))
+    assert caplog.messages == []

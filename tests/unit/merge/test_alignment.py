@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from kinetoscope.errors import TraceFileError
 from kinetoscope.merge.merge_traces import merge_traces
 
 UNIX_NS = 1_700_000_000 * 10**9
@@ -93,11 +94,28 @@ def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_
     assert "The drift of rank 1's clock is unknown" in report.notes[0]
 
 
-@pytest.mark.parametrize("damage", [{"measurements": [[1]]}, {"reference": None}, {"measurements": "x"}])
-def test_clock_metadata_of_a_damaged_file_is_not_used(tmp_path, damage):
+def damaged(tmp_path, damage):
     file = trace(tmp_path / "rank1.json", 1, [1.0], ahead_ns=5)
     content = json.loads(file.read_text())
     content["kinetoscope"]["clock"]["beside_rank0"] |= damage
     file.write_text(json.dumps(content))
-    _, own, _ = merge(tmp_path, file)
+    return file
+
+
+def test_a_clock_that_is_not_complete_is_not_used(tmp_path):
+    _, own, _ = merge(tmp_path, damaged(tmp_path, {"reference": None}))
     assert own["clocks"] == []
+
+
+@pytest.mark.parametrize("measurements", [[[1]], "x", [[1, 2, -3]], [[2**70, 1, 1]]])
+def test_a_clock_with_numbers_that_no_clock_has_is_told(tmp_path, measurements):
+    file = damaged(tmp_path, {"measurements": measurements})
+    with pytest.raises(TraceFileError, match=r"rank1[.]json: .* kinetoscope[.]clock[.]beside_rank0[.]measurements"):
+        merge(tmp_path, file)
+
+
+@pytest.mark.parametrize("bounds_ns", [(700, 9000), (9000, 700)])
+def test_of_several_files_of_a_rank_the_trace_says_the_largest_bound(tmp_path, bounds_ns):
+    files = [trace(tmp_path / f"rank1-{bound_ns}.json", 1, [1.0], bound_ns=bound_ns) for bound_ns in bounds_ns]
+    _, own, _ = merge(tmp_path, *files)
+    assert [(clock["rank"], clock["bound_ns"]) for clock in own["clocks"]] == [(1, 9000)]

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.manifest import AttemptAgreed, RanksBeside, RankStarted, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
 
@@ -81,8 +84,13 @@ def test_a_file_that_a_later_start_has_written_over_is_the_later_ones(tmp_path):
     assert merge_manifest(tmp_path, tmp_path / "merged.json", start="first") is None
 
 
-def test_a_start_whose_name_leads_to_another_folder_is_passed_over(tmp_path):
-    start(tmp_path, 0, "../../elsewhere")
-    start(tmp_path, 1, "plain", beside=("../../elsewhere",))
-    assert starts_with(tmp_path) == {"plain"}
+@pytest.mark.parametrize("starts", [{"name": "../../elsewhere"}, {"name": "plain", "beside": ("../../elsewhere",)}])
+def test_a_start_whose_name_leads_to_another_folder_is_told_with_its_line(tmp_path, starts):
+    start(tmp_path, 0, **starts)
+    with pytest.raises(TraceFileError, match=r"rank0[.]jsonl: in line [12], \S+ cannot be part of a file's name"):
+        find_attempt(tmp_path, 0, None)
+
+
+def test_a_merged_trace_is_called_after_its_start(tmp_path):
+    start(tmp_path, 1, "plain")
     assert find_attempt(tmp_path, 0).own_name("a/merged.json.gz") == "a/merged-plain.json.gz"

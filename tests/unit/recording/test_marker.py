@@ -13,7 +13,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction
-from kinetoscope.errors import MarkerError
+from kinetoscope.errors import MarkerError, SettingsError
 from kinetoscope.live.record import Kind
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
@@ -377,6 +377,136 @@ def test_a_decorated_method_works_on_its_object():
 
         assert Model().double(4) == 8
     assert run.names() == ["method"]
+
+
+# -- without parentheses -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["profiler.marker", "kinetoscope.marker"])
+def marking(request):
+    """A run, and either way to mark a function."""
+    run = Run(tick_ns=0)
+    with run as profiler:
+        run.mark = profiler.marker if request.param == "profiler.marker" else kinetoscope.marker
+        yield run
+
+
+def test_without_parentheses_the_function_runs_and_its_qualified_name_is_the_markers(marking):
+    @marking.mark
+    def add(a: int, b: int = 2) -> int:
+        """Adds."""
+        marking.clock.advance(40)
+        return a + b
+
+    assert (add(1), add(3, b=4)) == (3, 7)
+    assert (add.__doc__, str(inspect.signature(add))) == ("Adds.", "(a: int, b: int = 2) -> int")
+    marking.profiler.close()
+    assert marking.durations(add.__qualname__) == [40, 40]
+    assert add.__qualname__.endswith("qualified_name_is_the_markers.<locals>.add")
+
+
+def test_without_parentheses_methods_of_every_kind_stay_what_they_are(marking):
+    class Model:
+        factor = 2
+
+        @marking.mark
+        def double(self, x):
+            return self.factor * x
+
+        @marking.mark
+        @classmethod
+        def triple(cls, x):
+            return (cls.factor + 1) * x
+
+        @classmethod
+        @marking.mark
+        def quadruple(cls, x):
+            return 2 * cls.factor * x
+
+        @marking.mark
+        @staticmethod
+        def negate(x):
+            return -x
+
+        @staticmethod
+        @marking.mark
+        def same(x):
+            return x
+
+    model = Model()
+    assert (model.double(4), model.triple(4), model.quadruple(4), model.negate(4), model.same(4)) == (8, 12, 16, -4, 4)
+    assert (Model.triple(1), Model.quadruple(1), Model.negate(1), Model.same(1)) == (3, 4, -1, 1)
+    marking.profiler.close()
+    names = [name.rpartition(".")[2] for name in marking.names()]
+    kinds = ["double", "triple", "quadruple", "negate", "same"]
+    assert {name: names.count(name) for name in kinds} == dict(zip(kinds, (1, 2, 2, 2, 2), strict=True))
+
+
+def test_without_parentheses_coroutines_and_generators_stay_what_they_are(marking):
+    @marking.mark
+    async def work():
+        await asyncio.sleep(0)
+        marking.clock.advance(70)
+        return "done"
+
+    @marking.mark
+    def count():
+        received = yield 1
+        marking.clock.advance(30)
+        return received
+
+    @marking.mark
+    async def stream():
+        yield 1
+        marking.clock.advance(50)
+
+    async def consume():
+        return [item async for item in stream()]
+
+    assert inspect.iscoroutinefunction(work)
+    assert inspect.isgeneratorfunction(count)
+    assert inspect.isasyncgenfunction(stream)
+    assert asyncio.run(work()) == "done"
+    assert asyncio.run(consume()) == [1]
+    generator = count()
+    assert next(generator) == 1
+    with pytest.raises(StopIteration, match="sent"):
+        generator.send("sent")
+    marking.profiler.close()
+    found = [marking.durations(function.__qualname__) for function in (work, count, stream)]
+    assert found == [[70], [30], [50]]
+
+
+def test_a_bound_method_and_a_builtin_are_functions_too(marking):
+    assert marking.mark([3, 1].count)(3) == 1
+    assert marking.mark(len)("four") == 4
+    marking.profiler.close()
+    assert [name for name in marking.names() if name in ("list.count", "len")] == ["list.count", "len"]
+
+
+@pytest.mark.parametrize(
+    "subject", [None, 5, b"text", ["text"], {}, property(len), object(), dict, functools.partial(len)]
+)
+def test_what_is_neither_text_nor_function_is_refused_at_once(marking, subject):
+    with pytest.raises(SettingsError, match="needs a name or a function, not"):
+        marking.mark(subject)
+
+
+def test_a_marker_decorates_static_and_class_methods_and_refuses_what_cannot_be_called(marking):
+    class Model:
+        @marking.mark("negate")
+        @staticmethod
+        def negate(x):
+            return -x
+
+        @marking.mark("name")
+        @classmethod
+        def name(cls):
+            return cls.__name__
+
+    assert (Model().negate(1), Model.negate(1), Model.name(), Model().name()) == (-1, -1, "Model", "Model")
+    with pytest.raises(SettingsError, match="A marker cannot decorate"):
+        marking.mark("property")(property(len))
 
 
 # -- start, finish, tokens ---------------------------------------------------------------------------------------

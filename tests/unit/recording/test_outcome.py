@@ -6,7 +6,10 @@ import pty
 import subprocess
 import sys
 
-from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+import pytest
+
+from kinetoscope import Callback, JSONTraceHandler, Profiler, ProfilerAction, TraceHandler
+from kinetoscope.errors import FolderNotEmptyError, FolderNotWritableError
 from kinetoscope.testing import MemoryTraceHandler
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
@@ -77,4 +80,79 @@ def test_handlers_and_sources_may_lack_any_method(caplog):
     handler, source = OnlyCycles(), OnlyBatches()
     run(Profiler(ALWAYS, handler, sources=[source], strict=True))
     assert (handler.cycles, source.batches) == (1, 6)
+    assert caplog.messages == []
+
+
+class EventsOnly(TraceHandler):
+    """Counts the events that it gets one at a time."""
+
+    def __init__(self):
+        self.num_events = 0
+
+    def process_duration_event(self, name, categories, is_start, timestamp, wall_clock_time_ns):
+        self.num_events += 1
+
+
+class FilesOnly(TraceHandler):
+    def __init__(self):
+        self.names = []
+
+    def process_chrome_json_trace_file(self, filepath):
+        self.names.append(filepath.name)
+
+
+def test_events_that_a_handler_of_ones_own_got_were_recorded(caplog):
+    caplog.set_level(logging.INFO, "kinetoscope")
+    handler = EventsOnly()
+    run(Profiler(ALWAYS, handler))
+    assert handler.num_events > 12
+    assert caplog.messages == [f"Kinetoscope: {handler.num_events} events recorded in 6 batches."]
+
+
+def test_events_count_though_the_handlers_are_replaced_during_the_run(caplog):
+    with Profiler(ALWAYS, EventsOnly()) as profiler:
+        for number in profiler.batches(range(6)):
+            if number == 3:
+                profiler.trace_handlers = [FilesOnly()]
+    assert "Nothing was recorded" not in caplog.text
+
+
+def test_a_file_that_a_handler_of_ones_own_got_was_recorded(tmp_path, caplog):
+    handler = FilesOnly()
+    (tmp_path / "mine.json").write_text("[]")
+    with Profiler(ALWAYS, handler) as profiler:
+        for _ in profiler.batches(range(2)):
+            profiler.record_chrome_json_trace_file(tmp_path / "mine.json")
+    assert len(handler.names) == 2
+    assert caplog.messages == []
+
+
+def test_a_handler_that_raised_at_its_first_event_got_nothing(caplog):
+    class Broken(TraceHandler):
+        def process_duration_event(self, *arguments, **what):
+            raise ValueError
+
+    run(Profiler(ALWAYS, Broken()))
+    assert "Nothing was recorded: no marker, source or loop" in caplog.text
+
+
+def fail(self, state, logger):
+    raise ValueError("not today")
+
+
+@pytest.mark.parametrize("event", ["init", "fit_start"])
+def test_a_setup_that_fails_is_told_by_its_own_error_alone(event, tmp_path, caplog):
+    source = type("Failing", (Callback,), {event: fail})()
+    with pytest.raises(ValueError, match="not today"):
+        run(Profiler(ALWAYS, JSONTraceHandler(str(tmp_path / "traces")), sources=source))
+    assert caplog.messages == []
+
+
+def test_a_folder_that_is_used_or_no_folder_is_told_by_its_own_error_alone(tmp_path, caplog):
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "old.json").write_text("[]")
+    (tmp_path / "file").write_text("")
+    for folder, error in ((tmp_path / "traces", FolderNotEmptyError), (tmp_path / "file", FolderNotWritableError)):
+        with pytest.raises(error):
+            run(Profiler(ALWAYS, JSONTraceHandler(str(folder))))
     assert caplog.messages == []

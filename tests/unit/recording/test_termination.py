@@ -1,12 +1,15 @@
-"""SIGTERM in a process that was forked from a run's."""
+"""SIGTERM and SIGHUP in a process that was forked from a run's."""
 
 import os
 import signal
 
+import pytest
+
 from kinetoscope.recording.process import TerminationHandler
 
 
-def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_sigterm_at_once():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_a_signal_at_once(number):
     reached, told = os.pipe()
 
     def save():
@@ -17,12 +20,12 @@ def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_sigt
     handler.install()
     try:
         if (child := os.fork()) == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             os._exit(0)
         _, status = os.waitpid(child, 0)
     finally:
         handler.remove()
     os.close(told)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    assert os.waitstatus_to_exitcode(status) == -number
     assert os.read(reached, 5) == b"", "the worker must not save its parent's trace"
     os.close(reached)

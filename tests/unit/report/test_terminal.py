@@ -126,11 +126,27 @@ def test_a_run_that_did_not_finish_says_so_at_its_head(report, state, said):
     assert head[1].startswith(said)
 
 
-def test_communication_that_is_at_least_what_is_told_says_so(report):
-    ranks = [replace(row, communication_is_at_least=True) for row in report.ranks]
-    said = "Communication is at least what is told"
-    assert any(line.startswith(said) for line in screen(replace(report, ranks=ranks), 160))
-    assert not any(line.startswith(said) for line in screen(report, 160))
+def test_a_lead_that_the_host_lost_is_called_so_and_is_no_negative_lead(report):
+    step_ns, host = report.run["step_ns"], dict.fromkeys(report.run["parts"]["host"], 0.0)
+    parts = {"host": host | {"forward_ns": step_ns + 1_490_000.0, "ahead_ns": -1_490_000.0}, "device": None}
+    ranks = [replace(row, parts=parts) for row in report.ranks]
+    lines = screen(replace(report, run=report.run | {"parts": parts}, ranks=ranks), 160)
+    assert lines[1].endswith(", lead lost -1.49")
+    header, *rows = table(lines, "A step of each rank, in ms")
+    assert [row[header.index("lead lost")] for row in rows[: len(ranks)]] == ["-1.49"] * len(ranks)
+    assert "ahead" not in "\n".join([*lines[:2], *header])
+
+
+def test_a_trace_without_steps_says_what_its_devices_did_in_its_first_lines(report):
+    run = report.run | {"num_steps": 0, "step_ns": None, "parts": None, "bound_by": "unknown"}
+    two = screen(replace(report, run=run, steps=[]), 200)[1]
+    one = screen(replace(report, run=run, steps=[], ranks=report.ranks[:1]), 200)[1]
+    row = report.ranks[0]
+    assert two.startswith(f"  {len(report.ranks)} devices, on average, ms of the ")
+    assert one.startswith(f"  Device, ms of the {row.window_ns / 1e6:.1f} recorded: busy {row.busy_ns / 1e6:.1f} (")
+    told = {"computing": row.compute_ns, "communicating": row.communication_ns, "idle": row.idle_ns}
+    for word, time_ns in told.items():
+        assert float(re.search(rf"{word} ([\d.]+)", one)[1]) == pytest.approx(time_ns / 1e6, rel=0.01)
 
 
 def test_what_no_evidence_covers_is_not_known_and_not_nothing(report):
@@ -164,3 +180,18 @@ def test_a_run_without_steps_and_without_a_device_has_no_table_of_devices(tmp_pa
     for path in simulate(Settings(num_ranks=1, num_steps=4, has_device=False)).write(tmp_path):
         path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
     assert not any("The device of each rank" in line for line in screen(kinetoscope.analyze(tmp_path, cache=False)))
+
+
+def test_a_finding_that_is_worth_little_comes_last_in_one_line(report):
+    step_ns = report.run["step_ns"]
+    little, more = (
+        build_finding("garbage_collection", title, "Advice.", confidence="low", evidence={}, saving_ns=share * step_ns)
+        for title, share in (("Little is lost", 0.029), ("More is lost", 0.031))
+    )
+    lines = screen(replace(report, findings=[more, little]), 120)
+    place = lines.index("1. More is lost")
+    assert "Advice." in [line.strip() for line in lines[place : place + 4]]
+    (last,) = (line for line in lines if "Little is lost" in line)
+    assert last.startswith("2. Little is lost: mending saves ")
+    assert last.endswith("(3%) of a step; confidence low")
+    assert lines[lines.index(last) + 1].startswith("Each saving stands alone")

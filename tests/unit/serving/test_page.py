@@ -63,3 +63,9 @@ def test_what_is_not_shown_is_said(monkeypatch):
     assert "And 3 more runs" in said
     traces = [FoundFile(f"a/{number}.json", 1, 0) for number in range(5)]
     assert "And 3 more:" in text_of(PAGES.run(FoundRun("a", traces=traces)))
+
+
+@pytest.mark.parametrize(("run", "shown"), [("digits", "traces/a.json"), (".", "digits/traces/a.json")])
+def test_a_trace_is_named_as_seen_from_its_run(run, shown):
+    html = PAGES.run(FoundRun(run, traces=[FoundFile("digits/traces/a.json", 10, BEGAN_NS)]))
+    assert f"<bdi>{shown}</bdi>" in html

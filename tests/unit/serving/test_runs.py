@@ -155,3 +155,10 @@ def test_a_huge_folder_is_searched_from_the_top_and_the_result_says_that_it_is_n
 
 def test_an_empty_folder_has_no_runs(tmp_path):
     assert find_runs(RunFolder(tmp_path)).runs == []
+
+
+def test_the_run_that_was_changed_last_comes_first(tmp_path):
+    for age_s, name in [(20, "middle"), (30, "oldest"), (10, "newest")]:
+        write(tmp_path / name / "traces" / "rank0.json")
+        os.utime(tmp_path / name / "traces" / "rank0.json", (1_700_000_000 - age_s,) * 2)
+    assert [run.name for run in find_runs(RunFolder(tmp_path)).runs] == ["newest", "middle", "oldest"]

@@ -2,54 +2,20 @@
 
 import gc
 import inspect
+import threading
 import weakref
 from collections import defaultdict, deque
 
 import pytest
 
+from growing_memory import NUM_STEPS, Recording, forward, line_here
 from kinetoscope import GrowingMemory, Profiler, ProfilerAction
 from kinetoscope.sources import held_objects
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.source_files import source_name
 
 torch = pytest.importorskip("torch")
-NUM_STEPS = 12
+
 CACHE = {}
-WEIGHTS = torch.ones(12, requires_grad=True)
-
-
-class Recording:
-    """A recorded loop; what was noted of it is there afterwards."""
-
-    def __init__(self, num_batches=NUM_STEPS + 1):
-        self._handler, self._num_batches = MemoryTraceHandler(), num_batches
-
-    def __iter__(self):
-        def schedule(state):
-            return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == NUM_STEPS else ProfilerAction.ACTIVE
-
-        with Profiler(schedule, self._handler, sources=[GrowingMemory()], strict=True) as profiler:
-            yield from profiler.batches(range(self._num_batches))
-
-    @property
-    def notes(self):
-        return [event.args for event in self._handler.events("memory_holder")]
-
-    @property
-    def holders(self):
-        return {note["holder"]: note for note in self.notes if "holder" in note}
-
-
-def forward():
-    """A result with a graph that keeps 48 bytes for its backward pass."""
-    return WEIGHTS.exp().sum()
-
-
-def line_here(function):
-    """The line of a function that is marked by a comment."""
-    lines, first = inspect.getsourcelines(function)
-    (offset,) = [number for number, text in enumerate(lines) if text.rstrip().endswith("# here")]
-    return f"{source_name(__file__)}:{first + offset}"
 
 
 # -- what is found
@@ -313,6 +279,21 @@ def test_python_collects_no_garbage_because_of_a_look(is_enabled):
         gc.enable()
     assert not any(begun)
     assert len(many) == 2000
+
+
+def test_a_collector_that_another_thread_switches_off_during_a_look_stays_off():
+    thresholds = gc.get_threshold()
+    try:
+        with Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler()) as profiler:
+            with held_objects.look(profiler.run, inspect.currentframe()) as objects:
+                other = threading.Thread(target=gc.disable)
+                other.start()
+                other.join()
+                assert objects.found
+            assert not gc.isenabled()
+            assert gc.get_threshold() == thresholds
+    finally:
+        gc.enable()
 
 
 def test_a_tensor_lives_no_longer_because_it_was_looked_at():

@@ -1,6 +1,7 @@
 """StackSampler: which lines the loop is at, as spans, and that nothing of it is left."""
 
 import gc
+import json
 import os
 import sys
 import threading
@@ -28,6 +29,10 @@ def line_of(function, offset):
 
 def slow_load():
     time.sleep(0.1)
+
+
+def slower_load():
+    time.sleep(1)  # on a busy machine the sampler's thread may not run for long
 
 
 def quick_load():
@@ -87,9 +92,9 @@ def test_each_window_has_its_own_samples():
     def schedule(state):
         return [ProfilerAction.ACTIVE_AND_SAVE, ProfilerAction.SKIP][state.timestamp.batch % 2]
 
-    handler = sampled(slow_load, schedule=schedule, num_batches=4)
+    handler = sampled(slower_load, schedule=schedule, num_batches=4)
     for cycle in handler.cycles[:2]:
-        times = [record.begin for _, record, name in cycle.records() if name.name == line_of(slow_load, 1)]
+        times = [record.begin for _, record, name in cycle.records() if name.name == line_of(slower_load, 1)]
         assert times
         assert cycle.begin.monotonic_ns <= min(times) <= max(times) <= cycle.end.monotonic_ns
 
@@ -347,3 +352,15 @@ def test_of_an_endless_stack_the_inner_frames_are_recorded_and_that_others_are_l
     names = [name for name in samples.names() if "sampled every" not in name]
     assert names[0].startswith("frames left out")
     assert [name.rpartition(" ")[2] for name in names[1:]] == [*["sample_deep"] * 99, "sample"]
+
+
+def dumps():
+    json.dumps([{"row": number} for number in range(50_000)], indent=1)
+
+
+def test_frames_of_libraries_are_told_from_the_users_own():
+    """Where the time goes is told by the innermost line of the user's, so a viewer must know which are."""
+    names = {name for cycle in sampled(dumps).cycles for _, _, name in cycle.records()}
+    categories = {name.name.split("(")[0]: name.categories for name in names}
+    assert categories[HERE] == ("stack_sample",)
+    assert {categories[file] for file in categories if file.startswith("json/")} == {("stack_sample", "library")}

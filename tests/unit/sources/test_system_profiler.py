@@ -75,7 +75,18 @@ def test_a_short_window_is_read_at_its_beginning_and_at_its_last_batch():
         return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
 
     found = counters(SystemProfiler(stats_thread_interval_seconds=60), schedule=schedule)
-    assert len(found["cpu"]) == 2
+    assert len([value for _, series, value in found["process"] if series == "threads"]) == 2
+
+
+def test_the_first_reading_of_a_window_says_no_percents_since_there_is_no_time_before_it(monkeypatch):
+    def schedule(state):
+        return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
+
+    percents = count(start=0, step=10)
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: float(next(percents)))
+    found = counters(SystemProfiler(stats_thread_interval_seconds=60), loader=range(6), schedule=schedule)
+    assert [value for _, _, value in found["cpu"]] == [10.0, 30.0]
+    assert len([value for _, series, value in found["process"] if series == "percent"]) == 2
 
 
 def test_nothing_is_read_while_every_batch_is_skipped(monkeypatch):
@@ -127,7 +138,7 @@ def test_a_reader_that_raises_an_unexpected_error_is_not_used_again(monkeypatch)
 
 
 def test_gpus_that_cannot_be_opened_for_any_reason_leave_the_other_readers_alone(monkeypatch, caplog):
-    def fail():
+    def fail(ranks):
         raise AttributeError("nvmlDeviceGetCount")
 
     monkeypatch.setattr(nvml, "open_gpus", fail)

@@ -9,6 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.table import cache
+from kinetoscope.table.load import read_trace
 
 pytest.importorskip("polars")
 
@@ -48,12 +49,40 @@ def test_nothing_is_written_beside_a_trace_that_we_did_not_write_and_the_users_o
 
 
 @pytest.mark.parametrize("name", ["traces/trace.json", "torch_traces/rank0.3.pt.trace.json"])
-def test_in_the_folder_of_a_run_the_cache_is_beside_the_trace(tmp_path, own_cache, name):
+def test_nothing_is_left_in_the_folder_of_a_run(tmp_path, own_cache, name):
     (tmp_path / "run" / "traces" / ".manifest").mkdir(parents=True)
     path = write(tmp_path / "run" / name)
     kinetoscope.load(path)
-    assert names(path.parent / ".kinetoscope_cache") == [f"{path.name}.parquet"]
-    assert not own_cache.exists()
+    assert names(path.parent) == sorted({path.name, *names(path.parent)} - {".kinetoscope_cache"})
+    assert len(names(own_cache)) == 1
+
+
+@pytest.mark.parametrize(
+    "place", [".kinetoscope_cache/trace.json.parquet", "traces/.kinetoscope_cache/trace.json.parquet"]
+)
+def test_a_cache_that_a_stranger_left_in_the_folder_of_a_run_is_not_believed(tmp_path, own_cache, place):
+    """It has the size and the time of the trace, and operators that are in no trace."""
+    run = tmp_path / "run"
+    (run / "traces" / ".manifest").mkdir(parents=True)
+    path = write(run / "traces" / "trace.json")
+    told = read_trace(str(write(tmp_path / "other.json", 3)))
+    status = path.stat()
+    (run / place).parent.mkdir(parents=True)
+    cache.write_parquet(told, run / place, f"{status.st_size}-{status.st_mtime_ns}")
+    for source in (path, run, run / "traces"):
+        loaded = kinetoscope.load(source)
+        assert loaded.spans.collect().height == 1
+
+
+def test_a_trace_that_took_the_place_of_another_with_its_size_and_time_is_read(tmp_path, own_cache):
+    path = write(tmp_path / "trace.json")
+    kinetoscope.load(path)
+    before, text = path.stat(), path.read_text()
+    other = tmp_path / "other.json"
+    other.write_text(text.replace('"x"', '"y"'))
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+    assert kinetoscope.load(path).spans.collect()["name"].to_list() == ["y"]
 
 
 def test_two_traces_of_one_name_do_not_share_a_cache(tmp_path, own_cache):

@@ -1,4 +1,4 @@
-"""table/load.py: any trace as frames, from any place; and the cache beside it."""
+"""table/load.py: any trace as frames, from any place; and its cache."""
 
 import gzip
 import io
@@ -49,15 +49,15 @@ def write(path: Path, events: list[dict] | None = None, **header: Any) -> Path:
 
 
 @pytest.fixture(params=["file", "cache", "parquet"])
-def trace(request, tmp_path) -> Trace:
+def trace(request, tmp_path, monkeypatch) -> Trace:
     """The same trace, read from its file, from the cache of an earlier reading, or from Parquet alone."""
-    (tmp_path / ".manifest").mkdir()  # as in a run's folder, so the cache is beside the file
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = write(tmp_path / "trace.json")
     trace = kinetoscope.load(path)
     if request.param == "cache":
         trace = kinetoscope.load(path)
     elif request.param == "parquet":
-        kept = next((tmp_path / ".kinetoscope_cache").iterdir()).rename(tmp_path / "other.parquet")
+        kept = next((tmp_path / "cache").rglob("*.parquet")).rename(tmp_path / "other.parquet")
         path.unlink()
         trace = kinetoscope.load(kept)
     assert isinstance(trace, Trace)
@@ -110,11 +110,11 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert kinetoscope.load(path).spans.collect().height == 1
 
 
-def test_a_damaged_cache_is_made_anew(tmp_path):
-    (tmp_path / ".manifest").mkdir()
+def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = write(tmp_path / "trace.json")
     kinetoscope.load(path)
-    kept = next((tmp_path / ".kinetoscope_cache").iterdir())
+    kept = next((tmp_path / "cache").rglob("*.parquet"))
     kept.write_bytes(kept.read_bytes()[:100])
     assert kinetoscope.load(path).spans.collect().height == 2
     assert kept.stat().st_size > 100

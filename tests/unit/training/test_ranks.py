@@ -3,7 +3,7 @@ import os
 import pytest
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.training.ranks import Ranks, current_attempt, current_ranks, run_name_all_ranks_agree_on
+from kinetoscope.training.ranks import Ranks, current_attempt, current_ranks, restart_count, run_name_all_ranks_agree_on
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"}
 
@@ -74,3 +74,28 @@ def test_a_restarted_attempt_keeps_its_traces_apart(tmp_path):
     environment = {"TORCHELASTIC_RESTART_COUNT": "2"}
     assert current_attempt(Ranks(), environment).traces_folder(tmp_path) == tmp_path / "attempt2"
     assert current_attempt(Ranks(), {}).traces_folder(tmp_path) == tmp_path
+
+
+def numbers_of(*counts):
+    names = "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"
+    environments = [
+        {name: value for name, value in zip(names, pair, strict=True) if value is not None} for pair in counts
+    ]
+    return [restart_count(environment) for environment in environments]
+
+
+def test_attempts_are_numbered_by_the_one_count_that_the_launcher_gives():
+    assert numbers_of((None, None), ("", ""), ("2", None), ("2", ""), (None, "3"), ("", "3")) == [0, 0, 2, 2, 3, 3]
+
+
+def test_under_both_launchers_each_pair_of_counts_has_a_number_of_its_own_and_they_are_in_order():
+    pairs = [(str(requeue), str(restart)) for requeue in range(4) for restart in range(120)]
+    numbers = numbers_of(*pairs)
+    assert numbers == sorted(set(numbers))
+    assert numbers[:3] == [0, 1, 2]
+    assert numbers_of((None, "0"), (None, "7")) == numbers_of(("0", "0"), ("0", "7"))
+
+
+def test_a_count_that_is_no_number_is_refused_by_name():
+    with pytest.raises(SettingsError, match="SLURM_RESTART_COUNT should be a number, but is 'once'"):
+        restart_count({"SLURM_RESTART_COUNT": "once", "TORCHELASTIC_RESTART_COUNT": "0"})

@@ -4,10 +4,10 @@ import { follow } from "../link";
 import type { CollectiveRow, Communication } from "../page_data";
 import { Table, type TableColumn } from "../parts/table";
 import type { Payload } from "../payload";
+import { callPlace } from "../places";
 import { callTitle, lengthsOf } from "./calls";
 
 const MOST = 100;
-const MARGIN = 0.5;
 
 type LongCall = CollectiveRow & { length_ns: number };
 
@@ -15,7 +15,7 @@ type LongCall = CollectiveRow & { length_ns: number };
 export function WorstCalls({ payload, communication }: { payload: Payload; communication: Communication }) {
   const { page } = payload;
   const worst = useMemo(() => longestCalls(payload, communication), [payload, communication]);
-  const show = (call: LongCall) => follow({ view: "timeline", ...placeOf(call) });
+  const show = (call: LongCall) => follow({ view: "timeline", ...callPlace(call, call.length_ns) });
   return (
     <section aria-labelledby="worst-calls-title">
       <h2 id="worst-calls-title">The longest calls</h2>
@@ -73,14 +73,3 @@ const COLUMNS: TableColumn<LongCall>[] = [
     show: (call) => <span>{formatRate(call.bandwidth_bytes_per_s)}</span>,
   },
 ];
-
-/** The late rank, and the time from the first begin to the last end. */
-function placeOf(call: LongCall): Record<string, string> {
-  const begin = call.starts_ns.reduce((one, other) => Math.min(one, other));
-  const margin = MARGIN * call.length_ns;
-  return {
-    rank: String(call.late_rank ?? call.ranks[0]),
-    from: String(Math.max(0, Math.floor(begin - margin))),
-    to: String(Math.ceil(begin + call.length_ns + margin)),
-  };
-}

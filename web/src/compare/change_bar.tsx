@@ -1,5 +1,5 @@
 /** A change as a bar from 0, with the ends between which it lies as whiskers. */
-import { formatChange } from "./words";
+import { formatChange } from "../format";
 
 interface ChangeBarProps {
   change: number | null;
@@ -12,6 +12,15 @@ interface ChangeBarProps {
 
 const [WIDTH, HEIGHT] = [200, 18];
 const MIDDLE = WIDTH / 2;
+
+/** The longest bars show at least such a change, and at most the other. */
+const [LEAST_SCALE, MOST_SCALE] = [0.1, 0.5];
+
+/** The change at either end of the pictures of these changes. */
+export function widestChange(changes: (number | null)[]): number {
+  const widest = changes.reduce<number>((most, change) => Math.max(most, Math.abs(change ?? 0)), 0);
+  return Math.max(LEAST_SCALE, Math.min(MOST_SCALE, widest));
+}
 
 export function ChangeBar({ change, interval, verdict, most, threshold }: ChangeBarProps) {
   if (change === null) return <span>–</span>;

@@ -34,7 +34,7 @@ export class Frames {
     this.callers = Int32Array.from(withRoot(payload.numbers(graph.callers)), (caller) => (caller ? caller - 1 : size));
     this.callers[size] = -1;
     [this.#begins, this.#callees] = calleesOf(this.callers, this.total);
-    this.total[size] = this.calleesOf(size).reduce((sum, frame) => sum + this.total[frame], 0);
+    this.total[size] = graph.total_ns;
   }
 
   nameOf(frame: number): string {
@@ -155,13 +155,15 @@ export const KINDS = [
 export type Kind = (typeof KINDS)[number];
 
 const PYTHON = /^(.*?)([^/\\]*)\((\d+)\): (.*)$/;
+/** Whether it is one; `PYTHON` takes long for a name of many thousand letters. */
+const IS_PYTHON = /\(\d+\): /;
 const LIBRARY =
   /^(torch|site-packages)\/|\/(site-packages|dist-packages|lib\/python[\d.]+)\/|^<|^(importlib|runpy|threading|contextlib|functools)/;
 
 /** What a frame is, by its name. */
 export function kindOf(name: string): Kind {
   if (name.startsWith("nn.Module: ")) return "modules";
-  if (PYTHON.test(name)) return LIBRARY.test(name) ? "Python of libraries" : "your code";
+  if (IS_PYTHON.test(name)) return LIBRARY.test(name) ? "Python of libraries" : "your code";
   if (name.startsWith("<built-in")) return "Python of libraries";
   if (/Backward\d*\b|^autograd::/.test(name)) return "backward";
   if (/^(cuda|cu|hip)[A-Z]/.test(name)) return "CUDA calls";

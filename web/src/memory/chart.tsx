@@ -4,7 +4,7 @@ import "uplot/dist/uPlot.min.css";
 import { canvasColour } from "../colours";
 import { formatBytes, formatDuration } from "../format";
 import { useTheme } from "../theme";
-import { stacked, totalAt, wholeRange, zoomed, type MemorySeries, type Range } from "./series";
+import { stacked, wholeRange, zoomed, type MemorySeries, type Range } from "./series";
 
 const HEIGHT_PX = 340;
 const LEAST_LABELLED_PX = 18;
@@ -152,7 +152,7 @@ function markPeak(plot: uPlot, series: MemorySeries): void {
   if (time === undefined || time < from || time > to) return;
   const { ctx, bbox } = plot;
   const x = plot.valToPos(time, "x", true);
-  const y = plot.valToPos(totalAt(series, series.peak), "y", true);
+  const y = plot.valToPos(series.totals[series.peak], "y", true);
   ctx.save();
   ctx.strokeStyle = canvasColour("text");
   ctx.lineWidth = devicePixelRatio;
@@ -165,7 +165,7 @@ function markPeak(plot: uPlot, series: MemorySeries): void {
   ctx.textBaseline = "middle";
   writeOnPlate(
     plot,
-    `Peak ${formatBytes(totalAt(series, series.peak))}`,
+    `Peak ${formatBytes(series.peakBytes)}`,
     x + 4,
     Math.max(bbox.top + 10, y - 12 * devicePixelRatio),
   );

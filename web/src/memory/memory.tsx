@@ -30,7 +30,7 @@ export function Memory({ payload }: ViewProps) {
   return (
     <>
       {memory.length > 0 && <Devices payload={payload} memory={memory} />}
-      {rows.length > 0 && <Peaks rows={rows} />}
+      {rows.length > 0 && <Peaks rows={rows} highest={payload.page.overview.peak_bytes} />}
       {rows.length > 0 && <Growth rows={rows} />}
     </>
   );
@@ -40,15 +40,15 @@ function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime
   const { report } = payload.page;
   const titles = memory.map(({ rank, device }) => (rank === null ? device : `${device} of rank ${rank}`));
   const [title, setTitle] = useLinkedChoice("device", titles);
-  const chosen = memory[Math.max(0, titles.indexOf(title))];
+  const chosen = memory[titles.indexOf(title)] ?? memory[0];
   const series = useMemo(() => readSeries(chosen, payload), [chosen]);
   const steps = useMemo(() => stepsOf(report, chosen.rank), [chosen]);
   return (
     <>
-      <OverTime key={title} series={series} steps={steps} title={title} peakBytes={peakOf(report, chosen)}>
+      <OverTime key={title} series={series} steps={steps} title={title}>
         {titles.length > 1 && <Choice title="Memory of" options={titles} chosen={title} onChoose={setTitle} />}
       </OverTime>
-      {chosen.alive_at_peak.length > 0 && <AliveAtPeak rows={chosen.alive_at_peak} title={title} />}
+      {chosen.alive_at_peak.length > 0 && <AliveAtPeak memory={chosen} title={title} />}
     </>
   );
 }
@@ -57,13 +57,14 @@ function stepsOf(report: RunReport | null, rank: number | null) {
   return (report?.steps ?? []).filter((row) => row.rank === rank);
 }
 
-function peakOf(report: RunReport | null, { rank, device }: MemoryOverTime): number | null {
-  const row = report?.memory.find((row) => row.rank === rank && deviceOf(row) === device);
-  return row?.peak_bytes ?? null;
-}
-
-function AliveAtPeak({ rows, title }: { rows: Allocation[]; title: string }) {
-  const columns = useMemo(() => allocationColumns(rows), [rows]);
+function AliveAtPeak({
+  memory: { alive_at_peak: rows, peak_bytes },
+  title,
+}: {
+  memory: MemoryOverTime;
+  title: string;
+}) {
+  const columns = useMemo(() => allocationColumns(rows, peak_bytes), [rows]);
   return (
     <section>
       <h2>Alive at the peak</h2>
@@ -80,15 +81,14 @@ function AliveAtPeak({ rows, title }: { rows: Allocation[]; title: string }) {
   );
 }
 
-function allocationColumns(rows: Allocation[]): TableColumn<Allocation>[] {
-  const whole = rows.reduce((sum, row) => sum + row.size_bytes, 0);
+function allocationColumns(rows: Allocation[], peakBytes: number): TableColumn<Allocation>[] {
   const columns: TableColumn<Allocation>[] = [
     { title: "Allocated by", value: (row) => row.name || "not known" },
     { title: "Category", value: (row) => row.category.replace(/_/g, " ") },
     { title: "Line", value: (row) => row.line },
     { title: "Step", value: (row) => row.step },
     { title: "Allocations", value: (row) => row.num_allocations },
-    bytesColumn("Size", (row) => row.size_bytes, whole),
+    bytesColumn("Size", (row) => row.size_bytes, peakBytes, "The bar is the part of the peak."),
   ];
   return columns.filter((column) => rows.some((row) => column.value(row) !== null));
 }
@@ -96,16 +96,15 @@ function allocationColumns(rows: Allocation[]): TableColumn<Allocation>[] {
 function bytesColumn<Row>(
   title: string,
   value: (row: Row) => number | null,
-  whole?: number,
+  whole?: number | null,
   help?: string,
 ): TableColumn<Row> {
-  const share = whole ? (row: Row) => (value(row) ?? 0) / whole : undefined;
-  return { title, value, show: (row) => formatBytes(value(row)), unit: "B", share, help };
+  return { title, value, show: (row) => formatBytes(value(row)), unit: "B", whole, help };
 }
 
 /** The peak of each device of each rank, and what it was for. */
-function Peaks({ rows }: { rows: MemoryRow[] }) {
-  const columns = useMemo(() => peakColumns(rows), [rows]);
+function Peaks({ rows, highest }: { rows: MemoryRow[]; highest: number | null }) {
+  const columns = useMemo(() => peakColumns(rows, highest), [rows]);
   return (
     <section>
       <h2>Peak of each device</h2>
@@ -118,12 +117,11 @@ function deviceOf(row: MemoryRow): string {
   return row.device === null ? "CPU" : `cuda:${row.device}`;
 }
 
-function peakColumns(rows: MemoryRow[]): TableColumn<MemoryRow>[] {
-  const most = Math.max(...rows.map((row) => row.peak_bytes));
+function peakColumns(rows: MemoryRow[], highest: number | null): TableColumn<MemoryRow>[] {
   const columns: TableColumn<MemoryRow>[] = [
     { title: "Rank", value: (row) => row.rank },
     { title: "Device", value: deviceOf },
-    bytesColumn("Peak", (row) => row.peak_bytes, most, "The bar is the part of the highest peak."),
+    bytesColumn("Peak", (row) => row.peak_bytes, highest, "The bar is the part of the highest peak."),
     { title: "In step", value: (row) => row.peak_step },
     bytesColumn("Growth per step", (row) => row.growth_bytes_per_step, undefined, "Of what is alive as each step ends"),
     { title: "At the peak", value: sharesOf },

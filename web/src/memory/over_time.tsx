@@ -3,22 +3,20 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { cssColour } from "../colours";
 import { formatBytes, formatDuration } from "../format";
 import { readLink, remember } from "../link";
-import type { StepRow } from "../page_data";
+import type { StepEnd, StepRow } from "../page_data";
 import { Table, type TableColumn } from "../parts/table";
 import { AreaChart } from "./chart";
-import { aliveAtEnds, placeAt, totalAt, wholeRange, type MemorySeries, type Range, type StepEnd } from "./series";
+import { placeAt, wholeRange, type MemorySeries, type Range } from "./series";
 
 interface OverTimeProps {
   series: MemorySeries;
   steps: StepRow[];
   title: string;
-  /** The most memory, as the table of peaks has it. */
-  peakBytes: number | null;
   children: ComponentChildren;
 }
 
 /** The chart of a device, the numbers under the cursor, and the same as a table. */
-export function OverTime({ series, steps, title, peakBytes, children }: OverTimeProps) {
+export function OverTime({ series, steps, title, children }: OverTimeProps) {
   const [range, setRange] = useState(() => linkedRange(series));
   const [cursor, setCursor] = useState<number | null>(null);
   const [isTable, setIsTable] = useState(false);
@@ -27,7 +25,7 @@ export function OverTime({ series, steps, title, peakBytes, children }: OverTime
   useRememberedRange(range, isWhole);
   return (
     <section>
-      <h2>{`Memory of ${title} over time: at most ${formatBytes(peakBytes ?? totalAt(series, series.peak))}`}</h2>
+      <h2>{`Memory of ${title} over time: at most ${formatBytes(series.peakBytes)}`}</h2>
       <div class="table-bar">
         {children}
         <button type="button" aria-pressed={isTable} onClick={() => setIsTable(!isTable)}>
@@ -52,7 +50,7 @@ export function OverTime({ series, steps, title, peakBytes, children }: OverTime
           <Legend series={series} at={cursor ?? series.peak} isCursor={cursor !== null} steps={steps} />
         </>
       )}
-      <StepEnds series={series} steps={steps} />
+      <StepEnds ends={series.stepEnds} />
     </section>
   );
 }
@@ -82,7 +80,7 @@ function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; st
   return (
     <div class="memory-legend" aria-live="polite">
       <p>
-        <strong>{isCursor ? formatBytes(totalAt(series, at)) : `Peak ${formatBytes(totalAt(series, at))}`}</strong>{" "}
+        <strong>{isCursor ? formatBytes(series.totals[at]) : `Peak ${formatBytes(series.peakBytes)}`}</strong>{" "}
         <span class="quiet">{where}</span>
       </p>
       <ul class="legend" aria-label="Categories">
@@ -115,7 +113,7 @@ function timeColumns(series: MemorySeries): TableColumn<number>[] {
   };
   return [
     { title: "Time", value: (at) => series.times[at], show: (at) => formatDuration(series.times[at]), unit: "ns" },
-    bytes("All", (at) => totalAt(series, at)),
+    bytes("All", (at) => series.totals[at]),
     ...series.categories.map((category, number) => bytes(category, (at) => series.sizes[number][at])),
   ];
 }
@@ -123,25 +121,24 @@ function timeColumns(series: MemorySeries): TableColumn<number>[] {
 const BAR_PX = 60;
 
 /** A bar for what was alive as each step ended: it shows whether memory grows. */
-function StepEnds({ series, steps }: { series: MemorySeries; steps: StepRow[] }) {
-  const ends = useMemo(() => aliveAtEnds(series, steps), [series, steps]);
+function StepEnds({ ends }: { ends: StepEnd[] }) {
   const [shown, setShown] = useState<StepEnd | null>(null);
   if (ends.length < 2) return null;
-  const most = Math.max(...ends.map((end) => end.bytes), 1);
+  const most = Math.max(...ends.map((end) => end.size_bytes), 1);
   const [first, last] = [ends[0], ends[ends.length - 1]];
-  const says = `Alive as each step ends: ${formatBytes(first.bytes)} in step ${first.step}, ${formatBytes(last.bytes)} in step ${last.step}`;
+  const says = `Alive as each step ends: ${formatBytes(first.size_bytes)} in step ${first.step}, ${formatBytes(last.size_bytes)} in step ${last.step}`;
   return (
     <>
       <h3>{says}</h3>
       <div class="step-ends" role="img" aria-label={says} onPointerLeave={() => setShown(null)}>
         {ends.map((end) => (
           <span key={end.time} onPointerEnter={() => setShown(end)}>
-            <span style={{ height: `${(BAR_PX * end.bytes) / most}px` }} />
+            <span style={{ height: `${(BAR_PX * end.size_bytes) / most}px` }} />
           </span>
         ))}
       </div>
       <p class="quiet">
-        {shown ? `Step ${shown.step}: ${formatBytes(shown.bytes)}` : `Steps ${first.step} to ${last.step}`}
+        {shown ? `Step ${shown.step}: ${formatBytes(shown.size_bytes)}` : `Steps ${first.step} to ${last.step}`}
       </p>
     </>
   );

@@ -1,5 +1,5 @@
 import { nthColour, PHASE_COLOURS, type ColourNumber } from "../colours";
-import type { MemoryOverTime } from "../page_data";
+import type { MemoryOverTime, StepEnd } from "../page_data";
 import type { Numbers, Payload } from "../payload";
 
 /** The memory of one device over time, decoded. `sizes` has bytes for each category, at each of `times`. */
@@ -8,7 +8,10 @@ export interface MemorySeries {
   colours: ColourNumber[];
   times: Numbers;
   sizes: Numbers[];
+  totals: Numbers;
   peak: number;
+  peakBytes: number;
+  stepEnds: StepEnd[];
 }
 
 export function readSeries(memory: MemoryOverTime, payload: Pick<Payload, "numbers">): MemorySeries {
@@ -17,7 +20,10 @@ export function readSeries(memory: MemoryOverTime, payload: Pick<Payload, "numbe
     colours: memory.categories.map(colourOf),
     times: payload.numbers(memory.times),
     sizes: memory.sizes.map((column) => payload.numbers(column)),
+    totals: payload.numbers(memory.totals),
     peak: memory.peak,
+    peakBytes: memory.peak_bytes,
+    stepEnds: memory.step_ends,
   };
 }
 
@@ -36,10 +42,6 @@ export function stacked(sizes: Numbers[], length: number): Float64Array[] {
   });
 }
 
-export function totalAt(series: MemorySeries, at: number): number {
-  return series.sizes.reduce((sum, size) => sum + size[at], 0);
-}
-
 /** The last place whose time is not after a moment; -1 if all are. */
 export function placeAt(times: Numbers, moment: number): number {
   let [low, high] = [0, times.length];
@@ -49,25 +51,6 @@ export function placeAt(times: Numbers, moment: number): number {
     else high = middle;
   }
   return low - 1;
-}
-
-export interface StepEnd {
-  step: number;
-  time: number;
-  bytes: number;
-}
-
-/** What was alive at the end of each step in which memory was recorded. */
-export function aliveAtEnds(
-  series: MemorySeries,
-  steps: { step: number; begin_ns: number; duration_ns: number }[],
-): StepEnd[] {
-  const last = series.times[series.times.length - 1];
-  return steps
-    .filter(({ begin_ns, duration_ns }) => begin_ns + duration_ns >= series.times[0] && begin_ns <= last)
-    .map((row) => ({ step: row.step, time: row.begin_ns + row.duration_ns }))
-    .map((end) => ({ ...end, bytes: totalAt(series, placeAt(series.times, end.time)) }))
-    .sort((one, other) => one.time - other.time);
 }
 
 export interface Range {

@@ -23,14 +23,20 @@ export function Findings({ page, findings, offered }: FindingsProps) {
       <ol>
         {findings.map((finding, at) => (
           <li key={`${finding.kind} ${at}`}>
-            <Card finding={finding} cost={costs[at]} saving={savings[at]} />
-            <p class="places">
-              {placesOf(finding, page, offered).map(({ href, title }) => (
-                <a key={href} href={href}>
-                  {title}
-                </a>
-              ))}
-            </p>
+            {page.overview.are_minor[at] ? (
+              <Minor finding={finding} cost={costs[at]} saving={savings[at]} />
+            ) : (
+              <>
+                <Card finding={finding} cost={costs[at]} saving={savings[at]} />
+                <p class="places">
+                  {placesOf(finding, page, offered).map(({ href, title }) => (
+                    <a key={href} href={href}>
+                      {title}
+                    </a>
+                  ))}
+                </p>
+              </>
+            )}
           </li>
         ))}
       </ol>
@@ -69,6 +75,19 @@ function Card({ finding, cost, saving }: CardProps) {
         <Fact name="More in" value={finding.link} />
       </dl>
     </>
+  );
+}
+
+/** A finding that is worth little, and not sure: one line. */
+function Minor({ finding, cost, saving }: CardProps) {
+  const isSaved = finding.saving_ns_per_step !== null;
+  const worth = isSaved ? finding.saving_ns_per_step : finding.cost_ns_per_step;
+  return (
+    <p class="minor">
+      <Name text={finding.title} />
+      {worth !== null && `: ${isSaved ? "saves" : "costs"} ${ofStep(worth, isSaved ? saving : cost)} a step`}
+      {`, confidence ${finding.confidence}`}
+    </p>
   );
 }
 

@@ -1,4 +1,4 @@
-import { formatBytes, formatCount, formatDuration, formatOperations, formatShare } from "../format";
+import { formatBytes, formatCount, formatDate, formatDuration, formatOperations, formatShare } from "../format";
 import type { PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
 
@@ -41,27 +41,20 @@ function facts(page: PageData, report: RunReport): [string, string][] {
   const cost = page.profiler_ns_per_step;
   const found: [string, string | null][] = [
     ["Run", run.name],
-    ["Recorded", recordedAt(page.origin_ns)],
+    ["Recorded", formatDate(page.origin_ns)],
     ["Ranks", ranksSaid(run.ranks, run.world_size)],
     ["Hosts", run.hosts.join(", ")],
     ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
     ["Steps recorded", formatCount(run.num_steps)],
+    ["Throughput of a rank", countedSaid(run)],
     ["A rank computes", computedSaid(run)],
     ["MFU", mfuSaid(run)],
-    ["Communication", ranks.some((row) => row.communication_is_at_least) ? AT_LEAST : null],
     ["Clocks", clocks(page)],
-    ["Profiler's own cost", cost === null ? null : costSaid(cost, page.overview.profiler_share)],
+    ["Profiler's own cost", cost === null ? null : costSaid(cost, page)],
     ["Most memory", mostMemory(page)],
     ["Written by", `Kinetoscope ${page.version}`],
   ];
   return found.filter((fact): fact is [string, string] => Boolean(fact[1]));
-}
-
-/** In the reader's own time zone. */
-function recordedAt(originNs: string): string | null {
-  const milliseconds = Number(BigInt(originNs) / 1_000_000n);
-  if (milliseconds < 1e12) return null; // its clock was not the world's
-  return new Date(milliseconds).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "long" });
 }
 
 function ranksSaid(ranks: number[], worldSize: number | null): string | null {
@@ -70,15 +63,22 @@ function ranksSaid(ranks: number[], worldSize: number | null): string | null {
   return `${ranks.length}${of}`;
 }
 
-const AT_LEAST = "at least what is told: some kernels look like it, and are of no library that Kinetoscope knows";
-
 function clocks({ overview: { clock_bound_ns: bound } }: PageData): string | null {
   if (bound === null) return null;
   return bound ? `agree within ${formatDuration(bound)}` : "all ranks have the same";
 }
 
-function costSaid(cost: number, share: number | null): string {
-  return `${formatDuration(cost)} a step${share === null ? "" : ` (${formatShare(share)})`}`;
+function costSaid(cost: number, { overview: { profiler_share: share }, profiler_ns_around: around }: PageData): string {
+  const ofStep = share === null ? "" : ` (${formatShare(share)})`;
+  return `${formatDuration(cost)} a step${ofStep}${around ? `; ${formatDuration(around)} around the steps of a window` : ""}`;
+}
+
+function countedSaid({ samples_per_s: samples, tokens_per_s: tokens }: RunReport["run"]): string {
+  const told = [
+    samples === null ? "" : `${formatCount(samples)} samples a second`,
+    tokens === null ? "" : `${formatCount(tokens)} tokens a second`,
+  ];
+  return told.filter(Boolean).join(", ") || "not known";
 }
 
 function computedSaid(run: RunReport["run"]): string | null {

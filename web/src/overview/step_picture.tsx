@@ -1,27 +1,25 @@
 import { useMemo, useState } from "preact/hooks";
 import { formatDuration } from "../format";
 import { readLink, remember } from "../link";
-import type { RankRow, RunReport, StepParts } from "../page_data";
+import type { Ledgers as StepLedgersOf } from "../page_data";
 import { Columns, saysOf } from "../parts/columns";
 import { Legend } from "../parts/legend";
 import { Stack, type StackPart } from "../parts/stack";
 import type { Payload } from "../payload";
 import { stepPlace } from "../places";
-import { deviceParts, hostParts, meanSteps, rankSteps, shownParts, type LedgerStep } from "../step_parts";
+import { meanSteps, rankSteps, shownParts, stackOf, type LedgerStep } from "../step_parts";
 
 const ALL = "all";
 
 /** A step, and what its host and its device did in it. */
 interface Ledgers {
   title: string;
-  timeNs: number;
+  timeNs: number | null;
   parts: StackPart[];
   below: StackPart[] | null;
   /** Of a rank, or of a step. */
   rank: number | null;
   step: number | null;
-  /** A single step's ledgers: the device's is no part of the time on the host. */
-  isSingle?: boolean;
 }
 
 /** Where a step's time goes: of each rank on average, and of each step. */
@@ -64,11 +62,11 @@ export function StepPicture({ payload }: { payload: Payload }) {
   );
 }
 
-function Numbers({ of: { title, timeNs, parts, below, isSingle } }: { of: Ledgers }) {
+function Numbers({ of: { title, timeNs, parts, below } }: { of: Ledgers }) {
   return (
     <div class="numbers">
-      <Legend title={`${title}: ${formatDuration(timeNs)}`} noun="Part" whole={timeNs} parts={parts} />
-      {below && <Legend title="Its device" noun="Use" whole={isSingle ? null : timeNs} parts={below} />}
+      <Legend title={`${title}: ${formatDuration(timeNs)}`} noun="Part" parts={parts} />
+      {below && <Legend title="Its device" noun="Use" parts={below} />}
     </div>
   );
 }
@@ -113,37 +111,29 @@ interface Picture {
   steps: Ledgers[];
 }
 
+const NOTHING: Ledgers = { title: "On average", timeNs: null, parts: [], below: null, rank: null, step: null };
+
 /** The step of the run, of each rank, and single steps: all with the same parts, so that what is below stays there. */
 function picture(payload: Payload, rank: string): Picture {
-  const { report } = payload.page;
-  const ranks = rankLedgers(report?.ranks ?? []);
-  const all = [wholeLedgers(report), ...ranks, ...stepLedgers(payload, rank)];
+  const { ledgers, report } = payload.page;
+  const numRanks = report?.run.ranks.length ?? 0;
+  const [run, ...ranks] = ledgers.map((one) => ledgersOf(one, numRanks));
+  const all = [run ?? NOTHING, ...ranks, ...stepLedgers(payload, rank)];
   const hosts = shownParts(all.map(({ parts }) => parts));
-  const devices = shownParts(all.map(({ below }) => below ?? deviceParts({})));
+  const devices = shownParts(all.flatMap(({ below }) => (below ? [below] : [])));
   const [whole, ...others] = all.map((ledgers, at) => ({
     ...ledgers,
     parts: hosts[at],
-    below: ledgers.below && devices[at],
+    below: ledgers.below && (devices.shift() ?? null),
   }));
   return { whole, ranks: others.slice(0, ranks.length), steps: others.slice(ranks.length) };
 }
 
-function wholeLedgers(report: RunReport | null): Ledgers {
-  const title = (report?.run.ranks.length ?? 0) > 1 ? "All ranks, on average" : "On average";
-  return ledgersOf(title, report?.run.step_ns ?? null, report?.run.parts ?? null);
-}
-
-function ledgersOf(title: string, stepNs: number | null, parts: StepParts | null, rank: number | null = null): Ledgers {
-  const below = parts?.device ? deviceParts({ ...parts.device }) : null;
-  return { title, timeNs: stepNs ?? 0, parts: hostParts({ ...parts?.host }), below, rank, step: null };
-}
-
-/** The step of each rank; a rank with several devices has it in each of its rows. */
-function rankLedgers(rows: RankRow[]): Ledgers[] {
-  const known = new Map(rows.filter((row) => row.parts !== null).map((row) => [row.rank, row]));
-  return [...known.values()].map(({ rank, step_ns, parts }) =>
-    ledgersOf(rank === null ? "All" : `Rank ${rank}`, step_ns, parts, rank),
-  );
+/** A step of the run, or of a rank. */
+function ledgersOf({ rank, is_run: isRun, step_ns: timeNs, host, device }: StepLedgersOf, numRanks: number): Ledgers {
+  const ofRun = numRanks > 1 ? "All ranks, on average" : "On average";
+  const title = isRun ? ofRun : rank === null ? "All" : `Rank ${rank}`;
+  return { title, timeNs, parts: stackOf(host), below: device && stackOf(device), rank, step: null };
 }
 
 /** Single steps: of one rank, or the means of all. */
@@ -151,6 +141,6 @@ function stepLedgers(payload: Payload, rank: string): Ledgers[] {
   const own: LedgerStep[] = rankSteps(payload).filter(({ row }) => String(row.rank) === rank);
   const steps = rank === ALL || !own.length ? meanSteps(payload) : own;
   return steps.map(({ step, timeNs, host, device }) => ({
-    ...{ title: `Step ${step}`, timeNs, parts: host, below: device, rank: null, step, isSingle: true },
+    ...{ title: `Step ${step}`, timeNs, parts: host, below: device, rank: null, step },
   }));
 }

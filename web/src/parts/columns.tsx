@@ -5,7 +5,7 @@ import type { StackPart } from "./stack";
 export interface StackColumn {
   title: string;
   /** How long it takes, in all. */
-  timeNs: number;
+  timeNs: number | null;
   parts: StackPart[];
 }
 
@@ -23,7 +23,7 @@ const HEIGHT = 1000;
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 };
 
 export function Columns({ label, columns, shown, onShow, onChoose }: ColumnsProps) {
-  const heights = columns.map((column) => column.timeNs);
+  const heights = columns.map((column) => column.timeNs ?? 0);
   const top = topOf(heights);
   const cut = heights.filter((height) => height > top).length;
   const pointed = (event: { offsetX: number; currentTarget: Element }) =>
@@ -95,7 +95,7 @@ function topOf(heights: number[]): number {
 
 export function saysOf(column?: StackColumn): string {
   if (!column) return "";
-  const parts = column.parts.filter((part) => (part.value ?? 0) > 0);
+  const parts = column.parts.filter((part) => (part.value ?? 0) !== 0);
   const said = parts.map((part) => `${part.name} ${formatDuration(part.value)}`);
   return `${column.title}: ${formatDuration(column.timeNs)}. ${said.join(", ")}`;
 }

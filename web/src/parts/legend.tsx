@@ -5,12 +5,10 @@ import type { StackPart } from "./stack";
 interface LegendProps {
   title: string;
   noun: string;
-  /** What the parts add up to; null where they are no parts of one time. */
-  whole: number | null;
   parts: StackPart[];
 }
 
-export function Legend({ title, noun, whole, parts }: LegendProps) {
+export function Legend({ title, noun, parts }: LegendProps) {
   return (
     <table class="part-legend">
       <caption>{title}</caption>
@@ -29,7 +27,7 @@ export function Legend({ title, noun, whole, parts }: LegendProps) {
               {part.name}
             </th>
             <td class="number">{part.value === null && part.isPhase ? "not known" : formatDuration(part.value)}</td>
-            <td class="number">{part.value === null || whole === null ? "" : formatShare(part.value / whole)}</td>
+            <td class="number">{part.share == null ? "" : formatShare(part.share)}</td>
           </tr>
         ))}
       </tbody>

@@ -7,6 +7,8 @@ export interface StackPart {
   name: string;
   /** Null is not known. */
   value: number | null;
+  /** Of the whole; null is not told. */
+  share?: number | null;
   colour: string;
   /** Whether it is told that it is not known. */
   isPhase?: boolean;

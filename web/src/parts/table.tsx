@@ -160,12 +160,12 @@ interface CellProps<Row> {
 }
 
 function Cell<Row>({ row, column, isNumber, onChoose }: CellProps<Row>) {
-  const share = column.share?.(row);
-  const shown = column.show?.(row) ?? <Plain value={column.value(row)} />;
+  const value = column.value(row);
+  const shown = column.show?.(row) ?? <Plain value={value} />;
   const content = typeof shown === "string" ? <span>{shown}</span> : shown;
   return (
     <td class={isNumber ? "number" : undefined}>
-      {share != null && <Share share={share} />}
+      {column.whole && typeof value === "number" ? <Bar part={value} whole={column.whole} /> : null}
       {onChoose ? (
         <button type="button" class="as-link" onClick={() => onChoose(row)}>
           {content}
@@ -178,10 +178,10 @@ function Cell<Row>({ row, column, isNumber, onChoose }: CellProps<Row>) {
 }
 
 /** A bar as long as the part of the whole. */
-function Share({ share }: { share: number }) {
+function Bar({ part, whole }: { part: number; whole: number }) {
   return (
     <span class="share" aria-hidden="true">
-      <span style={{ width: `${100 * Math.min(1, Math.max(0, share))}%` }} />
+      <span style={{ width: `${100 * Math.min(1, Math.max(0, part / whole))}%` }} />
     </span>
   );
 }

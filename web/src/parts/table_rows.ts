@@ -7,8 +7,8 @@ export interface TableColumn<Row> {
   show?: (row: Row) => ComponentChildren;
   /** The unit of `value`, for the heading of what is copied. */
   unit?: string;
-  /** The part of a whole, 0 to 1, which is drawn as a bar beside the number. */
-  share?: (row: Row) => number | null;
+  /** What the numbers are parts of: a bar beside each is as long as its part. */
+  whole?: number | null;
   help?: string;
 }
 

@@ -65,7 +65,7 @@ function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
       title: "Self",
       value: (row) => row.selfNs,
       show: (row) => formatDuration(row.selfNs),
-      share: (row) => row.selfNs / Math.max(1, length),
+      whole: length,
       help: "Without what is called; the bar is its part of the range",
     },
   ];

@@ -5,21 +5,23 @@ import { follow } from "../link";
 import type { CallingLine } from "../page_data";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
-import { sum, timeColumn } from "./calls";
+import { timeColumn } from "./calls";
 
 export const BY_LINE = "Name and line";
 
 interface LineTableProps {
   caption: string;
   rows: CallingLine[];
+  /** The own time of all calls. */
+  wholeNs?: number;
   hasTimeline: boolean;
   /** The choice of how rows are grouped. */
   children: ComponentChildren;
 }
 
 /** Calls by name and by the line of the user's code that they came from. */
-export function LineTable({ caption, rows, hasTimeline, children }: LineTableProps) {
-  const columns = useMemo(() => lineColumns(rows), [rows]);
+export function LineTable({ caption, rows, wholeNs, hasTimeline, children }: LineTableProps) {
+  const columns = useMemo(() => lineColumns(wholeNs), [wholeNs]);
   return (
     <Table
       caption={caption}
@@ -35,19 +37,14 @@ export function LineTable({ caption, rows, hasTimeline, children }: LineTablePro
   );
 }
 
-function lineColumns(rows: CallingLine[]): TableColumn<CallingLine>[] {
+function lineColumns(wholeNs?: number): TableColumn<CallingLine>[] {
   return [
     { title: "Name", value: (row) => row.name, show: (row) => <Name text={row.name} most={120} /> },
     { title: "Line", value: (row) => row.line, help: "Where the innermost of your functions begins that called it" },
     { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
-    timeColumn(
-      "Own time",
-      (row) => row.self_ns,
-      undefined,
-      sum(rows, (row) => row.self_ns),
-    ),
+    timeColumn("Own time", (row) => row.self_ns, undefined, wholeNs),
     timeColumn("Time", (row) => row.total_ns),
-    timeColumn("Mean", (row) => row.total_ns / row.num_calls),
+    timeColumn("Mean", (row) => row.mean_ns),
     timeColumn("Longest", (row) => row.max_ns),
   ];
 }

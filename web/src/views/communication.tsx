@@ -1,5 +1,4 @@
 import { useState } from "preact/hooks";
-import { cssColour } from "../colours";
 import { callTitle, sizeTitle } from "../communication/calls";
 import { WorstCalls } from "../communication/worst_calls";
 import { formatBytes, formatDuration, formatRate, formatShare } from "../format";
@@ -8,8 +7,9 @@ import { saysOf } from "../parts/columns";
 import { Empty } from "../parts/empty";
 import { Legend } from "../parts/legend";
 import { Scatter, type Series } from "../parts/scatter";
-import { Stack, type StackPart } from "../parts/stack";
+import { Stack } from "../parts/stack";
 import { Table, type TableColumn } from "../parts/table";
+import { stackOf } from "../step_parts";
 import type { ViewProps } from "../views";
 
 const MOST_BARS = 12;
@@ -65,7 +65,7 @@ const COLUMNS: TableColumn<CallGroup>[] = [
     title: "Skew's share",
     value: (row) => row.skew_share,
     show: (row) => <span>{formatShare(row.skew_share)}</span>,
-    share: (row) => row.skew_share,
+    whole: 1,
     help: "Of skew and transfer together",
   },
   {
@@ -84,34 +84,26 @@ function duration(title: string, value: (row: CallGroup) => number | null, help:
 /** Skew against transfer, of those that took most. */
 function Parts({ calls }: { calls: Calls }) {
   const [shown, setShown] = useState<number | null>(null);
-  const known = calls.groups.filter((group) => group.skew_share !== null);
+  const known = calls.groups.filter((group) => group.parts.length);
   if (!known.length) return null;
   const bars = known.slice(0, MOST_BARS).map((group, at) => {
     const title = `${at + 1}. ${group.name}${group.bytes === null ? "" : ` ${sizeTitle(group)}`}`;
-    const [parts, timeNs, full] = [partsOf(group), group.total_ns, `${callTitle(group)}, ${sizeTitle(group)}`];
+    const [parts, timeNs, full] = [stackOf(group.parts), group.total_ns, `${callTitle(group)}, ${sizeTitle(group)}`];
     return { title, full, timeNs, parts, length: formatDuration(timeNs), says: saysOf({ title: full, timeNs, parts }) };
   });
-  const all = { full: "All calls", timeNs: calls.total_ns, parts: partsOf(calls) };
+  const all = { full: "All calls", timeNs: calls.total_ns, parts: stackOf(calls.parts) };
   const { full, timeNs, parts } = shown === null ? all : bars[shown];
   return (
     <section aria-labelledby="skew-title">
       <h2 id="skew-title">Waiting against transfer</h2>
       <div class="numbers">
-        <Legend title={`${full}: ${formatDuration(timeNs)}`} noun="Part" whole={timeNs} parts={parts} />
+        <Legend title={`${full}: ${formatDuration(timeNs)}`} noun="Part" parts={parts} />
       </div>
       <div class="wide-titles">
         <Stack label="Kinds of calls, those that took most first" bars={bars} shown={shown} onShow={setShown} />
       </div>
     </section>
   );
-}
-
-function partsOf({ skew_ns, transfer_ns, unknown_ns }: Calls | CallGroup): StackPart[] {
-  return [
-    { name: "Skew: waiting for late ranks", value: skew_ns, colour: cssColour(2) },
-    { name: "Transfer", value: transfer_ns, colour: cssColour(6) },
-    ...(unknown_ns ? [{ name: "Not known", value: unknown_ns, colour: "var(--unknown)" }] : []),
-  ];
 }
 
 function Pictures({ calls }: { calls: CollectiveRow[] }) {

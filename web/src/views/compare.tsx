@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
-import { ChangeBar } from "../compare/change_bar";
-import { aboutRun, formatAmount, formatChange, isWorse, nameOf, verdictOf } from "../compare/words";
+import { ChangeBar, widestChange } from "../compare/change_bar";
+import { aboutRun, formatAmount, isWorse, nameOf, verdictOf } from "../compare/words";
+import { formatChange } from "../format";
 import { readLink, remember } from "../link";
 import type { Comparison, ComparisonRow } from "../page_data";
 import { Name } from "../parts/name";
@@ -17,9 +18,6 @@ const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean
   unsure: (row) => row.verdict === "unsure",
   same: (row) => row.verdict === "same",
 };
-
-/** The longest bars show at least such a change, and at most the other. */
-const [LEAST_SCALE, MOST_SCALE] = [0.1, 0.5];
 
 /** What got slower or larger between two runs, and how sure that is. */
 export function Compare({ payload }: ViewProps) {
@@ -88,14 +86,7 @@ function Rows({ comparison }: { comparison: Comparison }) {
 }
 
 function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[] {
-  const widest = rows.flatMap((row) => (row.change === null ? [] : [Math.abs(row.change)]));
-  const most = Math.max(
-    LEAST_SCALE,
-    Math.min(
-      MOST_SCALE,
-      widest.reduce((one, other) => Math.max(one, other), 0),
-    ),
-  );
+  const most = widestChange(rows.map((row) => row.change));
   return [
     { title: "Kind", value: (row) => row.kind },
     { title: "Name", value: nameOf, show: (row) => <Name text={nameOf(row)} most={100} /> },

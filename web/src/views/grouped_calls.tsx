@@ -1,43 +1,52 @@
-import { useMemo } from "preact/hooks";
-import type { CallingLine } from "../page_data";
+import type { CallingLine, CallSums } from "../page_data";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
 import { BY_LINE, LineTable } from "./calling_lines";
-import type { Calls } from "./calls";
+import { rowsBy } from "./calls";
 import { Chosen, useChosen } from "./chosen_calls";
 
-interface GroupedCallsProps<Row, Grouped> extends Pick<ViewProps, "payload"> {
+interface GroupedCallsProps extends Pick<ViewProps, "payload"> {
   caption: string;
   heading: string;
-  rows: Row[];
+  /** What the tables are of, in the data. */
+  of: string;
   /** The calls by the line that they came from, where that is known. */
   lines: CallingLine[];
-  /** The ways to group the rows. In the first, a row is one `noun`. */
-  groupings: string[];
+  /** What the ways to group calls are called, by their names in the data. In the first, a row is one `noun`. */
+  groupings: Record<string, string>;
   /** A grouping in which a row's name is no name of calls. */
   withoutNames?: string;
-  group: (rows: Row[], by: string) => Grouped[];
   noun: string;
-  columns: TableColumn<Grouped>[];
+  columns: TableColumn<CallSums>[];
   sortedBy: string;
-  filterText: (row: Grouped) => string;
-  facts: (row: Grouped) => [string, string][];
+  wholeNs?: number;
+  filterText: (row: CallSums) => string;
+  facts: (row: CallSums) => [string, string][];
 }
 
 /** A table of calls, grouped as the reader chooses, also by line. A click on a row shows the calls. */
-export function GroupedCalls<Row, Grouped extends Calls>(props: GroupedCallsProps<Row, Grouped>) {
-  const { payload, caption, rows, lines, groupings, group, facts } = props;
-  const options = [...groupings, ...(lines.length ? [BY_LINE] : [])];
-  const [by, setBy] = useLinkedChoice("by", options);
-  const groups = useMemo(() => group(rows, by), [rows, by]);
-  const { chosen, choose } = useChosen<Grouped>({ payload });
-  const choice = options.length > 1 && <Choice title="Group by" options={options} chosen={by} onChoose={setBy} />;
+export function GroupedCalls(props: GroupedCallsProps) {
+  const { payload, caption, of, lines, facts } = props;
+  const tables = payload.page.call_tables;
+  const groupings = Object.entries(props.groupings).filter(([by]) => rowsBy(tables, of, by).length);
+  const options = [...groupings.map(([, title]) => title), ...(lines.length ? [BY_LINE] : [])];
+  const [chosenTitle, setBy] = useLinkedChoice("by", options);
+  const by = groupings.find(([, title]) => title === chosenTitle)?.[0] ?? BY_LINE;
+  const { chosen, choose } = useChosen<CallSums>({ payload });
+  const choice = options.length > 1 && (
+    <Choice title="Group by" options={options} chosen={chosenTitle} onChoose={setBy} />
+  );
   if (by === BY_LINE) {
     return (
       <>
         <h2>{props.heading}</h2>
-        <LineTable caption={`${caption} by line`} rows={lines} hasTimeline={payload.page.timeline !== null}>
+        <LineTable
+          caption={`${caption} by line`}
+          rows={lines}
+          wholeNs={props.wholeNs}
+          hasTimeline={payload.page.timeline !== null}
+        >
           {choice}
         </LineTable>
       </>
@@ -50,10 +59,10 @@ export function GroupedCalls<Row, Grouped extends Calls>(props: GroupedCallsProp
       <Table
         caption={caption}
         columns={props.columns}
-        rows={groups}
+        rows={rowsBy(tables, of, by)}
         sortedBy={props.sortedBy}
         filterText={props.filterText}
-        noun={by === groupings[0] ? props.noun : "row"}
+        noun={by === groupings[0]?.[0] ? props.noun : "row"}
         onChoose={by === props.withoutNames ? undefined : choose}
         isLinked
       >

@@ -1,35 +1,22 @@
 import { useMemo } from "preact/hooks";
 import { cssColour, KERNEL_KIND_COLOURS } from "../colours";
 import { counted, formatBytes, formatCount, formatDuration, formatRate } from "../format";
-import type { CallTotals, KernelRow } from "../page_data";
+import type { CallSums, CallTotals, KernelRow } from "../page_data";
 import { Empty } from "../parts/empty";
 import type { TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
-import {
-  callsColumn,
-  callTimeColumns,
-  computedBy,
-  computedColumns,
-  computedFacts,
-  groupCalls,
-  knownSum,
-  nameColumn,
-  sum,
-  timeColumn,
-  type Computed,
-  type Group,
-} from "./calls";
+import { callsColumn, callTimeColumns, computedColumns, computedFacts, nameColumn, timeColumn } from "./calls";
 import { GroupedCalls } from "./grouped_calls";
 
-const GROUPS = ["Name", "Name without types", "Kind"];
-
-type KernelGroup = Group<KernelRow> & Computed & { kind: string; bytes: number | null };
+const GROUPS = { name: "Name", untyped: "Name without types", kind: "Kind" };
 
 /** Kernels and copies by name or kind, of all devices. */
 export function Kernels({ payload }: ViewProps) {
   const rows = payload.page.report?.kernels ?? [];
   const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind !== "operator"), [payload]);
-  const columns = useMemo(() => kernelColumns(rows), [rows]);
+  const totals = payload.page.call_totals;
+  const wholeNs = totals.find(({ kind }) => kind === "kernels")?.total_ns;
+  const columns = useMemo(() => kernelColumns(rows, wholeNs), [rows]);
   if (!rows.length) {
     return (
       <Empty title="No kernels were recorded: the run had no GPU, or it was not recorded.">
@@ -41,16 +28,16 @@ export function Kernels({ payload }: ViewProps) {
     <GroupedCalls
       payload={payload}
       caption="Kernels"
-      heading={heading(payload.page.call_totals)}
-      rows={rows}
+      heading={heading(totals)}
+      of="kernels"
       lines={lines}
       groupings={GROUPS}
-      withoutNames={GROUPS[2]}
-      group={kernelGroups}
+      withoutNames="kind"
       noun="kernel"
       columns={columns}
       sortedBy="Time"
       filterText={(row) => `${row.name} ${row.kind}`}
+      wholeNs={wholeNs}
       facts={facts}
     />
   );
@@ -65,46 +52,12 @@ function heading(totals: CallTotals[]): string {
   return `Kernels and copies took ${formatDuration(all.total_ns)} in ${calls}, on all devices together: ${parts}`;
 }
 
-export function kernelGroups(rows: KernelRow[], by: string): KernelGroup[] {
-  const nameOf =
-    by === GROUPS[2]
-      ? (row: KernelRow) => row.kind
-      : by === GROUPS[1]
-        ? (row: KernelRow) => withoutTypes(row.name)
-        : (row: KernelRow) => row.name;
-  const keyOf = (row: KernelRow) => JSON.stringify([nameOf(row), row.kind]);
-  return groupCalls(rows, keyOf, nameOf).map((group) => ({
-    ...group,
-    kind: group.rows[0].kind,
-    ...computedBy(group.rows),
-    bytes: knownSum(group.rows, (row) => row.bytes),
-  }));
-}
-
-/** A C++ name without its return type, template's types and arguments: "void at::fill<float>(int)" is "at::fill". */
-export function withoutTypes(name: string): string {
-  let [depth, kept] = [0, ""];
-  const plain = name.replace(/\(anonymous namespace\)/g, "{anonymous}");
-  for (const character of plain) {
-    if (character === "(" && depth === 0) break;
-    if (character === "<") depth++;
-    if (depth === 0) kept += character;
-    if (character === ">") depth = Math.max(0, depth - 1);
-  }
-  return kept.replace(/^void /, "").trim() || name;
-}
-
-function kernelColumns(rows: KernelRow[]): TableColumn<KernelGroup>[] {
-  const columns: TableColumn<KernelGroup>[] = [
+function kernelColumns(rows: KernelRow[], wholeNs?: number): TableColumn<CallSums>[] {
+  const columns: TableColumn<CallSums>[] = [
     nameColumn("Kernel"),
-    { title: "Kind", value: (row) => row.kind, show: (row) => <Kind kind={row.kind} /> },
+    { title: "Kind", value: (row) => row.kind, show: (row) => <Kind kind={row.kind ?? ""} /> },
     { ...callsColumn(), title: "Runs" },
-    timeColumn(
-      "Time",
-      (row) => row.total_ns,
-      undefined,
-      sum(rows, (row) => row.total_ns),
-    ),
+    timeColumn("Time", (row) => row.total_ns, undefined, wholeNs),
     ...callTimeColumns(),
   ];
   columns.push(...computedColumns(rows));
@@ -112,7 +65,7 @@ function kernelColumns(rows: KernelRow[]): TableColumn<KernelGroup>[] {
   return columns;
 }
 
-const BYTES: TableColumn<KernelGroup>[] = [
+const BYTES: TableColumn<CallSums>[] = [
   {
     title: "Size",
     value: (row) => row.bytes,
@@ -122,15 +75,11 @@ const BYTES: TableColumn<KernelGroup>[] = [
   },
   {
     title: "Bandwidth",
-    value: (row) => perSecond(row.bytes, row),
-    show: (row) => formatRate(perSecond(row.bytes, row)),
+    value: (row) => row.bytes_per_s,
+    show: (row) => formatRate(row.bytes_per_s),
     unit: "B/s",
   },
 ];
-
-function perSecond(amount: number | null, row: KernelGroup): number | null {
-  return amount === null || !row.total_ns ? null : amount / (row.total_ns / 1e9);
-}
 
 function Kind({ kind }: { kind: string }) {
   return (
@@ -141,9 +90,9 @@ function Kind({ kind }: { kind: string }) {
   );
 }
 
-function facts(group: KernelGroup): [string, string][] {
+function facts(group: CallSums): [string, string][] {
   return [
-    ["Kind", group.kind],
+    ["Kind", group.kind ?? "–"],
     ["Runs", formatCount(group.num_calls)],
     ["Time", formatDuration(group.total_ns)],
     ["Longest run", formatDuration(group.max_ns)],

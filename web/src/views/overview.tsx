@@ -23,7 +23,7 @@ export function Overview({ payload, offered }: ViewProps) {
           )}
           <RunFacts page={page} report={report} />
         </div>
-        {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} ranks={report.ranks} />}
+        {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} />}
       </div>
     </>
   );

@@ -21,7 +21,7 @@ export function Ranks({ payload }: ViewProps) {
       )}
       <div class="halves">
         <WhoWaits page={page} report={report} />
-        <Devices page={page} ranks={report.ranks} />
+        <Devices page={page} />
       </div>
     </>
   );

@@ -25,6 +25,7 @@ from kinetoscope.analysis.compare.series import (
 )
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.table.display import shown, some
 from kinetoscope.table.trace import Trace, TraceSet
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _NOTHING = 0.001
 """What takes less of a step counts as this part of it, so that nothing is infinitely slower."""
 
 _MOST_DOUBLINGS = 10
+_MOST_DEVICES = 4
 _KINDS = {"operator": 0, "operator on device": 0, "kernel": 1, "phase": 2, "memory": 3, "step": 4}
 _STATES = {"slower": 1, "faster": 1, "new": 1, "gone": 1, "unsure": 2, "same": 2}
 
@@ -256,7 +258,7 @@ def _devices_of(report: RunReport) -> str | None:
     """The names of the devices of a run; None where they are not known."""
     names = sorted({row.device_name for row in report.ranks if row.device_name})
     if names:
-        return ", ".join(names)
+        return some(map(shown, names), len(names), _MOST_DEVICES, ", ")
     return None if any(row.window_ns is not None for row in report.ranks) else "no device"
 
 

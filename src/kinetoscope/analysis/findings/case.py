@@ -1,6 +1,7 @@
 """analysis: a run as the rules of findings see it: what its steps take, and replays of it without a fault."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,11 +14,16 @@ from kinetoscope.analysis.findings.finding import (
     Where,
     build_finding,
     confidence_in,
+    confidence_without_replay,
 )
+from kinetoscope.analysis.findings.fix import Fix, Variant, as_recorded
+from kinetoscope.analysis.findings.late_group import group_by_replay, group_by_rows
 from kinetoscope.analysis.findings.signs import Signs
-from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+from kinetoscope.analysis.library_calls import LibraryCall, find_library_call
+from kinetoscope.analysis.periods import in_every, period_of
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.stragglers import StragglerRow, later_ranks
 from kinetoscope.analysis.window import FEWEST_STEPS
 from kinetoscope.table.events import import_polars
 
@@ -31,14 +37,47 @@ _NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
 
-_STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "gc", "compile", "profiler")}
+_FEWEST_TO_BE_SURE = 2
+_MOST_LOST = 0.1
+"""If more of the launches have no event on a device, the trace was thinned out."""
+
+_OF_DEVICES = ("exposed_communication", "idle_gaps", "exposed_copy", "float32_matmul", "float64")
+"""Kinds of faults that take a device's time. All others cost no more than what the device, or the loop, waits."""
+
+_STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "blocked", "gc", "compile", "profiler")}
 """What may have made a rank late for a cause."""
+
+_MUCH_STARVED = 0.3
+_OF_HOST = ("input_bound", "host_bound", "python_overhead", "small_kernels", "synchronisation", "garbage_collection")
+"""What takes longer where threads have to wait for a processor; where they do much, none of it is sure."""
+
+_WITHOUT_STARVED = ("python_overhead", "blocked", "hot_line")
+"""What is told of these leaves out the time without a processor."""
+
+_LEAST_QUIET = 0.05
+
+_STOPS_OF_KINDS = {
+    "input_bound": "data",
+    "python_overhead": "python",
+    "synchronisation": "sync",
+    "garbage_collection": "gc",
+    "recompilation": "compile",
+    "exposed_copy": "copy",
+    "profiler_cost": "profiler",
+    "float64": "double",
+    "blocked": "blocked",
+    "hot_line": "loop",
+    "small_kernels": "small",
+}
+_COLUMNS_OF_KINDS = {
+    "host_bound": ("device_idle_ns",),
+    "idle_gaps": ("device_idle_ns",),
+    "exposed_communication": ("device_exposed_communication_ns", "communication_wait_ns"),
+}
+"""The signs, or else the columns of steps, that show in which steps there is what a finding is about."""
 
 _MOST_TIMES_MEAN = 4
 """What costs less on average, even so many times, is not looked at: ranks that wait for each other lose little more."""
-
-_LATE_SHARE = 0.03
-"""A late rank is left out of all other findings if the others would save this part of a step without it."""
 
 
 class SampledLine(NamedTuple):
@@ -52,10 +91,12 @@ class SampledLine(NamedTuple):
 class Case:
     """The rows of a run, its signs, and its replays.
 
-    ``late`` is the worst straggler, which other findings leave out.
+    ``late`` are the ranks that hold the others up together, of the ``candidates``; other findings leave them out.
     """
 
-    def __init__(self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> None:
+    def __init__(
+        self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs], candidates: Sequence[StragglerRow] = ()
+    ) -> None:
         self.report, self.signs = report, signs
         self.num_steps: int = report.run["num_steps"]
         self.step_ns = report.run["step_ns"] or 0.0
@@ -63,17 +104,22 @@ class Case:
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
         self.is_replayed = graph.why_untrusted is None
         self.graph = FaultGraph(graph)
-        self._saved: dict[tuple[frozenset[str], int | None], int] = {}
-        self.late = self._late()
-        self._late_rank = self.late.rank if self.late else -1
-        self._steps = [row for row in report.steps if row.rank != self._late_rank]
+        self._fixes: dict[tuple[str, str], Fix] = {}
+        self.late = self._late(candidates)
+        self.late_ranks = frozenset(row.rank for row in self.late)
+        self._steps = [row for row in report.steps if row.rank not in self.late_ranks]
 
-    def _late(self) -> StragglerRow | None:
-        for row in self.report.stragglers[:1]:
-            saved_ns = self._saved_anyway_ns(Change(on_time=row.rank))
-            if saved_ns >= _LATE_SHARE * self.step_ns * self.num_steps:
-                return row
-        return None
+    def _late(self, candidates: Sequence[StragglerRow]) -> list[StragglerRow]:
+        ranks = self.report.run["ranks"]
+        if not self.is_replayed or not self.num_steps:
+            return group_by_rows(self.report.stragglers, ranks, self.step_ns)
+        return group_by_replay(candidates, self._later, ranks, self._saved_on_time_ns, self.step_ns)
+
+    def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
+        return later_ranks(self.graph.as_recorded.begins_after_first(ranks), self.report.steps)
+
+    def _saved_on_time_ns(self, ranks: frozenset[int]) -> float:
+        return self.graph.saved_ns(Change(on_time=ranks)) / self.num_steps
 
     # -- what a step takes, on average over ranks that are not late
 
@@ -84,13 +130,18 @@ class Case:
 
     def device_ns(self, name: str) -> float:
         """A column of ranks; where a rank has several devices, their mean."""
-        rows = [row for row in self.report.ranks if row.rank != self._late_rank and row.num_steps]
+        rows = [row for row in self.report.ranks if row.rank not in self.late_ranks and row.num_steps]
         values = [(getattr(row, name) or 0) / row.num_steps for row in rows]
         return sum(values) / max(1, len(values))
 
     def host_ns(self, part: str) -> float:
         """What threads of the host spend with a part that replays know, without runs of small kernels."""
         return int(self._patients.filter(~import_polars().col("in_run"))[part].sum()) / max(1, len(self._steps))
+
+    def launching_ns(self) -> float:
+        """What the host takes to launch kernels, with the operators around the launches, without runs of small ones."""
+        edges = self.graph.without_launches().edges.filter(~is_of_ranks(self.late_ranks))
+        return int(edges["launch"].sum()) / max(1, len(self._steps))
 
     def without_work_ns(self) -> float:
         """For how long a device waits for its host, or for other ranks; on the CPU everything counts.
@@ -99,23 +150,38 @@ class Case:
         """
         if not self.has_device:
             return self.step_ns
-        return self.device_ns("idle_host_wait_ns") + self.waits_ns(None if self.is_replayed else self._late_rank)
+        idle_ns = self.device_ns("idle_host_wait_ns") + self.device_ns("idle_kernel_wait_ns")
+        return idle_ns + self.waits_ns(frozenset() if self.is_replayed else self.late_ranks)
 
-    def waits_ns(self, but_for: int | None = None) -> float:
-        """What ranks wait for each other in collectives, and compute nothing meanwhile; ``but_for`` one of them."""
+    def idle_ns(self) -> float:
+        """For how long a device is idle in a step; where that is not known, for the whole step."""
+        parts = self.report.run["parts"]
+        device = parts["device"] if parts is not None else None
+        return self.step_ns if device is None or device["idle_ns"] is None else device["idle_ns"]
+
+    def before_graphs_ns(self) -> float:
+        """For how long it is idle, for no reason that is seen, before kernels of CUDA graphs."""
+        return sum(one.graph_gaps_ns for one in self._own_signs) / max(1, len(self._steps))
+
+    def waits_ns(self, but_for: frozenset[int] = frozenset()) -> float:
+        """What ranks wait for each other in collectives, and compute nothing meanwhile; ``but_for`` some of them."""
         waits = [
             wait
             for call in self.report.collectives
-            if call.waits_ns is not None and call.step is not None and (but_for is None or call.late_rank != but_for)
+            if call.waits_ns is not None and call.step is not None and call.late_rank not in but_for
             for rank, wait in zip(call.ranks, call.waits_ns, strict=True)
-            if rank != self._late_rank
+            if rank not in self.late_ranks
         ]
         return sum(waits) / max(1, len(self._steps))
 
     def python_before_ns(self, names: Collection[str]) -> float:
         """The Python that operators of these names need before them."""
-        of_ranks = [one.python_before for one in self.signs if one.rank != self._late_rank]
+        of_ranks = [one.python_before for one in self.signs if one.rank not in self.late_ranks]
         return sum(of_rank.get(name, 0) for of_rank in of_ranks for name in names) / max(1, len(self._steps))
+
+    def exposed_to_device_ns(self) -> float:
+        """For how long in a step a device does nothing but copy from its host, on average."""
+        return sum(one.exposed_to_device_ns for one in self._own_signs) / max(1, len(self._steps))
 
     def stops(self, kind: str) -> "pl.DataFrame":
         """The signs of one kind, those that took the most first."""
@@ -160,8 +226,17 @@ class Case:
     def where(self, stops: "pl.DataFrame", *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
         """The places of signs; ``with_steps``, also those steps. Lines are in order of the column ``lines_by``."""
         pl = import_polars()
-        is_kind = pl.col("kind").is_in(stops["kind"].unique().implode())
-        return _where(stops, self._sampled.filter(is_kind), with_steps=with_steps, lines_by=lines_by)
+        kinds = stops["kind"].unique()
+        is_kind = pl.col("kind").is_in(kinds.implode())
+        where = _where(stops, self._sampled.filter(is_kind), with_steps=with_steps, lines_by=lines_by)
+        calls = [call for line in where.lines[:1] for kind in kinds if (call := self._library_call(kind, line))]
+        lines = (*where.lines[:1], *(call.line for call in calls), *where.lines[1:])
+        return replace(where, lines=lines[:MOST_NAMED])
+
+    def _library_call(self, kind: str, line: str) -> LibraryCall | None:
+        """Where the time of a line goes that calls a library which has the loop."""
+        calls = import_polars().concat([one.library_calls for one in self._own_signs])
+        return find_library_call(calls, kind, line)
 
     def share_of_line(self, stops: "pl.DataFrame", lines_by: str = "total_ns") -> float | None:
         """The part that the first of the lines has in all signs of which a line is known."""
@@ -169,16 +244,19 @@ class Case:
         most: Any = by_line[lines_by].max()
         return most / by_line[lines_by].sum() if most else None
 
-    def where_late(self, row: StragglerRow) -> Where:
-        """The rank that is late, its steps, and what it did in them."""
+    def where_late(self, rows: Sequence[StragglerRow]) -> Where:
+        """The ranks that are late, their steps, and what they did in them."""
         pl = import_polars()
-        kinds = _STOPS_OF_CAUSES.get(row.cause, ())
-        is_then = pl.col("kind").is_in(kinds) & pl.col("step").is_in(row.steps)
-        own = [one for one in self.signs if one.rank == row.rank]
-        stops, sampled = (
-            pl.concat(frames).filter(is_then) for frames in ([s.stops for s in own], [s.sampled for s in own])
+        found: dict[str, list[Any]] = {"stops": [], "sampled": []}
+        for row in rows:
+            is_then = pl.col("kind").is_in(_STOPS_OF_CAUSES.get(row.cause, ())) & pl.col("step").is_in(row.steps)
+            for one in (one for one in self.signs if one.rank == row.rank):
+                found["stops"].append(one.stops.filter(is_then))
+                found["sampled"].append(one.sampled.filter(is_then))
+        ranks, steps = (
+            tuple(sorted(all_of)) for all_of in ({r.rank for r in rows}, {s for r in rows for s in r.steps})
         )
-        return replace(_where(stops, sampled), ranks=(row.rank,), steps=row.steps)
+        return replace(_where(*map(pl.concat, found.values())), ranks=ranks, steps=steps)
 
     def sampled_line(self, kind: str) -> SampledLine | None:
         """The line that took the most of the time of one kind of signs, if one is sure. Samples of one step may depend
@@ -195,8 +273,27 @@ class Case:
         found = self.sampled_line(kind)
         if found is None:
             return ""
-        percent, least = 100 * found.share, 100 * found.at_least
-        return f"{found.line} takes {percent:.0f} % of {whose}, surely {least:.0f} % or more. "
+        percent, least, call = 100 * found.share, 100 * found.at_least, self._library_call(kind, found.line)
+        inside = f", mostly in {call.function} ({call.line})" if call else ""
+        return f"{found.line} takes {percent:.0f} % of {whose}, surely {least:.0f} % or more{inside}. "
+
+    @cached_property
+    def starved_share(self) -> float:
+        """How much of the time in which loops were ready they had no processor; 0 where that is not known."""
+        known = [(row.starved_ns, row.running_ns or 0) for row in self._steps if row.starved_ns is not None]
+        ready_ns = sum(starved + running for starved, running in known)
+        return sum(starved for starved, _ in known) / ready_ns if ready_ns else 0.0
+
+    def sampled(self, kind: str) -> "pl.DataFrame":
+        """The samples in signs of one kind by ``line``, ``call`` and ``state``, the most frequent first, with their
+        ``share``."""
+        pl = import_polars()
+        keys = ("line", "call", "state")
+        found = (
+            self._sampled.filter(pl.col("kind") == kind).group_by(*keys).agg(pl.col("total_ns", "num_samples").sum())
+        )
+        found = found.sort("total_ns", *keys, descending=[True, False, False, False])
+        return found.with_columns(share=pl.col("total_ns") / pl.col("total_ns").sum())
 
     def evidence_of_line(self, kind: str) -> dict[str, float | None]:
         """That line as evidence."""
@@ -204,6 +301,13 @@ class Case:
         return {"share_of_line": found and found.share, "least_share_of_line": found and found.at_least}
 
     # -- what is wrong
+
+    @cached_property
+    def is_guess(self) -> bool:
+        """Whether nothing can be of high confidence: no replay is trusted, there is only one step, or the trace was
+        thinned out."""
+        is_thinned = any(one.lost_share > _MOST_LOST for one in self.signs)
+        return not self.is_replayed or self.num_steps < _FEWEST_TO_BE_SURE or is_thinned
 
     def finding(
         self,
@@ -214,62 +318,76 @@ class Case:
         cost_ns: float,
         change: Change | None,
         evidence: Mapping[str, float | None],
-        graph: Callable[[], ReplayGraph] | None = None,
+        variant: Variant = as_recorded,
         beyond: frozenset[str] = frozenset(),
         where: Where | None = None,
         high_share: float = HIGH_SHARE,
+        is_estimate: bool = False,
     ) -> Finding | None:
-        """A finding that costs so much of a step, if ``change`` of ``graph`` saves enough. Without a change no replay
-        can tell, and the cost decides."""
-        if not self.step_ns or _MOST_TIMES_MEAN * cost_ns < LEAST_SHARE * high_share * self.step_ns:
+        """A finding that costs so much of a step, if ``change`` of a ``variant`` of the graph saves enough. Without a
+        change no replay can tell, and the cost decides. An estimate is at most of medium confidence."""
+        cost_ns = min(cost_ns, self.step_ns if kind in _OF_DEVICES else min(self.step_ns, self.without_work_ns()))
+        if not self.step_ns or _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share:
             return None
-        saving_ns = self.saving_ns(change, graph and graph(), beyond) if change else None
-        share = (cost_ns if saving_ns is None else saving_ns) / self.step_ns
+        fix = Fix(change, variant, beyond, self.late_ranks) if change else None
+        saving_ns = self.saving_ns(fix) if fix else None
+        share = self._share(kind, cost_ns if saving_ns is None else saving_ns)
         if share < LEAST_SHARE * high_share:
             return None
-        confidence = confidence_in(share, high_share)
-        if change and saving_ns is None and confidence == "high":
+        starved = self.starved_share if kind in _OF_HOST else 0.0
+        confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
+        is_not_known = (change is not None and saving_ns is None) or is_estimate or starved > _MUCH_STARVED
+        if is_not_known and confidence == "high":
             confidence = "medium"  # how much of it matters is not known
-        return build_finding(
+        period = self._period(kind)
+        found = build_finding(
             kind,
-            title,
+            f"{title}{in_every(period)}",
             advice,
             confidence=confidence,
+            period=period,
             evidence=evidence,
             where=where,
-            cost_ns=cost_ns,
+            cost_ns=max(cost_ns, saving_ns or 0),
             saving_ns=saving_ns,
         )
+        return self.keep_fix(found, fix)
+
+    def _share(self, kind: str, time_ns: float) -> float:
+        """Which part of a step this time is; of what the host does, as it would be if the loop always had a
+        processor."""
+        share = time_ns / self.step_ns
+        if kind not in (*_OF_HOST, *_WITHOUT_STARVED) or not self.starved_share:
+            return share
+        own = share if kind in _WITHOUT_STARVED else share * (1 - self.starved_share)
+        return own * self.step_ns / max(self.step_ns - self.mean_ns("starved_ns"), _LEAST_QUIET * self.step_ns)
+
+    def _period(self, kind: str) -> int | None:
+        """In every which step that comes for which findings of a kind are."""
+        by_step: defaultdict[int, float] = defaultdict(float)
+        stops = self.stops(_STOPS_OF_KINDS.get(kind, "")).select("step", "total_ns").drop_nulls()
+        times = list(stops.iter_rows())
+        for name in _COLUMNS_OF_KINDS.get(kind, ()):
+            times += [(row.step, getattr(row, name) or 0) for row in self._steps]
+        for step, time_ns in times:
+            by_step[step] += time_ns
+        return period_of(by_step, self.num_steps)
 
     # -- what a step would gain
 
-    def saving_ns(
-        self, change: Change, graph: ReplayGraph | None = None, beyond: frozenset[str] = frozenset()
-    ) -> float | None:
-        """What a step gains by a change, and would still gain if nobody waited for the late rank, and without the parts
-        ``beyond``. None where replays are not to be trusted."""
-        if not self.is_replayed or not self.num_steps:
-            return None
-        graph = graph or self.graph.as_recorded
-        saved_ns = graph.saving_ns(change)
-        others = Change(beyond, on_time=self.late.rank if self.late else None)
-        if others != Change():
-            both = replace(others, without=change.without | beyond, faster=change.faster)
-            saved_ns = min(saved_ns, graph.saving_ns(both) - self._saved_anyway_ns(others))
-        return saved_ns / self.num_steps
+    def saving_ns(self, fix: Fix) -> float | None:
+        """What a step gains by it. None where replays are not to be trusted."""
+        return fix.saved_ns(self.graph) / self.num_steps if self.is_replayed and self.num_steps else None
 
-    def _saved_anyway_ns(self, change: Change) -> int:
-        """What the run gains by a change that all variants of the graph have alike, as they have a rank on time."""
-        key = (change.without, change.on_time)
-        if key not in self._saved:
-            self._saved[key] = self.graph.as_recorded.saving_ns(change)
-        return self._saved[key]
+    def fix_of(self, finding: Finding) -> Fix | None:
+        """What a finding that has a saving changes in a replay."""
+        return self._fixes.get((finding.kind, finding.title)) if finding.saving_ns_per_step is not None else None
 
-    def saving_on_time_ns(self, rank: int) -> float | None:
-        """What a step of the others gains if nobody waits for a rank."""
-        if not self.is_replayed or not self.num_steps:
-            return None
-        return self._saved_anyway_ns(Change(on_time=rank)) / self.num_steps
+    def keep_fix(self, finding: Finding, fix: Fix | None) -> Finding:
+        """The finding, whose fix is kept for those who ask what it would change."""
+        if fix is not None:
+            self._fixes[finding.kind, finding.title] = fix
+        return finding
 
     @cached_property
     def _stops(self) -> "pl.DataFrame":
@@ -285,12 +403,12 @@ class Case:
     @cached_property
     def _own_signs(self) -> list[Signs]:
         """Those of ranks that are not late."""
-        return [one for one in self.signs if one.rank != self._late_rank]
+        return [one for one in self.signs if one.rank not in self.late_ranks]
 
     @cached_property
     def _patients(self) -> "pl.DataFrame":
         """The edges of ranks that are not late."""
-        return self.graph.edges.filter(import_polars().col("rank").ne_missing(self._late_rank))
+        return self.graph.edges.filter(~is_of_ranks(self.late_ranks))
 
 
 def _where(
@@ -304,6 +422,8 @@ def _where(
 
 def _sampled_lines(sampled: "pl.DataFrame") -> tuple[str, ...]:
     """The lines that took the most, of those that are no chance."""
+    if not len(sampled):
+        return ()
     pl = import_polars()
     hits = sampled.drop_nulls("line").group_by("line").agg(pl.col("num_samples").sum(), pl.col("step").n_unique())
     num_steps = sampled["step"].n_unique()
@@ -313,6 +433,8 @@ def _sampled_lines(sampled: "pl.DataFrame") -> tuple[str, ...]:
 
 def _named(stops: "pl.DataFrame", column: str, weight: str = "total_ns") -> tuple[str, ...]:
     """The names, or lines, of the signs that took the most, and more than a small part of all."""
+    if not stops[column].count():
+        return ()
     pl = import_polars()
     by_name = stops.drop_nulls(column).group_by(column).agg(pl.col(weight).sum())
     by_name = by_name.filter(pl.col(weight) >= _NAMED_SHARE * pl.lit(stops[weight].sum()))

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
-from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
+from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.findings.signs import InFloat64
 from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
+from kinetoscope.analysis.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.stragglers import StragglerRow
 
 _OVERHEAD_IS_HIGH = 0.2
 
@@ -44,41 +45,16 @@ _ADVICE_ON_SMALL_OPERATORS = (
     "batch gives each call more to do."
 )
 
-_ADVICE_ON_CAUSES = {
-    "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
-    "share of the samples. A DistributedSampler with drop_last=True gives every rank as many.",
-    "host": "Its loop is slower, not its device: look at what only this rank does, such as logging or saving, and at "
-    "other processes on its cores. Move it to another thread, or to all ranks alike.",
-    "device": "Its kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
-    "the sizes of its batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
-    "unknown": "The recording does not say why. Record it with with_stack=True to see what it does meanwhile.",
-}
 
-
-def stragglers(case: Case) -> Iterable[Finding]:
-    """Ranks that the others wait for."""
-    for row in case.report.stragglers:
-        saving_ns = case.saving_on_time_ns(row.rank)
-        share = (row.cost_ns_per_step if saving_ns is None else saving_ns) / case.step_ns
-        if share >= LEAST_SHARE * HIGH_SHARE:
-            yield build_finding(
-                "straggler",
-                f"Rank {row.rank} is late {_how_often(row)}, and the others wait for it",
-                _ADVICE_ON_CAUSES[row.cause],
-                confidence=confidence_in(share),
-                evidence={"num_late_steps": len(row.steps), "period": row.period, **dict(row.evidence)},
-                where=case.where_late(row),
-                cost_ns=row.cost_ns_per_step,
-                saving_ns=saving_ns,
-            )
-
-
-def _how_often(row: StragglerRow) -> str:
-    period = row.period
-    if period is None:
-        return f"in {len(row.steps)} steps"
-    ending = "th" if period % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th")
-    return "in every step" if period == 1 else f"in every {period}{ending} step"
+_ADVICE_ON_GAPS = (
+    "Look with nvidia-smi for other processes on the device. To see waits of one stream for another, record with "
+    "experimental_config=torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True)."
+)
+_ADVICE_ON_GRAPHS = (
+    "Look in the timeline at what comes before these gaps: a graph is launched as a whole, and its kernels wait inside "
+    "of it for its copies, its other branches and its calls of the host. Capture it without these. Call it once before "
+    "the loop: its first launch loads it onto the device."
+)
 
 
 def exposed_communication(case: Case) -> Finding | None:
@@ -135,7 +111,7 @@ def small_kernels(case: Case) -> Finding | None:
         "Work on one large tensor, not on many small ones in a loop.",
         cost_ns=host_ns,
         change=Change(frozenset(["launch", "transfer"])),
-        graph=case.graph.only_small_runs,
+        variant=FaultGraph.only_small_runs,
         evidence={"num_small_kernels": num_kernels, "host_ns": host_ns},
     )
 
@@ -179,25 +155,30 @@ def _num_items(rows: Sequence[OperatorRow]) -> int:
 
 def idle_gaps(case: Case) -> Finding | None:
     """The device is idle though its next kernel was launched."""
-    idle_ns = case.device_ns("idle_other_ns")
+    idle_ns, graphs_ns = case.device_ns("idle_other_ns"), case.before_graphs_ns()
+    is_in_graphs = 2 * graphs_ns > idle_ns
     return case.finding(
         "idle_gaps",
-        "The device is idle although its next kernel is launched",
-        "Look with nvidia-smi for other processes on the device. To see waits of one stream for another, record with "
-        "experimental_config=torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True).",
-        cost_ns=idle_ns,
+        "The device is idle between the kernels of a CUDA graph"
+        if is_in_graphs
+        else "The device is idle although its next kernel is launched",
+        _ADVICE_ON_GRAPHS if is_in_graphs else _ADVICE_ON_GAPS,
+        cost_ns=min(idle_ns, case.idle_ns()),
         change=None,
-        evidence={"idle_other_ns": idle_ns},
+        evidence={"idle_other_ns": idle_ns, "before_graphs_ns": graphs_ns or None},
     )
 
 
 def exposed_copy(case: Case) -> Finding | None:
     """Copies to the device stop the loop, or the device."""
+    copies = [row for row in case.report.kernels if row.kind == "copy" and re.search(COPY_TO_DEVICE, row.name)]
+    if not copies:
+        return None
     stops = case.stops("copy")
-    copy_ns = max(case.total_ns("copy"), case.device_ns("exposed_copy_ns"))
-    copies = [row for row in case.report.kernels if row.kind == "copy" and "HtoD" in row.name]
+    copy_ns = max(case.total_ns("copy"), case.exposed_to_device_ns())
     pageable_ns = sum(row.total_ns for row in copies if "Pageable" in row.name)
-    is_pinned = any(one.loader.get("pin_memory") is True for one in case.signs)
+    are_pinned = all(re.search(COPY_OF_PINNED_MEMORY, row.name) for row in copies)
+    is_pinned = are_pinned or any(one.loader.get("pin_memory") is True for one in case.signs)
     pin = "Pass" if is_pinned else "Pass pin_memory=True to the DataLoader and"
     return case.finding(
         "exposed_copy",
@@ -206,7 +187,7 @@ def exposed_copy(case: Case) -> Finding | None:
         "kernels. Copy the next batch on a stream of its own while this one is computed.",
         cost_ns=copy_ns,
         change=Change(frozenset(["sync"]), {row.name: float("inf") for row in copies}),
-        graph=case.graph.only_copies_that_block,
+        variant=FaultGraph.only_copies_that_block,
         where=case.where(stops),
         evidence={"copy_ns": copy_ns, "pageable_ns": pageable_ns / max(1, len(case.report.steps))},
     )

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.findings.signs import COPY_TO_DEVICE
-from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
+from kinetoscope.analysis.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
+from kinetoscope.analysis.replay.replay import PARTS, Change, ReplayGraph
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ FEWEST_SMALL_KERNELS = 8
 _MOST_OPERATOR_NS = 100_000
 """What operators take before a launch counts up to this; where it is more, the host did something else."""
 
-_NO_KERNELS = r"(?i)^mem(cpy|set)"
-_COPY_TO_HOST = r"(?i)^memcpy DtoH"
+_NO_KERNELS = f"(?i)^memset|{COPY}"
 
 
 class FaultGraph:
@@ -32,6 +31,14 @@ class FaultGraph:
 
     def __init__(self, graph: ReplayGraph) -> None:
         self.as_recorded = graph
+        self._saved: dict[Any, int] = {}
+
+    def saved_ns(self, change: Change) -> int:
+        """What the run gains by a change that all variants have alike, worked out once."""
+        key = (change.without, change.on_time)
+        if key not in self._saved:
+            self._saved[key] = self.as_recorded.saving_ns(change)
+        return self._saved[key]
 
     def without_small_runs(self, *, with_operators: bool = False) -> ReplayGraph:
         """The graph in which ``python``, of which only what is spare counts, and ``launch`` do not count runs of small
@@ -44,6 +51,10 @@ class FaultGraph:
         counted = {"python": pl.col("spare_python"), "launch": launch}
         outside = {name: pl.when("in_run").then(0).otherwise(part) for name, part in counted.items()}
         return self._with_edges(self.edges.with_columns(**outside))
+
+    def without_launches(self) -> ReplayGraph:
+        """The graph in which ``launch`` is also what operators take before it, but for runs of small kernels."""
+        return self.without_small_runs(with_operators=True)
 
     def only_small_runs(self) -> ReplayGraph:
         """The graph in which ``launch`` is all that the host does for runs of small kernels, and ``transfer`` those of
@@ -62,7 +73,7 @@ class FaultGraph:
         host waited: who does not wait for a value does not read it."""
         pl = import_polars()
         waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
-        is_value = pl.col("name").str.contains(_COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
+        is_value = pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
         values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
         return self._with_edges(self._with_syncs_of_copies(False).with_columns(is_communication=_is_of_events(values)))
 

@@ -1,13 +1,15 @@
 """analysis: every kind of fault, looked for in one run; the findings, the most worthwhile first."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kinetoscope.analysis.findings import device_faults, host_faults, memory_faults
+from kinetoscope.analysis.findings import device_faults, host_faults, late_faults, memory_faults, waiting_faults
 from kinetoscope.analysis.findings.case import Case
-from kinetoscope.analysis.findings.finding import CONFIDENCES, Finding
+from kinetoscope.analysis.findings.finding import CONFIDENCES, Finding, is_minor
+from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import ReplayGraph
+from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ _RULES: tuple[Callable[[Case], Finding | None], ...] = (
     device_faults.float64,
     device_faults.exposed_copy,
     host_faults.profiler_cost,
+    waiting_faults.blocked,
+    waiting_faults.processor_contention,
+    waiting_faults.hot_line,
 )
 
 _FEWEST_TO_TIME = 3
@@ -38,24 +43,34 @@ KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
 """Every kind of finding, and the title of a chapter of docs/findings.md."""
 
 
-def find_faults(report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> list[Finding]:
-    """The faults of a run, of its rows, the graph of its replay, and the signs in its windows.
+class Faults(NamedTuple):
+    """Findings, and for each what it changes in a replay; None where it has no saving."""
+
+    findings: list[Finding]
+    fixes: list[Fix | None]
+
+
+def find_faults(
+    report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs], late: Sequence[StragglerRow] = ()
+) -> Faults:
+    """The faults of a run, of its rows, the graph of its replay, the signs in its windows, and the ranks that may be
+    ``late``, the latest first.
 
     First comes memory that will run out soon; then what is surest; of that what saves most, or costs most where no
-    replay can tell.
+    replay can tell. What is worth little, and not sure, comes last.
     """
-    case = Case(report, graph, signs)
+    case = Case(report, graph, signs, late)
     if not case.step_ns:
-        return []
+        return Faults([], [])
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
-    return sorted([*device_faults.stragglers(case), *found], key=_order)
+    findings = sorted([*late_faults.stragglers(case), *found], key=lambda finding: _order(finding, case.step_ns))
+    return Faults(findings, [case.fix_of(finding) for finding in findings])
 
 
-def _order(finding: Finding) -> tuple[bool, int, float]:
-    saving_ns, cost_ns = finding.saving_ns_per_step, finding.cost_ns_per_step
-    worth_ns = saving_ns if saving_ns is not None else cost_ns
+def _order(finding: Finding, step_ns: float) -> tuple[bool, bool, int, float, int]:
+    worth_ns, cost_ns = finding.worth_ns, finding.cost_ns_per_step or 0
     is_soon, place = memory_faults.runs_out_soon(finding), CONFIDENCES.index(finding.confidence)
-    return not is_soon, place, 1 if worth_ns is None else -worth_ns
+    return not is_soon, is_minor(finding, step_ns), place, 1 if worth_ns is None else -worth_ns, -cost_ns
 
 
 def notes_on_replay(graph: ReplayGraph | None) -> list[str]:

@@ -14,6 +14,8 @@ LEAST_SHARE = 0.25
 
 _MEDIUM_SHARE = 0.5
 
+_MINOR_SHARE = 0.03
+
 CONFIDENCES = ("high", "medium", "low")
 """How sure a finding can be, the surest first."""
 
@@ -34,7 +36,8 @@ class Finding:
 
     ``cost_ns_per_step`` is what the fault takes now; ``saving_ns_per_step`` what a step would gain without it, by a
     replay; savings of several findings do not add up. ``evidence`` are pairs of name and number, ``confidence`` is
-    ``high``, ``medium`` or ``low``, ``link`` the chapter of docs/findings.md.
+    ``high``, ``medium`` or ``low``, ``link`` the chapter of docs/findings.md. With a ``period`` of n it comes in every
+    n-th step; None where it comes irregularly, or that is not known.
     """
 
     kind: str
@@ -44,8 +47,14 @@ class Finding:
     cost_ns_per_step: int | None
     saving_ns_per_step: int | None
     confidence: str
+    period: int | None
     advice: str
     link: str
+
+    @property
+    def worth_ns(self) -> int | None:
+        """What mending it saves of a step; where no replay tells, what it costs."""
+        return self.cost_ns_per_step if self.saving_ns_per_step is None else self.saving_ns_per_step
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain data."""
@@ -62,6 +71,7 @@ def build_finding(
     where: Where | None = None,
     cost_ns: float | None = None,
     saving_ns: float | None = None,
+    period: int | None = None,
 ) -> Finding:
     """A finding. Evidence that is None is not known, and left out."""
     return Finding(
@@ -72,9 +82,21 @@ def build_finding(
         cost_ns_per_step=None if cost_ns is None else round(cost_ns),
         saving_ns_per_step=None if saving_ns is None else round(saving_ns),
         confidence=confidence,
+        period=period,
         advice=advice,
         link=f"{LINK}#{kind}",
     )
+
+
+def is_minor(finding: Finding, step_ns: float | None) -> bool:
+    """Whether it is of low confidence, and worth so little of a step that one line is enough for it."""
+    worth_ns = finding.worth_ns
+    return bool(finding.confidence == "low" and worth_ns is not None and step_ns and worth_ns < _MINOR_SHARE * step_ns)
+
+
+def confidence_without_replay(share: float, high_share: float = HIGH_SHARE) -> str:
+    """How sure it is where a replay would have been needed and none is trusted: never high."""
+    return max(confidence_in(share, high_share), "medium", key=CONFIDENCES.index)
 
 
 def confidence_in(share: float, high_share: float = HIGH_SHARE) -> str:

@@ -3,8 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.findings.case import Case
+from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.table.display import shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -14,6 +17,17 @@ _OVERHEAD_IS_HIGH = 0.2
 
 _FULL_COLLECTION = "gc generation 2"
 _FEWEST_ASKED_FOR = 3
+_LONGEST_GUARD = 400
+
+_ADVICE_ON_PYTHON = (
+    "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model into "
+    "one piece. An optimizer with fused=True takes one call instead of many."
+)
+_MOSTLY, _MUCH_AT_STARTS = 0.6, 0.4
+_ADVICE_ON_STARTS = (
+    "{:.0%} of this is for the first batch of an epoch, when the workers start: make the DataLoader once, before the "
+    "epochs, and pass persistent_workers=True to it, which keeps its workers."
+)
 
 _BUSY_PERCENT = 80
 """Cores that are busier than this have no time for more workers."""
@@ -26,11 +40,18 @@ def input_bound(case: Case) -> Finding | None:
     loader = next((one.loader for one in case.signs if one.loader), {})
     percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]
     percent = sum(percents) / len(percents) if percents else None
+    waits = waits_of_batches(case)
+    starts = [one.epoch_start_share for one in case.signs if one.epoch_start_share is not None]
+    start_share = sum(starts) / len(starts) if starts else None
     return case.finding(
         "input_bound",
         "The loop waits for its data",
         case.on_line("data", "the workers' time" if num_workers else "this time")
-        + _advice_on_workers(num_workers, percent, loader),
+        + (
+            _ADVICE_ON_STARTS.format(start_share)
+            if num_workers and start_share is not None and start_share >= _MUCH_AT_STARTS
+            else _advice_on_workers(num_workers, percent, loader, waits)
+        ),
         cost_ns=cost_ns,
         change=Change(frozenset(["data"])),
         where=Where(lines=case.where(case.stops("data")).lines),
@@ -40,6 +61,8 @@ def input_bound(case: Case) -> Finding | None:
             "prefetch_factor": _number(loader.get("prefetch_factor")),
             "batch_size": _number(loader.get("batch_size")),
             "processor_percent": percent,
+            "waiting_share_of_batches": waits,
+            "epoch_start_share": start_share,
             **case.evidence_of_line("data"),
         },
     )
@@ -49,29 +72,39 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _advice_on_workers(num_workers: int | None, processor_percent: float | None, loader: dict[str, Any]) -> str:
-    """More workers help only where cores are idle."""
+def _advice_on_workers(
+    num_workers: int | None, processor_percent: float | None, loader: dict[str, Any], waits: float | None
+) -> str:
+    """More workers help where cores are idle, and where making a batch is mostly waiting, which needs no core."""
+    if waits is not None and waits >= _MOSTLY:
+        return (
+            f"For {100 * waits:.0f} % of the time of making a batch nothing is computed: it waits, as for storage or "
+            f"the network. {_more_workers(num_workers, loader)} Workers wait side by side, also on cores that are busy."
+        )
     if processor_percent is not None and processor_percent >= _BUSY_PERCENT:
         return (
             f"The machine's cores were busy ({processor_percent:.0f} %), so more workers would not help. Make a batch "
             "cheaper instead: decode smaller files, prepare the dataset once, or move augmentation to the device."
         )
-    if num_workers == 0:
-        more = "The loop makes its batches itself: pass num_workers=4, or so, to the DataLoader."
-    else:
-        to = f"num_workers={2 * num_workers}" if num_workers else "a larger num_workers"
-        keeps = "" if loader.get("persistent_workers") is True else ", with persistent_workers=True"
-        more = f"Pass {to} to the DataLoader{keeps}."
+    more = _more_workers(num_workers, loader)
     if processor_percent is not None:
         return f"{more} The machine's cores were only {processor_percent:.0f} % busy."
     return f"{more} It helps if cores are idle, which this recording does not say: record with system=True."
+
+
+def _more_workers(num_workers: int | None, loader: dict[str, Any]) -> str:
+    if num_workers == 0:
+        return "The loop makes its batches itself: pass num_workers=4, or so, to the DataLoader."
+    to = f"num_workers={2 * num_workers}" if num_workers else "a larger num_workers"
+    keeps = "" if loader.get("persistent_workers") is True else ", with persistent_workers=True"
+    return f"Pass {to} to the DataLoader{keeps}."
 
 
 def host_bound(case: Case) -> Finding | None:
     """The device waits for its launches."""
     if not case.has_device:
         return None
-    launch_ns, idle_ns = case.host_ns("launch"), case.without_work_ns()
+    launch_ns, idle_ns = case.launching_ns(), case.without_work_ns()
     return case.finding(
         "host_bound",
         "The device waits for the host to launch its kernels",
@@ -79,7 +112,7 @@ def host_bound(case: Case) -> Finding | None:
         "for many. A larger batch also gives the device more work for each launch.",
         cost_ns=min(launch_ns, idle_ns),
         change=Change(frozenset(["launch"])),
-        graph=lambda: case.graph.without_small_runs(with_operators=True),
+        variant=FaultGraph.without_launches,
         evidence={"launch_ns": launch_ns, "without_work_ns": idle_ns, "num_launches": case.mean_ns("num_launches")},
         high_share=_OVERHEAD_IS_HIGH,
     )
@@ -91,12 +124,10 @@ def python_overhead(case: Case) -> Finding | None:
     return case.finding(
         "python_overhead",
         "Python between operators holds the step up",
-        case.on_line("python")
-        + "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model "
-        "into one piece. An optimizer with fused=True takes one call instead of many.",
+        case.on_line("python") + (advice_on_call(case, "python") or _ADVICE_ON_PYTHON),
         cost_ns=min(python_ns, idle_ns),
         change=Change(frozenset(["python"])),
-        graph=case.graph.without_small_runs,
+        variant=FaultGraph.without_small_runs,
         where=case.where(case.stops("python")),
         evidence={
             "python_ns": python_ns,
@@ -120,7 +151,7 @@ def synchronisation(case: Case) -> Finding | None:
         "non_blocking=True. torch.cuda.set_sync_debug_mode(1) warns at each call that waits.",
         cost_ns=min(sync_ns, idle_ns),
         change=Change(frozenset(["sync", "transfer"])),
-        graph=case.graph.without_copies_that_block,
+        variant=FaultGraph.without_copies_that_block,
         beyond=case.pauses,
         where=case.where(stops),
         evidence={"sync_ns": sync_ns, "num_calls": case.calls("sync"), "without_work_ns": idle_ns},
@@ -129,7 +160,7 @@ def synchronisation(case: Case) -> Finding | None:
 
 def garbage_collection(case: Case) -> Finding | None:
     """Python's garbage collector stops the loop."""
-    gc_ns = case.mean_ns("gc_ns")
+    gc_ns = case.total_ns("gc")
     stops = case.stops("gc")
     where = case.where(stops, with_steps=True, lines_by="num_calls")
     share = case.share_of_line(stops, "num_calls")
@@ -196,7 +227,8 @@ def _advice_on_guard(stops: "pl.DataFrame") -> str:
     said = stops.drop_nulls("guard").head(1).to_dicts()
     if not said:
         return f"{advice} TORCH_LOGS=recompiles prints which guard failed."
-    return f"{said[0]['name'].removeprefix('compile/')} was compiled again because {said[0]['guard']}. {advice}"
+    name, guard = shown(said[0]["name"].removeprefix("compile/")), shown(said[0]["guard"], _LONGEST_GUARD)
+    return f"{name} was compiled again because {guard}. {advice}"
 
 
 def profiler_cost(case: Case) -> Finding | None:

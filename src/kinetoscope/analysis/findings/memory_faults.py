@@ -4,6 +4,7 @@ from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.memory_owners import MemoryOwner
+from kinetoscope.table.display import shown
 
 SOON_STEPS = 1000
 """Memory that will run out within so many steps comes before all other findings."""
@@ -24,7 +25,7 @@ def memory_growth(case: Case) -> Finding | None:
     worst = max(growing, key=lambda row: row.growth_bytes_per_step or 0)
     growth = worst.growth_bytes_per_step or 0
     total, owners = _device_bytes(case, worst), _plausible_owners(worst)
-    held_by = f", held by {owners[0].name}" if owners else ""
+    held_by = f", held by {shown(owners[0].name)}" if owners else ""
     return build_finding(
         "memory_growth",
         f"Memory grows by {_size(growth)} a step{held_by}",
@@ -95,7 +96,7 @@ def _described(owner: MemoryOwner) -> str:
     gets = f"got {owner.num_tensors:,} tensors in {owner.num_steps:,} steps{graphs}"
     if owner.kind == "tensor":
         gets = f"has the graphs of all {owner.num_steps:,} steps"
-    return f"{owner.name} ({owner.kind}, {owner.place}) {gets}."
+    return f"{shown(owner.name)} ({shown(owner.kind)}, {shown(owner.place)}) {gets}."
 
 
 def _held(growing: list[MemoryRow], worst: MemoryRow, owners: list[MemoryOwner]) -> Where:

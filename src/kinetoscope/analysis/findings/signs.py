@@ -1,11 +1,16 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.intervals import Coverage
-from kinetoscope.analysis.sampled_lines import sampled_lines
+from kinetoscope.analysis.idle import idle_before_graphs_ns
+from kinetoscope.analysis.intervals import Coverage, num_before, union_ns
+from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
+from kinetoscope.analysis.library_calls import library_calls
+from kinetoscope.analysis.loop_states import is_waiting
+from kinetoscope.analysis.sampled_lines import LATE
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
@@ -14,11 +19,15 @@ from kinetoscope.table.trace import Trace
 if TYPE_CHECKING:
     import polars as pl
 
-COPY_TO_DEVICE = r"(?i)^memcpy HtoD"
-"""Copies from the host to a device."""
-
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _DOUBLE = '"double"'
+_LAUNCHES = r"^(cuda|hip)(LaunchKernel|MemcpyAsync|MemsetAsync)|^hipExtLaunch|^cuLaunchKernel"
+_KEYS = ("name", "line", "guard", "step")
+_FEWEST_READINGS = 3
+_FEWEST_IN_TIME = 5
+_MOST_COUNTED = 2**62
+"""No number of a note is larger, unless its trace is damaged."""
+
 _MOST_PAUSES = 50
 """How many rows on pauses of Python are kept, the longest."""
 
@@ -38,14 +47,21 @@ class Signs:
     """What one window of one rank shows beside its rows.
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
-    ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``double`` or ``small``), ``name``, ``line``, ``guard``,
-    ``step``, ``num_calls`` and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans:
-    ``kind``, ``line`` (null: not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled,
-    those of ``data`` are theirs.
-    ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
-    busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
-    ``device_bytes`` and ``device_majors``, the first number of its compute capability. ``python_before`` is the Python
-    that operators of each name need before them, in ns. ``float64`` is what was seen to be in float64.
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``blocked``, ``double`` or ``small``), ``name``, ``line``,
+    ``guard``, ``step``, ``num_calls`` and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those
+    spans: ``kind``, ``line`` (null: not the user's), ``call``, ``state``, ``step``, ``num_samples`` and ``total_ns``;
+    if workers were sampled, those of ``data`` are theirs. Those of ``python`` ran, those of ``blocked`` waited; those
+    of ``loop`` are all that ran where no operators were recorded.
+    ``epoch_start_share`` is how much of the waiting for data is for first batches of epochs; ``processors`` what the
+    sampler noted of those. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is
+    ``processor_percent``, how busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By
+    device there are ``device_bytes`` and ``device_majors``, the first number of its compute capability.
+    ``python_before`` is the Python that operators of each name need before them, in ns. ``float64`` is what was seen to
+    be in float64.
+    ``library_calls`` are those of the function `library_calls`.
+    ``exposed_to_device_ns`` is for how long a device did nothing but copy from the host; the mean of several devices.
+    ``graph_gaps_ns`` is how long devices were idle, for no reason that is seen, before kernels of CUDA graphs;
+    ``lost_share`` which part of the launches has no event on a device, as in traces that were thinned out.
     """
 
     rank: int | None
@@ -58,6 +74,13 @@ class Signs:
     device_majors: dict[int, int]
     python_before: dict[str, int]
     float64: tuple[InFloat64, ...]
+    has_operators: bool
+    epoch_start_share: float | None
+    processors: dict[str, int]
+    exposed_to_device_ns: float
+    library_calls: "pl.DataFrame"
+    graph_gaps_ns: int = 0
+    lost_share: float = 0.0
 
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
@@ -66,7 +89,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
     return Signs(
         rank=window.rank,
         stops=_stops(window, spans),
-        sampled=_sampled(window, spans, has_workers=bool(host.num_workers)),
+        sampled=_sampled(window, host, spans),
         num_workers=host.num_workers,
         loader=host.loader,
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
@@ -74,29 +97,38 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
         float64=tuple(note for said in window.noted("float64") if (note := _in_float64(said)) is not None),
+        has_operators=len(window.operators) > 0,
+        epoch_start_share=host.epoch_start_share,
+        processors=_counts(window.noted("processors")),
+        exposed_to_device_ns=_exposed_to_device_ns(window.device),
+        library_calls=library_calls(window, spans),
+        graph_gaps_ns=sum(idle_before_graphs_ns(one) for _, one in window.device.group_by("device")),
+        lost_share=_lost_share(window),
     )
 
 
-def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
-    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` and the failed ``guard`` that it
-    says itself, or null."""
-    pl = import_polars()
-    columns = ("begin", "end", "track", "name")
+def _counts(notes: list[dict[str, Any]]) -> dict[str, int]:
+    """The last of these notes, as far as it is numbers that can be."""
+    said = notes[-1] if notes else {}
+    return {name: value for name, value in said.items() if isinstance(value, int) and 0 <= value < _MOST_COUNTED}
+
+
+def _spans(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFrame]":
+    """The stops of each kind: ``begin``, ``end``, ``track``, ``name``, and those of the ``line`` and the failed
+    ``guard`` that they say themselves."""
+    columns = ("begin", "end", "track", "name", "line", "guard")
     found = {
-        "gc": host.collections,
+        "gc": host.garbage,
         "compile": host.compilations,
         "profiler": window.on_loop(host.profiling),
         "data": host.fetches,
         "double": _double_products(window),
-        "python": _pauses(window, host),
+        "python": _pauses(window, host.spare_python),
+        "blocked": _pauses(window, host.own_stretches.blocked),
+        "loop": _pauses(window, host.unrecorded),
         "small": host.small_operators,
     } | _synchronising(window, host)
-    return pl.concat(
-        [
-            spans.select(*columns, kind=pl.lit(kind), line=_said(spans, "line"), guard=_said(spans, "guard"))
-            for kind, spans in found.items()
-        ]
-    )
+    return {kind: spans.select(name for name in columns if name in spans.columns) for kind, spans in found.items()}
 
 
 def _in_float64(said: dict[str, Any]) -> InFloat64 | None:
@@ -106,44 +138,69 @@ def _in_float64(said: dict[str, Any]) -> InFloat64 | None:
     return InFloat64(name, kind, place, line if isinstance(line, str) else None)
 
 
-def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
+def _stops(window: RankWindow, spans: "Mapping[str, pl.DataFrame]") -> "pl.DataFrame":
     pl = import_polars()
-    spans = spans.with_columns(
-        line=pl.coalesce("line", source_lines(window, spans.select("track", ts="begin"))),
-        step=_steps_of(window, spans["begin"]),
-    )
-    until = window.steps["end"].max()  # afterwards the recording itself is stopped
-    spans = spans.filter((pl.col("begin") < pl.lit(until, pl.Int64)) | (pl.col("kind") == "profiler"))
-    total = (pl.col("end") - pl.col("begin")).sum()
-    keys = ("kind", "name", "line", "guard", "step")
-    same = [name for name in keys if spans[name].null_count() == len(spans)]
-    stops = spans.group_by([name for name in keys if name not in same], maintain_order=True).agg(
-        *map(pl.first, same), pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
-    )
-    stops = stops.select(*keys, "num_calls", "total_ns")
+    schema = dict.fromkeys(("kind", *_KEYS), pl.String) | dict.fromkeys(("step", "num_calls", "total_ns"), pl.Int64)
+    found = [_stops_of_kind(window, kind, of_kind) for kind, of_kind in spans.items() if len(of_kind)]
+    stops = pl.concat([pl.DataFrame(schema=schema), *found])
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
-    return stops.filter((pl.col("kind") != "python") | is_long)
+    return stops.filter(~pl.col("kind").is_in(["python", "blocked"]) | is_long)
 
 
-def _said(spans: "pl.DataFrame", arg: str) -> "pl.Expr":
-    """What spans say themselves, if they do."""
+def _stops_of_kind(window: RankWindow, kind: str, spans: "pl.DataFrame") -> "pl.DataFrame":
     pl = import_polars()
-    return pl.col(arg) if arg in spans.columns else pl.lit(None, dtype=pl.String)
+    if kind != "profiler":  # after the last step the recording itself is stopped
+        spans = spans.filter(pl.col("begin") < pl.lit(window.steps["end"].max(), pl.Int64))
+    spans = spans.with_columns(_steps_of(window, spans["begin"]))
+    if len(window.python_functions):
+        lines = source_lines(window, spans.select("track", ts="begin"))
+        said = [pl.col("line")] if "line" in spans.columns else []
+        spans = spans.with_columns(line=pl.coalesce(*said, lines))
+    total = (pl.col("end") - pl.col("begin")).sum()
+    stops = spans.group_by([name for name in _KEYS if name in spans.columns], maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
+    )
+    unknown = [pl.lit(None, dtype=pl.String).alias(name) for name in _KEYS if name not in spans.columns]
+    stops = stops.with_columns(pl.col("name").cast(pl.String), *unknown, kind=pl.lit(kind))
+    return stops.select("kind", *_KEYS, "num_calls", "total_ns")
 
 
-def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) -> "pl.DataFrame":
+def _sampled(window: RankWindow, host: HostTime, spans: "Mapping[str, pl.DataFrame]") -> "pl.DataFrame":
     """See `Signs.sampled`. Spans that say their lines need no samples. Where workers make the batches, the loop's own
     lines say nothing about its waits for them."""
     pl = import_polars()
-    loop, workers = sampled_lines(window)
+    loop, workers = host.samples
     found = [loop.clear().with_columns(kind=pl.lit(""))]
     if not len(loop) and not len(workers):
         return _totals(window, found[0])
-    for (kind,), stops in spans.filter(pl.col("line").is_null()).partition_by("kind", as_dict=True).items():
+    places = {
+        kind: stops.filter(pl.col("line").is_null()) if "line" in stops.columns else stops
+        for kind, stops in spans.items()
+    }
+    places |= {"python": _whole(host.spare_python), "loop": _whole(host.unrecorded)}
+    places |= {"blocked": _whole(host.own_stretches.blocked)}
+    for kind, stops in places.items():
+        if not len(stops):
+            continue
         is_then = Coverage(stops).within(loop["at"], loop["at"] + 1) > 0
-        samples = workers if kind == "data" and (has_workers or len(workers)) else loop.filter(is_then)
+        samples = workers if kind == "data" and (host.num_workers or len(workers)) else loop.filter(is_then)
+        if kind in ("python", "loop"):
+            samples = _of_the_line(samples.filter(~is_waiting().fill_null(False)))
+        elif kind == "blocked":
+            samples = samples.filter(is_waiting())
         found.append(samples.with_columns(kind=pl.lit(kind)))
     return _totals(window, pl.concat(found))
+
+
+def _whole(pieces: "pl.DataFrame") -> "pl.DataFrame":
+    """The stretches that these are pieces of."""
+    return pieces.select(begin="since", end="until")
+
+
+def _of_the_line(samples: "pl.DataFrame") -> "pl.DataFrame":
+    """The samples whose line is the one that ran when they were asked for, if there are some; else all."""
+    in_time = samples.filter(import_polars().col("state").ne_missing(LATE))
+    return in_time if len(in_time) >= _FEWEST_IN_TIME else samples
 
 
 def _totals(window: RankWindow, samples: "pl.DataFrame") -> "pl.DataFrame":
@@ -151,15 +208,15 @@ def _totals(window: RankWindow, samples: "pl.DataFrame") -> "pl.DataFrame":
     pl = import_polars()
     samples = samples.with_columns(_steps_of(window, samples["at"]).alias("step")).drop_nulls("step")
     totals = pl.len().alias("num_samples"), pl.col("lasts_ns").sum().alias("total_ns")
-    return samples.group_by("kind", "line", "step", maintain_order=True).agg(*totals)
+    return samples.group_by("kind", "line", "call", "state", "step", maintain_order=True).agg(*totals)
 
 
 def _steps_of(window: RankWindow, times: "pl.Series") -> "pl.Series":
     """The step in which each time lies, or the next one; null after the last."""
     pl = import_polars()
-    place = pl.Series(window.steps["end"].search_sorted(times, side="right"))
-    is_known = place < len(window.steps)
-    return window.steps["step"].gather(place.to_frame("place").select(pl.when(is_known).then("place"))["place"])
+    place = num_before(window.steps["end"], times).to_frame("place")
+    is_known = pl.col("place") < len(window.steps)
+    return window.steps["step"].gather(place.select(pl.when(is_known).then("place"))["place"])
 
 
 def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFrame]":
@@ -173,10 +230,23 @@ def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFram
     return {"copy": calls.filter(is_copy), "sync": calls.filter(~is_copy)}
 
 
-def _pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
-    """The stretches of the loop's thread in which only Python was busy, under the name of the operator after each."""
+def _exposed_to_device_ns(device: "pl.DataFrame") -> float:
+    """For how long copies to the device run and no kernel does, on average over devices."""
     pl = import_polars()
-    return host.spare_python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
+    is_to_device = pl.col("name").str.contains(COPY_TO_DEVICE)
+    exposed_ns = [
+        union_ns(events.filter(is_to_device | (pl.col("kind") != "copy")))
+        - union_ns(events.filter(pl.col("kind") != "copy"))
+        for events in device.partition_by("device")
+    ]
+    return sum(exposed_ns) / max(1, len(exposed_ns))
+
+
+def _pauses(window: RankWindow, stretches: "pl.DataFrame") -> "pl.DataFrame":
+    """The stretches of the loop's thread in which only Python was busy, or nothing, under the name of the operator
+    after each."""
+    pl = import_polars()
+    return stretches.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
 
 
 def _double_products(window: RankWindow) -> "pl.DataFrame":
@@ -187,12 +257,27 @@ def _double_products(window: RankWindow) -> "pl.DataFrame":
     return products.filter(is_double & pl.lit(not len(window.device)))
 
 
+def _lost_share(window: RankWindow) -> float:
+    """Which part of the calls that launch kernels, copies and sets has no event on a device."""
+    pl = import_polars()
+    if not len(window.device):
+        return 0.0
+    launches = window.runtime_calls.filter(
+        (pl.col("correlation") > 0) & pl.col("name").cast(pl.String).str.contains(_LAUNCHES)
+    )
+    lost = ~pl.col("correlation").is_in(window.device["correlation"].drop_nulls().unique().implode())
+    return launches.select(lost.mean()).item() or 0.0
+
+
 def _processor_percent(window: RankWindow) -> float | None:
-    """How busy the machine's cores were on average, where the system profiler recorded that."""
+    """How busy the machine's cores were on average, where the system profiler recorded that. The first reading of older
+    recordings is a 0 that says nothing, and of few readings the mean does not."""
     pl = import_polars()
     is_busy = (pl.col("name") == "cpu") & (pl.col("series") == "percent")
-    mean: Any = window.trace.counters.filter(is_busy).collect()["value"].mean()
-    return mean
+    values = window.trace.counters.filter(is_busy).select("ts", "value").collect().sort("ts")["value"]
+    values = values[1:] if len(values) and not values[0] else values
+    mean: Any = values.mean()
+    return mean if len(values) >= _FEWEST_READINGS else None
 
 
 def _of_devices(trace: Trace, name: str) -> dict[int, int]:

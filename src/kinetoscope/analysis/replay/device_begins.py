@@ -57,11 +57,17 @@ class DeviceBegins:
 
     @cached_property
     def waiting(self) -> tuple[int, int]:
-        """For how many nanoseconds devices did nothing between two events, and how much of it is not explained."""
+        """For how many nanoseconds devices did nothing between two events, and how much of it is not explained.
+
+        What was in flight when the recording began does not count: what it waited for was not recorded, and no change
+        moves it.
+        """
         pl = import_polars()
-        rows = self.events.select("device", "begin", "end", lag=self.unexplained_ns)
+        rows = self.events.select("device", "begin", "end", "launch_begin", lag=self.unexplained_ns)
         gap = (pl.col("begin") - pl.col("end").cum_max().shift(1).over("device")).clip(0)
-        sums = rows.select(gap=gap, lag=pl.min_horizontal("lag", gap)).drop_nulls("gap").sum()
+        first = pl.col("begin").filter(pl.col("launch_begin").is_not_null()).min()
+        rows = rows.with_columns(gap=gap).filter((pl.col("begin") >= first).fill_null(True))
+        sums = rows.select("gap", lag=pl.min_horizontal("lag", "gap")).drop_nulls("gap").sum()
         return int(sums["gap"][0]), int(sums["lag"][0])
 
     def _usual_ns(self, events: "pl.DataFrame", cause: str, is_last: "pl.Expr | bool") -> int:
@@ -125,7 +131,8 @@ def _with_compute_before(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.
 
 def _with_waited(events: "pl.DataFrame", device: "pl.DataFrame", calls: "pl.DataFrame") -> "pl.DataFrame":
     """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
-    the last communication launched before the last event that was recorded by then."""
+    the last communication launched before the last event that was recorded by then. It is the first one of the same
+    thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
     pl = import_polars()
     name, launched = pl.col("name").str, device.drop_nulls("launch_begin").sort("launch_begin")
     records = calls.filter(name.contains("EventRecord")).select(recorded="begin").sort("recorded")
@@ -134,10 +141,12 @@ def _with_waited(events: "pl.DataFrame", device: "pl.DataFrame", calls: "pl.Data
     communication = communication.select("launch_begin", waited="end_node", waited_end="end")
     waits = waits.join_asof(records, left_on="at", right_on="recorded").drop_nulls("recorded").sort("recorded")
     waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin").sort("at")
-    next_launch = {"left_on": "at", "right_on": "launch_begin", "by_left": "track", "by_right": "launch_track"}
-    found = waits.join_asof(launched, strategy="forward", **next_launch, **_ORDERED)
+    next_launch: Any = {"left_on": "at", "right_on": "launch_begin", "strategy": "forward"}
+    of_thread = waits.join_asof(launched, by_left="track", by_right="launch_track", **next_launch, **_ORDERED)
+    columns = ["begin_node", "begin", "kind", "waited", "waited_end"]
+    found = pl.concat([of_thread.select(columns), waits.join_asof(launched, **next_launch).select(columns)])
     found = found.filter((pl.col("waited_end") <= pl.col("begin")) & (pl.col("kind") != "communication"))
-    found = found.select("begin_node", "waited", "waited_end")
+    found = found.select("begin_node", "waited", "waited_end").sort("waited_end")
     return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 

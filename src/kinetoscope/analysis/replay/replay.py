@@ -32,10 +32,10 @@ event to one of another stream that waited for it; from an event to the end of a
 event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; to a batch
 that came late, from when it was asked for, or from the late one before it."""
 
-CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
+CAUSES = ("data", "sync", "launch", "transfer", "python", "blocked", "gc", "compile")
 """What a replay can be without."""
 
-PARTS = ("data", "launch", "python", "gc", "compile", "profiler")
+PARTS = ("data", "launch", "python", "blocked", "gc", "compile", "profiler")
 """What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
 
 MOST_UNEXPLAINED = 0.05
@@ -48,11 +48,11 @@ DROPPED = -(2**63)
 @dataclass(frozen=True)
 class Change:
     """What is different in a replay: some `CAUSES` take no time, operators and kernels named in ``faster`` take only
-    so many parts of theirs, and nobody waits for ``on_time``, a rank."""
+    so many parts of theirs, and nobody waits for the ranks ``on_time``."""
 
     without: frozenset[str] = frozenset()
     faster: Mapping[str, float] = field(default_factory=dict)
-    on_time: int | None = None
+    on_time: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ReplayGraph:
         uneven_share: float = 0.0,
     ) -> "ReplayGraph":
         """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
-        ``row``, that of the event in its window; and ``call``, the same for all parts of a call. All times
+        ``row``, that of the event in its window; ``step``; and ``call``, the same for all parts of a call. All times
         are on one clock. Where a call does not say how many ranks it has, there are others than those recorded, unless
         the run ``is_complete``."""
         pl = import_polars()
@@ -141,15 +141,29 @@ class ReplayGraph:
         return replay_times(self.nodes["time"], edges)
 
     def saving_ns(self, change: Change) -> int:
-        """How much less time the windows take with a change. A rank that is ``on_time`` does not count itself."""
+        """How much less time the windows take with a change. Ranks that are ``on_time`` do not count themselves."""
         return self.time_ns(self.nodes["time"], change.on_time) - self.time_ns(self.replay(change), change.on_time)
 
-    def time_ns(self, times: "pl.Series", without_rank: int | None = None) -> int:
+    def begins_after_first(self, on_time: Collection[int]) -> dict[int, dict[int, float]]:
+        """By rank and step: the most by which it begins a collective after the first one of its ranks, if nobody waits
+        for those ``on_time``, which are left out."""
+        pl = import_polars()
+        times = self.replay(Change(on_time=frozenset(on_time)))
+        entries = self.edges.filter(pl.col("is_entry").fill_null(False) & ~is_of_ranks(on_time))
+        entries = entries.select("rank", "step", "target", begin=times.gather(entries["source"])).drop_nulls()
+        after = (pl.col("begin") - pl.col("begin").min()).over("target")
+        most = entries.select("rank", "step", after=after).group_by("rank", "step").agg(pl.col("after").max())
+        found: dict[int, dict[int, float]] = {}
+        for rank, step, after_ns in most.sort("rank", "step").iter_rows():
+            found.setdefault(rank, {})[step] = float(after_ns)
+        return found
+
+    def time_ns(self, times: "pl.Series", without: Collection[int] = ()) -> int:
         """How long the windows take, with these ``times`` of nodes: from the first moment of each to its last end."""
         pl = import_polars()
         nodes = self.nodes.select("rank", "is_end", "window", begin="time", time=times)
-        if without_rank is not None:
-            nodes = nodes.filter(pl.col("rank") != without_rank)
+        if without:
+            nodes = nodes.filter(~is_of_ranks(without))
         windows = nodes.group_by("window").agg(pl.col("begin").min(), end=pl.col("time").filter("is_end").max())
         return int(windows.select((pl.col("end") - pl.col("begin")).sum()).item() or 0)
 
@@ -172,7 +186,7 @@ def _with_all_columns(edges: "Iterable[pl.DataFrame]") -> "pl.DataFrame":
     pl = import_polars()
     joined = pl.concat(edges, how="diagonal_relaxed")
     columns = dict.fromkeys((*PARTS, "spare_python", "exposed_ns", "group_size"), pl.Int64) | {"num_ranks": pl.UInt32}
-    columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean}
+    columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean, "step": pl.Int64}
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)
 
@@ -191,9 +205,12 @@ def _without_circles(times: "pl.Series", edges: "pl.DataFrame") -> "pl.DataFrame
 
 
 def _unjoined_share(nodes: "pl.DataFrame", edges: "pl.DataFrame", is_complete: bool) -> float:
+    """Which part of the time of a rank, at most, was communication with ranks that did not record it. Where all ranks
+    are there, a call in flight when the recording began is no sign: its other ranks began to record after it."""
     pl = import_polars()
     size = pl.col("group_size").fill_null(0 if is_complete else 2**31)
-    is_alone = pl.col("num_ranks").fill_null(1) < size
+    is_in_flight = pl.col("name").is_null() & pl.lit(is_complete)
+    is_alone = (pl.col("num_ranks").fill_null(1) < size) & ~is_in_flight
     alone = edges.filter(is_alone).group_by("rank").agg(pl.col("exposed_ns").sum())
     length = pl.col("time").max() - pl.col("time").min()
     lengths = nodes.group_by("rank", "window").agg(length=length).group_by("rank").agg(pl.col("length").sum())
@@ -214,6 +231,7 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
         source="begin_node",
         target="hub",
         kind=kind,
+        step="step",
         is_entry="is_launched",  # a rank was late for a call in flight before anything changed
         is_communication=pl.lit(False),
         num_ranks=pl.len().over("call"),
@@ -229,7 +247,7 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
         num_ranks=pl.len().over("call"),
         weight=pl.col("end") - pl.col("last_begin"),
     )
-    return hubs, pl.concat([entries, ends])
+    return hubs, pl.concat([entries, ends], how="diagonal")
 
 
 def replay_times(times: "pl.Series", edges: "pl.DataFrame") -> "pl.Series":
@@ -273,6 +291,11 @@ def _saved_by_speed(faster: Mapping[str, float], columns: Collection[str]) -> "p
     return pl.sum_horizontal(part.round().cast(pl.Int64) for part in saved)
 
 
+def is_of_ranks(ranks: Collection[int]) -> "pl.Expr":
+    """Whether a row is of one of these ranks; where its rank is not known, it is not."""
+    return import_polars().col("rank").is_in(sorted(ranks)).fill_null(False)
+
+
 def _changed_weight(change: Change, columns: Collection[str]) -> "pl.Expr":
     pl = import_polars()
     kind, weight = pl.col("kind"), pl.col("weight")
@@ -287,7 +310,7 @@ def _changed_weight(change: Change, columns: Collection[str]) -> "pl.Expr":
     for cause, edges in (("sync", "sync"), ("data", "loader")):
         if cause in change.without:
             changed = pl.when(kind == edges).then(DROPPED).otherwise(changed)
-    if change.on_time is not None:
-        is_late = (kind == "collective") & pl.col("is_entry") & (pl.col("rank") == change.on_time)
+    if change.on_time:
+        is_late = (kind == "collective") & pl.col("is_entry") & is_of_ranks(change.on_time)
         changed = pl.when(is_late).then(DROPPED).otherwise(changed)
     return changed

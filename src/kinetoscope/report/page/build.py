@@ -2,24 +2,27 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.calls import call_tables
 from kinetoscope.report.comparison import comparison_sentences
 from kinetoscope.report.page.calling_lines import CallingLinesBuilder
 from kinetoscope.report.page.communication import communication, waits
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
-from kinetoscope.report.page.overview import call_totals, device_times, overview
+from kinetoscope.report.page.overview import call_totals, overview
 from kinetoscope.report.page.privacy import without_paths
 from kinetoscope.report.page.rank_spans import profiler_ns as profiler_time_ns
 from kinetoscope.report.page.rank_spans import read_spans
 from kinetoscope.report.page.rank_traces import RankTrace
 from kinetoscope.report.page.redaction import redacted
-from kinetoscope.report.page.step_ledgers import mean_ledgers, step_ledgers
+from kinetoscope.report.page.step_ledgers import ledgers, mean_ledgers, step_ledgers
 from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_times
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,18 +78,22 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
         origin_ns=str(origin_ns),
         notes=shown.notes(report),
         profiler_ns_per_step=profiler_ns,
+        profiler_ns_around=shown.profiler_ns_around(),
         overview=overview(report, profiler_ns),
+        part_words=HOST_PARTS | DEVICE_PARTS,
+        ledgers=ledgers(report),
         steps=step_ledgers(report.steps),
         mean_steps=mean_ledgers(report.steps),
         devices=device_times(report.ranks),
         communication=communication(report.collectives),
         waits=waits(report.collectives),
         call_totals=call_totals(report.operators, report.kernels),
+        call_tables=call_tables(report.operators, report.kernels),
         comparison_said=comparison_sentences(comparison) if comparison else [],
         report=_since(report, origin_ns).to_dict(),
         comparison=comparison and comparison.to_dict(),
         timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
-        memory=memory.build(origin_ns),
+        memory=memory.build(origin_ns, report),
         flame_graphs=graphs.build(),
         calling_lines=lines.build(),
     )
@@ -99,7 +106,7 @@ class _Shown:
     def __init__(self) -> None:
         self._ranks: set[int | None] = set()
         self._num_spans = 0
-        self._profiler_ns: int | None = None
+        self._profiler_ns: list[tuple[int, int]] = []
         self._windows: set[tuple[Any, ...]] = set()
 
     def has(self, window: RankTrace, spans: "pl.DataFrame") -> bool:
@@ -117,13 +124,17 @@ class _Shown:
             return False
         self._ranks.add(window.rank)
         if "kinetoscope" in window.trace.header:
-            self._profiler_ns = (self._profiler_ns or 0) + profiler_time_ns(spans)
+            self._profiler_ns.append(profiler_time_ns(spans))
         return True
 
     def profiler_ns_per_step(self, report: RunReport) -> float | None:
-        """What the profiler cost in each step of the ranks that are shown, if it was ours."""
+        """What the profiler cost within each step of the ranks that are shown, if it was ours."""
         num_steps = sum(row.rank in self._ranks for row in report.steps)
-        return None if self._profiler_ns is None or not num_steps else self._profiler_ns / num_steps
+        return sum(ns for ns, _ in self._profiler_ns) / num_steps if self._profiler_ns and num_steps else None
+
+    def profiler_ns_around(self) -> float | None:
+        """What it cost around the steps of each window, on average: it starts and stops there."""
+        return fmean(ns for _, ns in self._profiler_ns) if self._profiler_ns else None
 
     def notes(self, report: RunReport) -> list[str]:
         """Which ranks are left out, in sentences."""

@@ -39,6 +39,7 @@ class CallingLinesBuilder:
         pl = import_polars()
         totals = pl.col("num_calls", "total_ns", "self_ns").sum()
         rows = pl.concat(self._sums).group_by(_WHO).agg(totals, pl.col("max_ns").max())
+        rows = rows.with_columns(mean_ns=pl.col("total_ns") / pl.col("num_calls"))
         rows = rows.sort("self_ns", *_WHO, descending=[True, False, False, False], nulls_last=True).head(_MOST_LINES)
         return [CallingLine(**row) for row in rows.iter_rows(named=True)]
 

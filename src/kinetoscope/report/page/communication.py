@@ -4,11 +4,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import median_low
 
 from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.pages.page_data import CallGroup, Column, Communication, LateRank, Waits
+from kinetoscope.pages.page_data import CallGroup, Column, Communication, LateRank, LedgerPart, Waits
+from kinetoscope.report.words import NOT_KNOWN, ledger_part
 from kinetoscope.training.wording import counted
 
 _MOST_SIZES = 6
 """More sizes than that are put together, from a power of two to the next."""
+
+_WORDS = {"skew_ns": "waiting for late ranks", "transfer_ns": "transfer", "unknown_ns": NOT_KNOWN}
 
 
 def communication(calls: Sequence[CollectiveRow]) -> Communication | None:
@@ -23,6 +26,7 @@ def communication(calls: Sequence[CollectiveRow]) -> Communication | None:
         skew_ns=skew_ns,
         transfer_ns=transfer_ns,
         unknown_ns=unknown_ns,
+        parts=_parts(total_ns, skew_ns, transfer_ns, unknown_ns),
         groups=sorted(groups, key=lambda group: -group.total_ns),
         lengths=Column.of(map(_length_ns, calls)),
     )
@@ -82,6 +86,7 @@ def _group(calls: Sequence[CollectiveRow], num_bytes: int | None, *, is_at_least
         unknown_ns=unknown_ns,
         skew_share=skew_ns / (skew_ns + transfer_ns) if skew_ns + transfer_ns else None,
         bandwidth_bytes_per_s=median_low(rates) if rates else None,
+        parts=_parts(total_ns, skew_ns, transfer_ns, unknown_ns) if is_known else [],
     )
 
 
@@ -96,10 +101,16 @@ def _times(calls: Iterable[CollectiveRow]) -> tuple[int, int, int, int]:
     return total_ns, skew_ns, transfer_ns, unknown_ns
 
 
+def _parts(total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> list[LedgerPart]:
+    """What calls took their time for; these add up to it."""
+    times = {"skew_ns": skew_ns, "transfer_ns": transfer_ns} | ({"unknown_ns": unknown_ns} if unknown_ns else {})
+    return [ledger_part(name, _WORDS[name], time_ns, total_ns) for name, time_ns in times.items()]
+
+
 def _said(num_calls: int, total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> str:
     total = f"{counted(num_calls, 'call')} took {total_ns / 1e6:,.3g} ms"
-    parts = {"waiting for late ranks": skew_ns, "transfer": transfer_ns, "not known": unknown_ns}
-    said = [f"{time_ns / total_ns:.0%} {word}" for word, time_ns in parts.items() if time_ns and total_ns]
+    parts = _parts(total_ns, skew_ns, transfer_ns, unknown_ns)
+    said = [f"{part.share:.0%} {part.word}" for part in parts if part.time_ns and part.share]
     return f"{total}: {', '.join(said)}." if said else f"{total}."
 
 

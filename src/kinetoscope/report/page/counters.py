@@ -10,7 +10,17 @@ from kinetoscope.table.events import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
-_UNITS = {"percent": "%", "gib": "GiB", "bytes": "B", "mib": "MiB", "ms": "ms", "s": "s", "w": "W", "c": "°C"}
+_UNITS = {
+    "percent": "%",
+    "ns": "ns",
+    "gib": "GiB",
+    "bytes": "B",
+    "mib": "MiB",
+    "ms": "ms",
+    "s": "s",
+    "w": "W",
+    "c": "°C",
+}
 _DIGITS = 1e6
 MOST_POINTS = 4000
 """Of a counter with more values, that many are shown."""

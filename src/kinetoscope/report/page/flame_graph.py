@@ -94,6 +94,7 @@ class _Calls:
             callers=numbers(pl.Series([place.get(self._callers[path], -1) + 1 for path in place], dtype=pl.UInt32)),
             own=numbers(frames["own"].clip(0)),
             total=numbers(frames["total"]),
+            total_ns=sum(frames["total"].filter([self._callers[path] not in place for path in place])),
             num_calls=numbers(frames["num_calls"]),
             texts=texts.all,
         )

@@ -1,14 +1,18 @@
 """report: the memory of each device over time, by what allocated it, and what was alive at the peak."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import CATEGORIES, memory_pieces
 from kinetoscope.analysis.memory_growth import allocating_operators
+from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.source_lines import source_lines
+from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.window import RankWindow, place_in, read_windows
-from kinetoscope.pages.page_data import Allocation, MemoryOverTime
+from kinetoscope.pages.page_data import Allocation, MemoryOverTime, StepEnd
 from kinetoscope.report.page.columns import differences, numbers
 from kinetoscope.report.page.rank_traces import RankTrace
 from kinetoscope.report.page.thinning import highest_and_lowest
@@ -51,7 +55,7 @@ class MemoryBuilder:
                 device = events["device"][0]
                 own = pieces.filter(import_polars().col("device").eq_missing(device))
                 found = _part_of_device(window, events, own)
-                key = part.rank, "CPU" if device is None else f"cuda:{device}"
+                key = part.rank, device_name(device)
                 self._parts.setdefault(key, []).append(replace(found, sizes=part.moved(found.sizes, "ts")))
 
     def begin_ns(self) -> int | None:
@@ -59,11 +63,22 @@ class MemoryBuilder:
         firsts: list[Any] = [part.sizes["ts"].min() for parts in self._parts.values() for part in parts]
         return min((first for first in firsts if first is not None), default=None)
 
-    def build(self, origin_ns: int) -> list[MemoryOverTime]:
-        """The graphs, whose times begin at ``origin_ns``."""
+    def build(self, origin_ns: int, report: RunReport) -> list[MemoryOverTime]:
+        """The graphs, whose times begin at ``origin_ns``. Where ``report`` knows a device's peak, that is told."""
         most = max(_FEWEST_MOMENTS, _MOST_MOMENTS // max(1, len(self._parts)))
         keys = sorted(self._parts, key=lambda key: (key[0] is None, key[0] or 0, key[1]))
-        return [_graph(rank, device, self._parts[rank, device], origin_ns, most) for rank, device in keys]
+        peaks = {(row.rank, device_name(row.device)): row.peak_bytes for row in report.memory}
+        found = []
+        for rank, device in keys:
+            steps = [row for row in report.steps if row.rank == rank]
+            graph = _graph(rank, device, self._parts[rank, device], origin_ns, most, steps)
+            found.append(replace(graph, peak_bytes=peaks.get((rank, device), graph.peak_bytes)))
+        return found
+
+
+def device_name(device: int | None) -> str:
+    """What the memory of a device is called; that of the host is of no device."""
+    return "CPU" if device is None else f"cuda:{device}"
 
 
 def _has_memory(part: RankTrace) -> bool:
@@ -130,17 +145,35 @@ def _alive(window: RankWindow, events: "pl.DataFrame", pieces: "pl.DataFrame", r
     ]
 
 
-def _graph(rank: int | None, device: str, parts: list[_Part], origin_ns: int, most: int) -> MemoryOverTime:
+def _graph(
+    rank: int | None, device: str, parts: list[_Part], origin_ns: int, most: int, steps: list[StepRow]
+) -> MemoryOverTime:
     pl = import_polars()
     sizes = pl.concat([part.sizes for part in parts], how="diagonal").sort("ts").fill_null(0)
     sizes = sizes[highest_and_lowest(sizes.drop("ts").sum_horizontal(), most)]
     categories = [name for name in (*CATEGORIES, ALLOCATED) if name in sizes.columns]
+    totals = sizes.drop("ts").sum_horizontal()
     return MemoryOverTime(
         rank=rank,
         device=device,
         categories=categories,
         times=differences(sizes["ts"] - origin_ns),
         sizes=[numbers(sizes[name]) for name in categories],
-        peak=sizes.drop("ts").sum_horizontal().arg_max() or 0,
+        totals=numbers(totals),
+        peak=totals.arg_max() or 0,
+        peak_bytes=max(part.peak_bytes for part in parts),
         alive_at_peak=max(parts, key=lambda part: part.peak_bytes).alive,
+        step_ends=_step_ends(sizes["ts"].to_list(), totals.to_list(), steps, origin_ns),
     )
+
+
+def _step_ends(
+    moments: Sequence[int], totals: Sequence[int], steps: Sequence[StepRow], origin_ns: int
+) -> list[StepEnd]:
+    """What was alive as each step ended in which memory was recorded."""
+    ends = sorted((row.begin_ns + row.duration_ns, row.begin_ns, row.step) for row in steps)
+    return [
+        StepEnd(step=step, time=end_ns - origin_ns, size_bytes=totals[bisect_right(moments, end_ns) - 1])
+        for end_ns, begin_ns, step in ends
+        if moments and end_ns >= moments[0] and begin_ns <= moments[-1]
+    ]

@@ -1,24 +1,22 @@
 """report: what the first view of a page says of a run, and the sums over its devices and calls."""
 
-from collections.abc import Iterable, Sequence
-from statistics import fmean
+from collections.abc import Sequence
 
+from kinetoscope.analysis.findings.finding import is_minor
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
-from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.run_report import RunReport, ending
-from kinetoscope.pages.page_data import CallTotals, DeviceTimes, Overview
-from kinetoscope.report.words import bound, largest_part
-
-OPERATORS, KERNELS = "operators", "kernels"
-"""What the sums over all operators, and over all kernels and copies, are called."""
+from kinetoscope.pages.page_data import CallTotals, Overview
+from kinetoscope.report.calls import KERNELS, OPERATORS
+from kinetoscope.report.words import bound, device_times, largest_part, share_of_step
 
 
 def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
     """What is said first of a run, with the shares of a step."""
     run = report.run
     word, share = largest_part(run) or (None, None)
-    busy = [(row.busy_ns / row.window_ns, row.rank) for row in report.ranks if row.busy_ns is not None if row.window_ns]
+    devices = device_times(report.ranks)
+    busy = [(one.busy_share, one.rank) for one in devices[1:] if one.busy_share is not None]
     least = min(busy, key=lambda pair: pair[0], default=(None, None))
     most = max(report.memory, key=lambda row: row.peak_bytes, default=None)
     bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
@@ -27,7 +25,7 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
         bound=bound(run),
         largest_part=word,
         largest_share=share,
-        busy_share=fmean(share for share, _ in busy) if busy else None,
+        busy_share=devices[0].busy_share if devices else None,
         least_busy_share=least[0],
         least_busy_rank=least[1],
         num_devices=len(busy),
@@ -35,23 +33,10 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
         peak_rank=most and most.rank,
         peak_growth_bytes=most and most.growth_bytes_per_step,
         clock_bound_ns=max(bounds, default=None) if len(run["ranks"]) > 1 else None,
-        profiler_share=_share(profiler_ns_per_step, run["step_ns"]),
-        costs=[_share(finding.cost_ns_per_step, run["step_ns"]) for finding in report.findings],
-        savings=[_share(finding.saving_ns_per_step, run["step_ns"]) for finding in report.findings],
-    )
-
-
-def _share(time_ns: float | None, step_ns: float | None) -> float | None:
-    return None if time_ns is None or not step_ns else time_ns / step_ns
-
-
-def device_times(rows: Iterable[RankRow]) -> DeviceTimes | None:
-    """What the devices did, on average; None without a device."""
-    known = [row for row in rows if row.window_ns is not None]
-    if not known:
-        return None
-    return DeviceTimes(
-        **{name: fmean(getattr(row, name) or 0 for row in known) for name in DeviceTimes.__annotations__}
+        profiler_share=share_of_step(profiler_ns_per_step, run),
+        costs=[share_of_step(finding.cost_ns_per_step, run) for finding in report.findings],
+        are_minor=[is_minor(finding, run["step_ns"]) for finding in report.findings],
+        savings=[share_of_step(finding.saving_ns_per_step, run) for finding in report.findings],
     )
 
 

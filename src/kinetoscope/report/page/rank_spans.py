@@ -44,13 +44,18 @@ def read_spans(trace: Trace) -> "pl.DataFrame":
     return spans.select("event", "lane", "name", "category", "correlation", "dur", rows, begin="ts")
 
 
-def profiler_ns(spans: "pl.DataFrame") -> int:
-    """How long the thread of the loop was busy with the profiler itself, of all spans of a window."""
+def profiler_ns(spans: "pl.DataFrame") -> tuple[int, int]:
+    """How long the thread of the loop was busy with the profiler itself within the steps of a window, and around them;
+    of all spans of the window."""
     pl = import_polars()
     is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
     tracks = spans.filter(is_step).select(pl.col("lane") // len(ROLES)).to_series().unique()
     is_own = (pl.col("category") == "kinetoscope") & (pl.col("lane") // len(ROLES)).is_in(tracks.implode())
-    return union_ns(spans.filter(is_own).select("begin", end=pl.col("begin") + pl.col("dur")))
+    times = spans.select("begin", end=pl.col("begin") + pl.col("dur"))
+    own, steps = (times.filter(spans.select(kind).to_series()) for kind in (is_own, is_step))
+    own_ns = union_ns(own)
+    in_steps_ns = own_ns + union_ns(steps) - union_ns(pl.concat([own, steps]))
+    return in_steps_ns, own_ns - in_steps_ns
 
 
 def shown_events(trace: Trace) -> "pl.LazyFrame":

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.step_parts import StepParts
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.pages.page_data import Column, StepLedgers
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
+from kinetoscope.pages.page_data import Column, Ledgers, StepLedgers
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_ledger, host_ledger
 
 _IN_STEP = (
     "data_wait_ns",
@@ -20,6 +22,21 @@ _IN_STEP = (
 )
 _WORK = ("forward_ns", "optimizer_ns", "python_ns")
 _Parts = Mapping[str, float | None]
+
+
+def ledgers(report: RunReport) -> list[Ledgers]:
+    """What a step of the run takes, on average, and one of each rank; a rank with several devices has one ledger."""
+    run = report.run
+    ranks = {row.rank: _ledgers(row.rank, row.step_ns, row.parts, is_run=False) for row in report.ranks}
+    found = [_ledgers(None, run["step_ns"], run["parts"], is_run=True), *ranks.values()]
+    return [one for one in found if one is not None]
+
+
+def _ledgers(rank: int | None, step_ns: float | None, parts: StepParts | None, *, is_run: bool) -> Ledgers | None:
+    if step_ns is None or parts is None:
+        return None
+    host, device = host_ledger(parts, step_ns), device_ledger(parts, step_ns)
+    return Ledgers(rank=rank, is_run=is_run, step_ns=step_ns, host=host, device=device)
 
 
 def step_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
@@ -75,7 +92,7 @@ def _in_columns(host: Sequence[_Parts], device: Sequence[_Parts], numbers: Seque
         numbers=list(numbers),
         times=_column(sum(time_ns or 0 for time_ns in parts.values()) for parts in host),
         work=_column(sum(parts[name] or 0 for name in _WORK) for parts in host),
-        host={name: _column(parts.get(name) for parts in host) for name in HOST_PARTS if name != "ahead_ns"},
+        host={name: _column(parts.get(name) for parts in host) for name in HOST_PARTS},
         device={name: _column(parts[name] for parts in device) for name in DEVICE_PARTS} if has_device else {},
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.pages.page_data import Allocation
+from kinetoscope.pages.page_data import Allocation, StepEnd
 from page_columns import page_of, read_column, span, write_trace
 
 pytest.importorskip("polars")
@@ -37,7 +37,9 @@ def test_memory_is_stacked_by_what_allocated_it_and_the_peak_tells_who(tmp_path)
         "optimizer": [0, 0, 50, 50],
     }
     assert read_column(graph.times) == [12_000, 14_000, 53_000, 80_000]
-    assert graph.peak == 2
+    assert read_column(graph.totals) == [1500, 1700, 1750, 750]
+    assert (graph.peak, graph.peak_bytes) == (2, 1750)
+    assert graph.step_ends == [StepEnd(step=7, time=100_000, size_bytes=750)]
     assert graph.alive_at_peak == [
         allocation("forward", "aten::mm", 1200, 2, step=7),
         allocation("before_recording", "", 500, 1),

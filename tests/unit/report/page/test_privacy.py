@@ -3,7 +3,9 @@
 import pytest
 
 from kinetoscope.pages.page import encode
-from kinetoscope.report.page.names import is_known
+from kinetoscope.report.page.names import is_known, is_known_argument, is_known_device, is_known_value
+from kinetoscope.report.page.own_words import is_ours
+from kinetoscope.report.page.redaction import LEFT_OUT
 from page_columns import page_of, span, write_trace
 
 pytest.importorskip("polars")
@@ -141,3 +143,59 @@ def test_what_torch_itself_names_stays(name):
 )
 def test_names_of_users_are_recognised(name):
     assert not is_known(name)
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_torchs"),
+    [
+        ("<built-in method run_backward of torch._C._EngineBase object at 0x7f2f1c>", True),
+        ("<built-in function linear>", True),
+        ("<built-in method item of Tensor object at 0x7f2f1c>", True),
+        ("<built-in method append of list object at 0x7f2f1c>", True),
+        ("<built-in method score_patient of PyCapsule object at 0x7f2f1c>", False),
+        ("<built-in function load_patients>", False),
+    ],
+)
+def test_functions_in_c_are_known_by_their_own_name_or_by_their_type(frame, is_torchs):
+    assert is_known(frame) is is_torchs
+
+
+@pytest.mark.parametrize(
+    ("name", "is_of_makers"),
+    [
+        ("NVIDIA H100 80GB HBM3", True),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", True),
+        ("NVIDIA GeForce RTX 4090", True),
+        ("AMD Instinct MI300X", True),
+        ("Tesla V100-SXM2-16GB", True),
+        ("NVIDIA secret", False),
+        ("A100 of the secret project", False),
+    ],
+)
+def test_names_of_devices_are_those_of_their_makers(name, is_of_makers):
+    assert is_known_device(name) is is_of_makers
+
+
+def test_keys_and_texts_of_arguments_are_kept_only_if_they_are_torchs():
+    assert all(map(is_known_argument, ["Input Dims", "correlation", "grid", "warps per SM", "num_workers"]))
+    assert not any(map(is_known_argument, ["patient", "note", "input dims of mine"]))
+    assert all(map(is_known_value, ["c10::BFloat16", "long int", "[[2], []]", "_allgather_base", "nccl", "aten::mm"]))
+    assert not any(map(is_known_value, ["c10::BFloat16 of mine", "patient 3", "at::patient<int>"]))
+
+
+def test_all_words_of_a_page_but_names_are_known_to_be_ours(path):
+    """Else a redacted page would have other words where the page looks for its own."""
+    page, plain = page_of(path, redact=True).report, page_of(path).report
+    assert page.keys() == plain.keys()
+    for table in ("ranks", "steps", "operators", "kernels", "memory", "findings"):
+        assert [row.keys() for row in page[table]] == [row.keys() for row in plain[table]]
+    words = ("bound_by", "state", "parts")
+    assert [page["run"][word] for word in words] == [plain["run"][word] for word in words]
+    assert is_ours("bound by data, 12.5ms")
+    assert not is_ours("bound by patients")
+
+
+def test_a_note_in_a_header_is_left_out_and_our_own_notes_stay(redacted_page):
+    notes = redacted_page.report["run"]["notes"]
+    assert LEFT_OUT in notes
+    assert any(note.startswith("What mending a finding would save is not known: ") for note in notes)

@@ -181,9 +181,11 @@ def test_of_too_many_spans_the_long_ones_are_shown_and_something_in_every_stretc
 def test_what_the_profiler_cost_per_step_is_told_for_traces_of_ours(tmp_path):
     events = [span("event/batch", 100 * at, 100, category="batch", batch=at) for at in range(4)]
     events += [span("kinetoscope/stop", 350, 40, category="kinetoscope")]
+    events += [span("kinetoscope/save", 390, 70, category="kinetoscope")]
     ours = page_of(write_trace(tmp_path / "rank0.json", events, kinetoscope={"rank": 0}))
     other = page_of(write_trace(tmp_path / "rank1.json", events))
-    assert (ours.profiler_ns_per_step, other.profiler_ns_per_step) == (10_000, None)
+    assert (ours.profiler_ns_per_step, other.profiler_ns_per_step) == (12_500, None)
+    assert (ours.profiler_ns_around, other.profiler_ns_around) == (60_000, None)
 
 
 def test_our_markers_are_on_a_track_of_their_own(tmp_path):

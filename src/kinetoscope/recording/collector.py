@@ -1,4 +1,4 @@
-"""torch: keeps Python's garbage collector from running while many objects are made."""
+"""Keeps Python's garbage collector from running while many objects are made."""
 
 import gc
 import threading

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from kinetoscope.torch.collector import collector_at_rest
+from kinetoscope.recording.collector import collector_at_rest
 
 
 @pytest.fixture(autouse=True)

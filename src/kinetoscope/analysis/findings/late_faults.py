@@ -1,0 +1,150 @@
+"""analysis: ranks that the others wait for, as findings: which ones, on which host, how often, and why."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from kinetoscope.analysis.findings.case import Case
+from kinetoscope.analysis.findings.finding import (
+    HIGH_SHARE,
+    LEAST_SHARE,
+    Finding,
+    build_finding,
+    confidence_in,
+    confidence_without_replay,
+)
+from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.periods import in_every
+from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.stragglers import StragglerRow, waits_for
+
+_ALWAYS_TOLD = 0.05
+"""Who waits for a rank for this part of a step is told of it, whatever a replay says."""
+
+_MOST_LISTED = 8
+
+_ADVICE_ON_CAUSES = {
+    "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
+    "share of the samples. A DistributedSampler with drop_last=True gives every rank as many.",
+    "host": "Its loop is slower, not its device: look at what only this rank does, such as logging or saving, and at "
+    "other processes on its cores. Move it to another thread, or to all ranks alike.",
+    "device": "Its kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
+    "the sizes of its batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
+    "unknown": "The recording does not say why. Record it with with_stack=True to see what it does meanwhile.",
+}
+_ADVICE_ON_GROUPS = {
+    "data": "They wait for their batches longer than the others: give their DataLoaders the same num_workers, storage "
+    "and share of the samples. A DistributedSampler with drop_last=True gives every rank as many.",
+    "host": "Their loops are slower, not their devices: look at what only these ranks do, such as logging or saving, "
+    "and at other processes on their cores. Move it to another thread, or to all ranks alike.",
+    "device": "Their kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
+    "the sizes of their batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
+    "unknown": _ADVICE_ON_CAUSES["unknown"].replace(" it ", " them ").replace(" it does", " they do"),
+}
+
+
+def stragglers(case: Case) -> Iterable[Finding]:
+    """Ranks that the others wait for: those that hold them up together, or else each one that is waited for much."""
+    if case.late:
+        yield from _late(case, case.late)
+    for row in case.report.stragglers:
+        is_costly = row.cost_ns_per_step >= _ALWAYS_TOLD * case.step_ns
+        if is_costly and not case.late:
+            yield from _late(case, [row])
+
+
+def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
+    """The finding on some ranks, if they cost enough."""
+    ranks = frozenset(row.rank for row in rows)
+    fix = Fix(Change(on_time=ranks))
+    saving_ns = case.saving_ns(fix)
+    cost_ns = _cost_ns(case, rows) if saving_ns is None else max(_cost_ns(case, rows), saving_ns)
+    cost_ns = min(cost_ns, case.step_ns)
+    share = (cost_ns if saving_ns is None else saving_ns) / case.step_ns
+    if max(share, cost_ns / case.step_ns / 2) < LEAST_SHARE * HIGH_SHARE:
+        return
+    found = build_finding(
+        "straggler",
+        _title(case, rows),
+        _advice(case, rows),
+        confidence=(confidence_without_replay if case.is_guess else confidence_in)(share),
+        evidence=_evidence(rows),
+        where=case.where_late(rows),
+        cost_ns=cost_ns,
+        saving_ns=saving_ns,
+        period=_period(rows),
+    )
+    yield case.keep_fix(found, fix)
+
+
+def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
+    """What each other rank waits for the last of them in a step."""
+    if len(rows) == 1:
+        return rows[0].cost_ns_per_step
+    waits = waits_for(case.report.collectives, {row.rank for row in rows})
+    late = {step for row in rows for step in row.steps}
+    return sum(wait for step, wait in waits.items() if step in late) / max(1, case.num_steps)
+
+
+def _title(case: Case, rows: Sequence[StragglerRow]) -> str:
+    if len(rows) == 1:
+        return f"Rank {rows[0].rank} is late {_how_often(rows)}, and the others wait for it"
+    ranks = sorted(row.rank for row in rows)
+    named = ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
+    if len(ranks) > _MOST_LISTED:
+        named = f"{', '.join(map(str, ranks[:_MOST_LISTED]))} and {len(ranks) - _MOST_LISTED} more"
+    hosts = _hosts(case, ranks)
+    if not hosts:
+        return f"Ranks {named} are late {_how_often(rows)}, and the others wait for them"
+    of = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(hosts)}"
+    return f"All ranks of {of} ({named}) are late {_how_often(rows)}, and the others wait for them"
+
+
+def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
+    """The hosts whose ranks these are, if they are all ranks of some hosts; a host of one rank is no reason."""
+    host_of = {row.rank: row.host for row in case.report.ranks if row.rank is not None}
+    hosts = {host_of.get(rank) for rank in ranks}
+    of_hosts = {rank for rank, host in host_of.items() if host in hosts}
+    if None in hosts or of_hosts != set(ranks) or len(of_hosts) == len(hosts):
+        return []
+    return sorted(host for host in hosts if host is not None)
+
+
+def _how_often(rows: Sequence[StragglerRow]) -> str:
+    steps = {step for row in rows for step in row.steps}
+    together = all(2 * len(steps & {*row.steps}) > len(steps) for row in rows)
+    if len(rows) > 1 and not together:
+        return "in turns"
+    if (period := _period(rows)) is None:
+        return f"in {len(steps)} steps"
+    return in_every(period).strip() or "in every step"
+
+
+def _period(rows: Sequence[StragglerRow]) -> int | None:
+    """In every which step all of them are late."""
+    periods = {row.period for row in rows}
+    return periods.pop() if len(periods) == 1 else None
+
+
+def _cause(rows: Sequence[StragglerRow]) -> str:
+    """The cause of most of them."""
+    return Counter(row.cause for row in rows).most_common(1)[0][0]
+
+
+def _advice(case: Case, rows: Sequence[StragglerRow]) -> str:
+    if len(rows) == 1:
+        return _ADVICE_ON_CAUSES[_cause(rows)]
+    hosts = _hosts(case, [row.rank for row in rows])
+    first = "Look first at what is different on that host. " if len(hosts) == 1 else ""
+    return f"{first}{_ADVICE_ON_GROUPS[_cause(rows)]}"
+
+
+def _evidence(rows: Sequence[StragglerRow]) -> dict[str, float | None]:
+    longer = [dict(row.evidence) for row in rows]
+    names = dict.fromkeys(name for one in longer for name in one)
+    return {
+        "num_late_ranks": len(rows) if len(rows) > 1 else None,
+        "num_late_steps": len({step for row in rows for step in row.steps}),
+        "period": _period(rows),
+        **{name: fmean(one[name] for one in longer if name in one) for name in names},
+    }

@@ -1,0 +1,73 @@
+"""analysis: which of the late ranks hold the run up together. A replay without a few of them gains nothing."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from kinetoscope.analysis.stragglers import StragglerRow
+
+LATE_SHARE = 0.03
+"""Late ranks are left out of all other findings if the others would save this part of a step without them."""
+
+_MOST_OF_SAVING = 0.9
+"""The group is the smallest that saves so much of what all late ranks on time would save."""
+
+_MOST_SPARED = 8
+"""In a group of at most so many ranks, each is tried without; larger ones are nodes, not chance."""
+
+_MOST_ROUNDS = 3
+"""So many times it is asked who would be late if those found so far were not."""
+
+Later = Callable[[frozenset[int]], list[StragglerRow]]
+"""Who would be late if some ranks were on time, the latest first."""
+
+Saved = Callable[[frozenset[int]], float]
+"""What a step saves if nobody waits for some ranks."""
+
+
+def group_by_replay(
+    candidates: Sequence[StragglerRow], later: Later, all_ranks: Collection[int], saved: Saved, step_ns: float
+) -> list[StragglerRow]:
+    """The late ranks that matter, of ``candidates``, the latest first, and of those that hide behind them; none where
+    nobody would save much.
+
+    Of ranks that are all late, the least late one stays: somebody has to wait.
+    """
+    rows = list(candidates)
+    for _ in range(_MOST_ROUNDS if rows else 0):
+        if len(rows) >= len(all_ranks) - 1 or not (more := later(_ranks(rows))):
+            break
+        rows += more
+    if rows and {row.rank for row in rows} >= set(all_ranks):
+        rows.pop()
+    all_save = saved(_ranks(rows)) if rows else 0.0
+    if not rows or all_save < LATE_SHARE * step_ns:
+        return []
+    enough = _MOST_OF_SAVING * all_save
+    fewest, most = 1, len(rows)
+    while fewest < most:
+        middle = (fewest + most) // 2
+        if saved(_ranks(rows[:middle])) >= enough:
+            most = middle
+        else:
+            fewest = middle + 1
+    return _spared(rows[:most], saved, enough)
+
+
+def _spared(rows: Sequence[StragglerRow], saved: Saved, enough: float) -> list[StragglerRow]:
+    """The group without ranks that are late only since they wait for another one of it."""
+    group = list(rows)
+    if len(group) <= _MOST_SPARED:
+        for row in reversed(rows):
+            others = [other for other in group if other is not row]
+            if others and saved(_ranks(others)) >= enough:
+                group = others
+    return group
+
+
+def group_by_rows(rows: Sequence[StragglerRow], all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
+    """The same where no replay is trusted: those that the others are seen to wait for that much."""
+    costly = [row for row in rows if row.cost_ns_per_step >= LATE_SHARE * step_ns]
+    return costly[:-1] if {row.rank for row in costly} >= set(all_ranks) else costly
+
+
+def _ranks(rows: Sequence[StragglerRow]) -> frozenset[int]:
+    return frozenset(row.rank for row in rows)

@@ -1,0 +1,57 @@
+"""analysis: how many samples and tokens the loop says that its batches had, and how many that is in a second."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from kinetoscope.table.trace import Trace
+
+
+class LoopCounts(NamedTuple):
+    """What a loop counted while it was recorded. Each rank counts for itself; Composer's loop counts all ranks'."""
+
+    num_batches: int = 0
+    num_samples: int = 0
+    num_tokens: int = 0
+
+
+def counted_by_loop(trace: Trace) -> LoopCounts:
+    """The counts of all windows of a trace, also of a merged one: what the loop counted from the begin of each to its
+    end, with the batches that only warm up. A window of a killed process does not know its end."""
+    return _added(_of_window(begin, end) for begin, end in _ends(trace.header))
+
+
+def per_second(counts: Iterable[LoopCounts], step_ns: float | None) -> tuple[float | None, float | None]:
+    """Samples and tokens in a second, at the time that a step takes; None where the loop did not count them."""
+    num_batches, num_samples, num_tokens = _added(counts)
+    if not step_ns or not num_batches:
+        return None, None
+    per_s = 1e9 / step_ns / num_batches
+    return num_samples * per_s if num_samples else None, num_tokens * per_s if num_tokens else None
+
+
+def _added(counts: Iterable[LoopCounts]) -> LoopCounts:
+    batches, samples, tokens = zip(LoopCounts(), *counts, strict=True)
+    return LoopCounts(sum(batches), sum(samples), sum(tokens))
+
+
+def _ends(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Where the loop was when each window of a trace began and ended."""
+    own = header.get("kinetoscope")
+    if not isinstance(own, dict) or header.get("recovered") is True:
+        return
+    files = own.get("files")
+    for file in files if isinstance(files, list) else ():
+        inner = file.get("header") if isinstance(file, dict) else None
+        yield from _ends(inner) if isinstance(inner, dict) else ()
+    begin, end = own.get("begin"), own.get("end")
+    if isinstance(begin, dict) and isinstance(end, dict):
+        yield begin, end
+
+
+def _of_window(begin: dict[str, Any], end: dict[str, Any]) -> LoopCounts:
+    """What was counted between two moments; nothing if one of them does not say it, or if the loop counted anew."""
+    counts: list[int] = []
+    for name in ("batch", "sample", "token"):
+        first, last = (moment.get(name) for moment in (begin, end))
+        counts.append(last - first if isinstance(first, int) and isinstance(last, int) else -1)
+    return LoopCounts(*counts) if min(counts) >= 0 else LoopCounts()

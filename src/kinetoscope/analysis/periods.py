@@ -1,0 +1,50 @@
+"""analysis: what comes in every n-th step, as far as the times of single steps tell."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from statistics import median
+
+from kinetoscope.analysis.window import FEWEST_STEPS
+
+_MOST_OF_THE_TIME = 0.7
+_LEAST_OF_THOSE = 0.5
+_FEWEST_TIMES = 3
+_REGULAR_SHARE = 0.7
+
+
+def period_of(times: Mapping[int, float], num_steps: int) -> int | None:
+    """The n of what comes in every n-th step, by the time that it takes in each step; 1 if in nearly every step. None
+    where it comes at no regular distance, less than three times, or where fewer than 8 steps were recorded.
+
+    It comes in a step in which it takes at least half as long as in one of the few steps that together have most of
+    its time. Nearly all distances between these are multiples of the usual one, and there are as many of them as a
+    recording of this length would have.
+    """
+    if num_steps < FEWEST_STEPS or not sum(times.values()):
+        return None
+    least = _LEAST_OF_THOSE * _shortest_of_most(times)
+    steps = sorted(step for step, time in times.items() if time >= least)
+    if len(steps) < _FEWEST_TIMES:
+        return None
+    apart = [other - one for one, other in pairwise(steps)]
+    usual = max(1, round(median(apart)))
+    is_regular = sum(distance % usual == 0 for distance in apart) >= _REGULAR_SHARE * len(apart)
+    return usual if is_regular and len(steps) >= _REGULAR_SHARE * (num_steps // usual) else None
+
+
+def in_every(period: int | None) -> str:
+    """That it comes in every n-th step, for the end of a sentence; empty if that is every step, or not known."""
+    if period is None or period == 1:
+        return ""
+    ending = "th" if period % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th")
+    return f" in every {period}{ending} step"
+
+
+def _shortest_of_most(times: Mapping[int, float]) -> float:
+    """The shortest of the longest times that together are most of all."""
+    rest = _MOST_OF_THE_TIME * sum(times.values())
+    for time in sorted(times.values(), reverse=True):
+        rest -= time
+        if rest <= 0:
+            return time
+    return 0.0

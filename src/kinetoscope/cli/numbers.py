@@ -1,0 +1,87 @@
+"""The numbers in the arguments of commands, which are told where they are out of their range."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from typing import TypeVar
+
+from kinetoscope.errors import SettingsError
+
+_Value = TypeVar("_Value")
+_LARGEST = 2**31 - 1
+_MOST_SECONDS = 1e9
+_MOST_NUMBERS = 1_000_000
+
+
+def whole_number(text: str) -> int:
+    """A number such as a rank or an attempt."""
+    if not _is_whole(text):
+        raise ArgumentTypeError(f"cannot read {_shown(text)}; write a whole number from 0 to {_LARGEST:,}")
+    return int(text)
+
+
+def count_of_one_or_more(text: str) -> int:
+    """How many there are of something."""
+    if not _is_whole(text) or not int(text):
+        raise ArgumentTypeError(f"cannot read {_shown(text)}; write a whole number from 1 to {_LARGEST:,}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A duration, which may be 0."""
+    number = _number(text)
+    if number is None or not 0 <= number <= _MOST_SECONDS:
+        raise ArgumentTypeError(f"cannot read the seconds {_shown(text)}; write a number from 0 on, as in 30 or 0.5")
+    return number
+
+
+def seconds_above_0(text: str) -> float:
+    """A duration that is not 0."""
+    number = _number(text)
+    if number is None or not 0 < number <= _MOST_SECONDS:
+        raise ArgumentTypeError(f"cannot read the seconds {_shown(text)}; write a number above 0, as in 30 or 0.5")
+    return number
+
+
+def whole_numbers(text: str) -> list[int]:
+    """The numbers that a text such as ``3``, ``0,2`` or ``10-14`` names."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        ends = [first, last or first]
+        if not all(map(_is_whole, ends)) or int(ends[1]) - int(first) + len(found) > _MOST_NUMBERS:
+            raise ArgumentTypeError(f"cannot read the numbers {_shown(text)}; write them as in 3, 0,2 or 10-14")
+        found += range(int(first), int(ends[1]) + 1)
+    if not found:
+        raise ArgumentTypeError(f"there is no number in {_shown(text)}; write the smaller one first, as in 10-14")
+    return found
+
+
+def ranks(text: str) -> frozenset[int]:
+    """The ranks that a text such as ``0,4-7`` names."""
+    try:
+        return frozenset(whole_numbers(text))
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"cannot read the ranks {_shown(text)}; write them as in 0,4-7") from None
+
+
+def given(argument: str, kind: Callable[[str], _Value], text: str) -> _Value:
+    """The value of an argument that is looked at when its verb runs. Raises `SettingsError`."""
+    try:
+        return kind(text)
+    except ArgumentTypeError as error:
+        raise SettingsError(f"{argument}: {error}.") from None
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(_LARGEST)) and int(text) <= _LARGEST
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")

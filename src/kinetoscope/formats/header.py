@@ -1,0 +1,146 @@
+"""Which numbers the header of a trace may have. A number outside of its range is told, and never used."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from kinetoscope.errors import TraceFileError
+
+_LARGEST = 2**62
+Number = Annotated[int, Meta(ge=0, lt=2**31)]
+"""A rank, a pid, or how many there are of something that people count."""
+Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
+Nanoseconds = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
+Amount = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
+Moment = dict[str, Amount]
+"""The fields of a timestamp, as `timestamp_fields` gives them."""
+
+
+class _Anchor(msgspec.Struct):
+    monotonic_ns: Nanoseconds
+    unix_ns: Nanoseconds
+    bound_ns: Count
+
+
+class _Beside(msgspec.Struct):
+    """How a clock runs beside rank 0's."""
+
+    measurements: list[tuple[Nanoseconds, Nanoseconds, Count]] = []
+    reference: tuple[Nanoseconds, Nanoseconds, Count] | None = None
+    offset_ns: Nanoseconds | None = None
+    drift_ppm: Amount | None = None
+    bound_ns: Count | None = None
+
+
+class _Clock(msgspec.Struct):
+    anchors: list[_Anchor] = []
+    beside_rank0: _Beside | None = None
+
+
+class _KnownClock(msgspec.Struct):
+    """The clock of one rank, in a merged trace."""
+
+    rank: Number | None = None
+    offset_ns: Nanoseconds | None = None
+    drift_ppm: Amount | None = None
+    bound_ns: Count | None = None
+
+
+class _Distributed(msgspec.Struct):
+    rank: Number | None = None
+    world_size: Number | None = None
+
+
+class _MergedHeader(msgspec.Struct):
+    """The header that a file in a merged trace had."""
+
+    kinetoscope: "_Own | None" = None
+    distributedInfo: _Distributed | None = None  # noqa: N815 - Kineto's name
+    baseTimeNanoseconds: Count | None = None  # noqa: N815
+    schemaVersion: Number | None = None  # noqa: N815
+
+
+class _MergedFile(msgspec.Struct):
+    """A file in a merged trace."""
+
+    rank: Number | None = None
+    begin_ns: Nanoseconds | None = None
+    header: _MergedHeader | None = None
+
+
+class _Own(msgspec.Struct):
+    rank: Number | None = None
+    local_rank: Number | None = None
+    node_rank: Number | None = None
+    world_size: Number | None = None
+    cycle: Number | None = None
+    pid: Number | None = None
+    dropped: Count | None = None
+    lost_cycles: Count | None = None
+    lost_records: Count | None = None
+    begin: Moment | None = None
+    end: Moment | None = None
+    warmup_batches: list[tuple[Count, Count]] | None = None
+    clock: _Clock | None = None
+    ranks: list[Number] | None = None
+    num_ranks: Number | None = None
+    num_files: Number | None = None
+    clocks: list[_KnownClock] | None = None
+    files: list[_MergedFile] | None = None
+
+
+class _Ours(msgspec.Struct):
+    kinetoscope: _Own
+    distributedInfo: _Distributed | None = None  # noqa: N815
+    baseTimeNanoseconds: Count | None = None  # noqa: N815
+    schemaVersion: Number | None = None  # noqa: N815
+
+
+class _OthersDistributed(msgspec.Struct):
+    """Other programs may write what they like, which is not used; but not a rank that none can have."""
+
+    rank: Annotated[int, Meta(lt=2**31)] | float | str | list[Any] | dict[str, Any] | bool | None = None
+    world_size: Annotated[int, Meta(lt=2**31)] | float | str | list[Any] | dict[str, Any] | bool | None = None
+
+
+class _Others(msgspec.Struct):
+    distributedInfo: _OthersDistributed | None = None  # noqa: N815
+
+
+# msgspec learns a struct when it first reads one. On two threads at once that crashes, so it happens here.
+for _kind in (_Ours, _Others):
+    msgspec.json.Decoder(_kind)
+
+
+def require_ranges(name: str, header: Mapping[str, Any]) -> None:
+    """Raises `TraceFileError` if a number in the header of the trace ``name`` is not in its range, or is no number.
+
+    A header of ours is looked at completely, one of another program for what we use of it.
+    """
+    if isinstance(header.get("kinetoscope"), dict):
+        require_struct(f"Cannot read the trace {name}: in its header", header, _Ours)
+    elif isinstance(header.get("distributedInfo"), dict):
+        require_struct(f"Cannot read the trace {name}: in its header", header, _Others)
+
+
+def require_struct(where: str, fields: Mapping[str, Any], kind: Any) -> None:
+    """Raises `TraceFileError` with the field that does not fit into the struct ``kind``. ``where`` begins it."""
+    try:
+        msgspec.convert(dict(fields), kind)
+    except msgspec.ValidationError as error:
+        raise TraceFileError(f"{where}, {told(error)}. Correct or remove it, or ask who wrote the file.") from error
+    except UnicodeEncodeError as error:
+        raise TraceFileError(
+            f"{where}, a text has letters that do not exist. Correct or remove it, or ask who wrote the file."
+        ) from error
+
+
+def told(error: msgspec.ValidationError) -> str:
+    """What is wrong with which field, as in ``rank is out of range: expected `int` >= 0``."""
+    expected, _, place = str(error).partition(" - at ")
+    field = place.strip("`").removeprefix("$").removeprefix(".") or "all of it"
+    if "matching regex" in expected:
+        return f"{field} cannot be part of a file's name"
+    return f"{field} is out of its range: {expected[:1].lower()}{expected[1:]}"

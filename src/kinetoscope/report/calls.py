@@ -1,0 +1,116 @@
+"""report: the calls of operators and kernels that have something in common, added up: for a screen and a page alike."""
+
+from collections.abc import Callable, Hashable, Sequence
+
+from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.operators import OperatorRow
+from kinetoscope.pages.page_data import CallSums, CallTable
+
+OPERATORS, KERNELS = "operators", "kernels"
+"""What the tables of all operators, and of all kernels and copies, are called."""
+
+_Row = OperatorRow | KernelRow
+
+
+def operators_by_name(rows: Sequence[OperatorRow]) -> list[CallSums]:
+    """The operators, those with the most time of their own first."""
+    return _grouped(rows, lambda row: row.name, lambda row: row.name)
+
+
+def kernels_by_name(rows: Sequence[KernelRow]) -> list[CallSums]:
+    """The kernels and copies, those that took most first."""
+    return _grouped(rows, lambda row: (row.name, _kind(row)), lambda row: row.name)
+
+
+def call_tables(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTable]:
+    """The calls of a run in all the ways in which a page shows them; none where there are no calls."""
+    tables: list[CallTable] = []
+    if operators:
+        tables.append(CallTable(of=OPERATORS, by="name", rows=operators_by_name(operators)))
+    if any(row.shapes is not None for row in operators):
+        by_shapes = _grouped(operators, lambda row: (row.name, _shapes(row)), lambda row: row.name)
+        tables.append(CallTable(of=OPERATORS, by="shapes", rows=by_shapes))
+    if kernels:
+        untyped = {row.name: without_types(row.name) for row in kernels}
+        by_untyped = _grouped(kernels, lambda row: (untyped[row.name], _kind(row)), lambda row: untyped[row.name])
+        by_kind = _grouped(kernels, _kind, lambda row: _kind(row) or "")
+        tables.append(CallTable(of=KERNELS, by="name", rows=kernels_by_name(kernels)))
+        tables.append(CallTable(of=KERNELS, by="untyped", rows=by_untyped))
+        tables.append(CallTable(of=KERNELS, by="kind", rows=by_kind))
+    return tables
+
+
+def without_types(name: str) -> str:
+    """A C++ name without its return type, its templates' types and its arguments: ``void at::fill<float>(int)`` is
+    ``at::fill``."""
+    depth, kept = 0, ""
+    for character in name.replace("(anonymous namespace)", "{anonymous}"):
+        if character == "(" and depth == 0:
+            break
+        depth += character == "<"
+        kept += character if depth == 0 else ""
+        depth = max(0, depth - (character == ">"))
+    return kept.removeprefix("void ").strip() or name
+
+
+def _kind(row: _Row) -> str | None:
+    return getattr(row, "kind", None)
+
+
+def _shapes(row: _Row | None) -> str | None:
+    return getattr(row, "shapes", None)
+
+
+def _grouped(
+    rows: Sequence[_Row], key_of: Callable[[_Row], Hashable], name_of: Callable[[_Row], str]
+) -> list[CallSums]:
+    """The sums of rows of one key, those with the most time of their own first."""
+    groups: dict[Hashable, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(key_of(row), []).append(row)
+    sums = [_added(own, name_of(own[0])) for own in groups.values()]
+    return sorted(sums, key=lambda row: (-row.self_ns, row.name))
+
+
+def _added(rows: Sequence[_Row], name: str) -> CallSums:
+    only = rows[0] if len(rows) == 1 else None
+    num_calls, total_ns = sum(row.num_calls for row in rows), sum(row.total_ns for row in rows)
+    num_bytes = _known_sum([getattr(row, "bytes", None) for row in rows])
+    device_ns = _known_sum([getattr(row, "device_ns", None) for row in rows])
+    flops_per_s, mfu = _rates(rows)
+    return CallSums(
+        name=name,
+        kind=_kind(rows[0]),
+        shapes=_shapes(only),
+        num_rows=len(rows),
+        num_calls=num_calls,
+        total_ns=total_ns,
+        self_ns=sum(row.self_ns for row in rows),
+        mean_ns=total_ns / num_calls,
+        p50_ns=only and only.p50_ns,
+        p95_ns=only and only.p95_ns,
+        max_ns=max(row.max_ns for row in rows),
+        device_ns=None if device_ns is None else round(device_ns),
+        flops=_known_sum([row.flops for row in rows]),
+        flops_per_s=flops_per_s,
+        mfu=mfu,
+        bytes=num_bytes,
+        bytes_per_s=num_bytes / total_ns * 1e9 if num_bytes is not None and total_ns else None,
+    )
+
+
+def _rates(rows: Sequence[_Row]) -> tuple[float | None, float | None]:
+    """FLOP/s and the share of the peak of several rows together: each counts by its time."""
+    timed = [(row, row.flops / row.flops_per_s) for row in rows if row.flops and row.flops_per_s]
+    whole_s = sum(time_s for _, time_s in timed)
+    if not whole_s:
+        return None, None
+    shares = [row.mfu * time_s for row, time_s in timed if row.mfu is not None]
+    rate = sum((row.flops_per_s or 0) * time_s for row, time_s in timed) / whole_s
+    return rate, sum(shares) / whole_s if len(shares) == len(timed) else None
+
+
+def _known_sum(values: Sequence[float | None]) -> float | None:
+    """The sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

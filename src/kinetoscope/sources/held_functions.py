@@ -1,0 +1,55 @@
+"""What functions hold between their calls, and which functions are hooks of torch's modules and parameters."""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache, partial
+from types import FunctionType
+from typing import Any
+
+_OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+HOOKS = frozenset((*_OF_MODULES, "_post_accumulate_grad_hooks"))
+"""The attributes in which torch keeps hooks."""
+
+_DICTS = (OrderedDict, dict)
+_PARTS_OF_PARTIAL = [(name, partial.__dict__[name]) for name in ("func", "args", "keywords")]
+
+
+def variables_around(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The variables of a function that live longer than its calls: those of the functions around it, and the defaults
+    of its arguments."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it has no value yet
+            yield name, cell.cell_contents
+    code, defaults = function.__code__, function.__defaults__ or ()
+    yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def parts_of_partial(value: Any) -> Iterator[tuple[str, Any]]:
+    """The function of a `functools.partial`, and the arguments that it was given."""
+    return ((name, part.__get__(value)) for name, part in _PARTS_OF_PARTIAL)
+
+
+def hooks_of(attributes: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The hooks of a module of torch's with these attributes, and of its parameters, as torch keeps them."""
+    found = [(name, hooks) for name in _OF_MODULES if type(hooks := attributes.get(name)) in _DICTS and hooks]
+    parameters = attributes.get("_parameters")
+    if type(parameters) is dict and parameters:
+        kinds, readers = _hooks_of_parameters()
+        for parameter in parameters.values():
+            if type(parameter) in kinds:
+                for name, read in readers:
+                    hooks = read(parameter)
+                    if type(hooks) in _DICTS and hooks:
+                        found.append((name, hooks))
+    return found
+
+
+@cache
+def _hooks_of_parameters() -> tuple[tuple[type, ...], list[tuple[str, Any]]]:
+    """The classes of parameters of which torch reads the hooks without calling the user's code, and what reads them."""
+    torch: Any = sys.modules["torch"]
+    known = torch.Tensor.__base__.__dict__
+    return (torch.Tensor, torch.nn.Parameter), [(name, known[name].__get__) for name in HOOKS if name in known]

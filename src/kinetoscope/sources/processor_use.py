@@ -1,0 +1,101 @@
+"""sources: who used the machine's processors: this process and its children, everybody, or a limit that stopped us."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_NS = 1_000_000_000
+_FIELDS_BUSY = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, system, irq, softirq
+_FIELD_STEAL = 7
+_CGROUPS = Path("/sys/fs/cgroup")
+_SUMS = ("wall_ns", "own_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
+
+Use = dict[str, int]
+
+
+def processor_use(native_id: int | None) -> Use:
+    """What was used until now, in ns, as far as the system says it:
+
+    - ``own_ns``: by this process, and by its children that the thread ``native_id`` has started
+    - ``busy_ns``: by everybody, on the processors that this process may use; ``steal_ns``: by other virtual machines
+    - ``throttled_ns``, ``num_throttled``: how long, and how often, a limit of this process's cgroup has stopped it
+    - ``cores``: how many processors it may use; ``threads``: on how many torch computes an operator
+    """
+    use = {"wall_ns": time.monotonic_ns(), "own_ns": time.process_time_ns()}
+    if sys.platform != "linux":
+        return use
+    cores = os.sched_getaffinity(0)
+    use |= {"cores": len(cores)} | _threads_of_torch() | _of_machine(cores) | _throttled()
+    use["own_ns"] += _children_ns(native_id)
+    return use
+
+
+def processor_use_since(before: Use, native_id: int | None) -> Use:
+    """The same, but what was used since ``before``."""
+    now = processor_use(native_id)
+    return {
+        name: max(0, value - before[name]) if name in _SUMS else value
+        for name, value in now.items()
+        if name not in _SUMS or name in before
+    }
+
+
+def _threads_of_torch() -> Use:
+    ask: Any = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return {} if ask is None else {"threads": ask()}
+
+
+def _of_machine(cores: set[int]) -> Use:
+    tick_ns, busy, steal = _NS // os.sysconf("SC_CLK_TCK"), 0, 0
+    for line in _lines("/proc/stat"):
+        name, _, rest = line.partition(" ")
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+            fields = [int(field) for field in rest.split()]
+            busy += sum(fields[place] for place in _FIELDS_BUSY)
+            steal += fields[_FIELD_STEAL]
+    return {"busy_ns": busy * tick_ns, "steal_ns": steal * tick_ns} if busy else {}
+
+
+def _children_ns(native_id: int | None) -> int:
+    times = os.times()
+    own_s = times.children_user + times.children_system
+    ticks = 0
+    for child in "".join(_lines(f"/proc/self/task/{native_id}/children")).split():
+        fields = "".join(_lines(f"/proc/{child}/stat")).rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12]) if fields else 0
+    return round(own_s * _NS) + ticks * (_NS // os.sysconf("SC_CLK_TCK"))
+
+
+def _throttled() -> Use:
+    """Of our cgroup and those that it is in, the one that was stopped most."""
+    most: Use = {}
+    for file in _cpu_stats():
+        said = dict(line.split() for line in _lines(file))
+        number = int(said.get("nr_throttled", 0))
+        took_ns = int(said["throttled_usec"]) * 1000 if "throttled_usec" in said else int(said.get("throttled_time", 0))
+        if said and took_ns >= most.get("throttled_ns", 0):
+            most = {"throttled_ns": took_ns, "num_throttled": number}
+    return most
+
+
+def _cpu_stats() -> Iterator[str]:
+    for line in _lines("/proc/self/cgroup"):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.strip().partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for mount in (_CGROUPS / controllers, _CGROUPS / "cpu") if controllers else (_CGROUPS, _CGROUPS / "unified"):
+            folder = Path(path.lstrip("/"))
+            yield from (str(mount / one / "cpu.stat") for one in dict.fromkeys((folder, *folder.parents)))
+
+
+def _lines(path: str) -> list[str]:
+    """The lines of a file; none if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,146 @@
+"""torch: the names that torch does not promise to keep, and what each is for.
+
+Each is looked up once, here. Where this torch lacks one, recording goes on: either the code does without it, and one
+line in the log says what is lost, or the one feature that needs it raises `ProfilerStateError`.
+"""
+
+import importlib
+import logging
+import operator
+from typing import Any
+
+import torch
+import torch.autograd.profiler as autograd_profiler
+
+from kinetoscope.errors import ProfilerStateError
+
+_log = logging.getLogger("kinetoscope")
+
+used: list[tuple[str, str]] = []
+"""The module and the name of each."""
+
+
+class MissingNameError(ProfilerStateError):
+    """This torch does not have a name that a feature needs."""
+
+
+class _Missing:
+    """Stands for a name that this torch lacks: whoever uses it gets an error that says what for."""
+
+    def __init__(self, path: str, feature: str) -> None:
+        self._message = f"{feature} needs {path}, which torch {torch.__version__} does not have."
+
+    def _fail(self, *_: object) -> Any:
+        raise MissingNameError(self._message)
+
+    __call__ = __getattr__ = __instancecheck__ = _fail
+
+
+def _find(module: str, name: str) -> Any:
+    used.append((module, name))
+    try:
+        return operator.attrgetter(name)(importlib.import_module(module))
+    except (ImportError, AttributeError):
+        return None
+
+
+def _needed(module: str, name: str, feature: str) -> Any:
+    """The name in a module; without it, ``feature`` raises."""
+    found = _find(module, name)
+    return _Missing(f"{module}.{name}", feature) if found is None else found
+
+
+def _or(module: str, name: str, otherwise: Any, lost: str) -> Any:
+    """The name in a module; without it, ``otherwise``, and a line in the log that says what is ``lost``."""
+    found = _find(module, name)
+    if found is None:
+        _log.warning("torch %s does not have %s.%s, so %s.", torch.__version__, module, name, lost)
+        return otherwise
+    return found
+
+
+# Recording.
+_RECORDING = "Recording torch's operators"
+prepare_trace = _needed("torch.autograd.profiler", "profile._prepare_trace", _RECORDING)
+start_trace = _needed("torch.autograd.profiler", "profile._start_trace", _RECORDING)
+records_on_this_thread = _or(
+    "torch.autograd",
+    "_profiler_enabled",
+    lambda: autograd_profiler._is_profiler_enabled,
+    "a profiler that was not started through torch.profiler is not noticed",
+)
+supported_activities = _or(
+    "torch.autograd",
+    "_supported_activities",
+    lambda: {torch.profiler.ProfilerActivity.CPU},
+    "devices are recorded only where `activities` names them",
+)
+device_has_stopped = _or(
+    "torch.autograd", "_is_kineto_stopped", lambda: False, "a device that stops collecting is not noticed"
+)
+name_of_others_backend = _or(
+    "torch._C", "_get_privateuse1_backend_name", lambda: "privateuseone", "a backend of others has no name of its own"
+)
+give_metadata = _or(
+    "torch.autograd", "_add_metadata_json", lambda key, text: None, "a save by Kineto itself lacks the metadata"
+)
+
+
+def all_process_groups(distributed: Any) -> Any:
+    """The groups of this rank for the header of a trace; an empty list if this torch does not tell."""
+    return getattr(distributed.distributed_c10d, "_get_all_pg_configs", list)()
+
+
+def world_process_groups(distributed: Any) -> Any:
+    """The groups of the world for an execution trace; an empty list if this torch does not tell."""
+    return getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_config_info", [])
+
+
+# Spans.
+_begin_with_torchs_operator = _needed("torch", "ops.profiler._record_function_enter_new", "record_function")
+
+
+def begin_span_with(name: str, args: str | None) -> Any:
+    """Begins a span with text that execution traces keep; it ends when what is returned is freed."""
+    return _begin_with_torchs_operator(name, args)
+
+
+_enter = _or("torch.autograd", "_record_function_with_args_enter", None, "record_function takes longer")
+_exit = _or(
+    "torch.autograd", "_record_function_with_args_exit", None, "execution traces of several ranks do not list groups"
+)
+begin_span = _enter or (lambda name: begin_span_with(name, None))
+"""Begins a span; it ends when what is returned is freed."""
+
+
+def record_inputs(name: str, text: str) -> None:
+    """Records a span of no length with text as its input, if this torch can."""
+    if _enter is not None and _exit is not None:
+        _exit(_enter(name, text))
+
+
+end_span_with_future = _needed(
+    "torch", "ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction", "_call_end_callbacks_on_future"
+)
+
+# Tables and events.
+KinetoEvent = _or("torch._C._autograd", "_KinetoEvent", None, "tables and events take longer")
+demangle = _or("torch._C", "_demangle", lambda name: name, "C++ functions are shown with their symbols")
+build_metadata = _needed("torch.autograd.profiler_util", "_build_metadata", "event_metadata")
+
+# Execution traces.
+_EXECUTION_TRACE = "An execution trace"
+add_observer = _needed("torch._C._profiler", "_add_execution_trace_observer", _EXECUTION_TRACE)
+enable_observer = _needed("torch._C._profiler", "_enable_execution_trace_observer", _EXECUTION_TRACE)
+disable_observer = _needed("torch._C._profiler", "_disable_execution_trace_observer", _EXECUTION_TRACE)
+remove_observer = _needed("torch._C._profiler", "_remove_execution_trace_observer", _EXECUTION_TRACE)
+
+# The memory timeline, and stacks before torch 2.12.
+_TIMELINE = "A memory timeline"
+EventType = _needed("torch._C._profiler", "_EventType", _TIMELINE)
+TensorMetadata = _needed("torch._C._profiler", "_TensorMetadata", _TIMELINE)
+SchemaMatcher = _needed("torch.profiler._memory_profiler", "SchemaMatcher", _TIMELINE)
+MemoryProfile = _needed("torch.profiler._memory_profiler", "MemoryProfile", "_memory_profile()")
+
+# For users.
+ExperimentalConfig = _needed("torch._C._profiler", "_ExperimentalConfig", "experimental_config")

@@ -1,0 +1,219 @@
+/* The stack of a thread: its frames as spans, which Python makes once for each line. */
+
+#include "recorder/thread_stack.h"
+
+#include <stdlib.h>
+
+#include "recorder/native.h"
+
+#define MOST_LOOKED 10000 /* frames beyond the inner ones, in search of the outermost */
+#define MOST_PLACES 10000 /* when there are more, all are forgotten, and with them their code */
+
+/* An instruction of a function. */
+typedef struct {
+    PyObject *code;
+    int64_t offset;
+} Place;
+
+static PyObject *name_of_code, *name_of_offset, *name_of_line, *name_of_caller;
+
+/* 0 with an error set if Python gave something else; then it is released. */
+static int require_span(PyObject *span)
+{
+    if (PyObject_TypeCheck(span, span_type)) return 1;
+    PyErr_SetString(PyExc_TypeError, "A line is recorded as a native span.");
+    Py_DECREF(span);
+    return 0;
+}
+
+/* Asks Python for the span of a place; 0 with an error set. */
+static int name_place(ThreadStack *stack, uint32_t number, const Place *place, PyObject *frame)
+{
+    PyObject *line = PyObject_GetAttr(frame, name_of_line);
+    PyObject *span = line == NULL ? NULL
+                                  : PyObject_CallMethod(stack->names, "span_of_line", "OO",
+                                                        place->code, line);
+    Py_XDECREF(line);
+    if (span == NULL) return 0;
+    if (span != Py_None && !require_span(span)) return 0;
+    stack->spans_of_places[number] = span;
+    Py_INCREF(place->code); /* no other code gets its address */
+    return 1;
+}
+
+/* The span of the line that a frame is at, or None. Borrowed. NULL with an error set. */
+static PyObject *span_of_frame(ThreadStack *stack, PyObject *frame, PyObject *code)
+{
+    PyObject *offset = PyObject_GetAttr(frame, name_of_offset);
+    if (offset == NULL) return NULL;
+    Place place = {code, PyLong_AsLongLong(offset)};
+    Py_DECREF(offset);
+    if (place.offset == -1 && PyErr_Occurred() != NULL) return NULL;
+    size_t num_known = stack->places.num_entries;
+    if (!array_room_for_next((void **)&stack->spans_of_places, num_known, &stack->spans_capacity,
+                             sizeof *stack->spans_of_places))
+        return PyErr_NoMemory();
+    uint32_t number = table_intern(&stack->places, (const char *)&place, sizeof place);
+    if (number == TABLE_FULL) return PyErr_NoMemory();
+    if (number == num_known) stack->spans_of_places[number] = NULL;
+    if (stack->spans_of_places[number] == NULL && !name_place(stack, number, &place, frame))
+        return NULL;
+    return stack->spans_of_places[number];
+}
+
+/* Adds a frame to the stack, and returns its caller, or None. NULL with an error set. */
+static PyObject *add_frame(ThreadStack *stack, PyObject *frame)
+{
+    PyObject *code = PyObject_GetAttr(frame, name_of_code);
+    PyObject *span = code == NULL ? NULL : span_of_frame(stack, frame, code);
+    int is_outermost = code == stack->outermost;
+    Py_XDECREF(code);
+    if (span == NULL) return NULL;
+    if (span != Py_None) stack->spans[stack->num_spans++] = span;
+    return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
+}
+
+/* The frame that the thread is in, or None if it has ended. NULL with an error set. */
+static PyObject *innermost_frame(const ThreadStack *stack)
+{
+    PyObject *current_frames = PySys_GetObject("_current_frames"); /* borrowed */
+    if (current_frames == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "This Python has no sys._current_frames.");
+        return NULL;
+    }
+    PyObject *frames = PyObject_CallNoArgs(current_frames);
+    PyObject *ident = frames == NULL ? NULL : PyLong_FromUnsignedLong(stack->ident);
+    PyObject *frame = ident == NULL ? NULL : PyDict_GetItemWithError(frames, ident);
+    if (frame != NULL)
+        Py_INCREF(frame);
+    else if (ident != NULL && PyErr_Occurred() == NULL)
+        frame = new_none();
+    Py_XDECREF(ident);
+    Py_XDECREF(frames);
+    return frame;
+}
+
+/* The caller of a frame, or None. NULL with an error set. */
+static PyObject *caller_of(const ThreadStack *stack, PyObject *frame)
+{
+    PyObject *code = PyObject_GetAttr(frame, name_of_code);
+    int is_outermost = code == stack->outermost;
+    Py_XDECREF(code);
+    if (code == NULL) return NULL;
+    return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
+}
+
+/* Says in the stack that frames are left out; 0 with an error set. */
+static int add_gap(ThreadStack *stack)
+{
+    if (stack->gap == NULL) {
+        PyObject *gap = PyObject_CallMethod(stack->names, "span_of_gap", NULL);
+        if (gap == NULL || !require_span(gap)) return 0;
+        stack->gap = gap;
+    }
+    stack->spans[stack->num_spans++] = stack->gap;
+    return 1;
+}
+
+/* Adds the outermost frames of those from this one on, which it takes over, and a gap before them
+ * if there are more. Of an endless stack the outermost ones are not found. 0 with an error set. */
+static int add_outer_frames(ThreadStack *stack, PyObject *frame)
+{
+    PyObject *last[MOST_OUTER] = {NULL};
+    uint32_t num = 0;
+    for (; frame != NULL && frame != Py_None && num < MOST_LOOKED; num++) {
+        PyObject *caller = caller_of(stack, frame);
+        Py_XDECREF(last[num % MOST_OUTER]);
+        last[num % MOST_OUTER] = frame;
+        frame = caller;
+    }
+    int is_done = frame != NULL && (num <= MOST_OUTER || add_gap(stack));
+    uint32_t next = frame != Py_None ? num : num > MOST_OUTER ? num - MOST_OUTER : 0;
+    Py_XDECREF(frame);
+    for (; is_done && next < num; next++) {
+        PyObject *caller = add_frame(stack, last[next % MOST_OUTER]);
+        Py_XDECREF(caller);
+        is_done = caller != NULL;
+    }
+    for (uint32_t i = 0; i < MOST_OUTER; i++) Py_XDECREF(last[i]);
+    return is_done;
+}
+
+/* Begins the stack with the state of the thread; 0 with an error set. Python says what it is
+ * called: it also knows which thread had the GIL. */
+static int add_state(ThreadStack *stack, const char *state)
+{
+    PyObject *span = PyObject_CallMethod(stack->names, "span_of_state", "s", state);
+    if (span == NULL || !require_span(span)) return 0;
+    Py_XDECREF(stack->state_span);
+    stack->state_span = span;
+    stack->spans[stack->num_spans++] = span;
+    return 1;
+}
+
+int thread_stack_read(ThreadStack *stack, const char *state)
+{
+    stack->num_spans = 0;
+    PyObject *frame = innermost_frame(stack);
+    if (frame != NULL && frame != Py_None && state != NULL && !add_state(stack, state)) {
+        Py_DECREF(frame);
+        return 0;
+    }
+    uint32_t most = stack->num_spans + MOST_INNER;
+    while (frame != NULL && frame != Py_None && stack->num_spans < most) {
+        PyObject *caller = add_frame(stack, frame);
+        Py_DECREF(frame);
+        frame = caller;
+    }
+    return add_outer_frames(stack, frame);
+}
+
+void thread_stack_forget(ThreadStack *stack)
+{
+    Table places = stack->places;
+    PyObject **spans = stack->spans_of_places;
+    memset(&stack->places, 0, sizeof stack->places);
+    stack->spans_of_places = NULL;
+    stack->spans_capacity = 0;
+    stack->num_spans = 0;
+    for (size_t i = 0; i < places.num_entries; i++) {
+        size_t length;
+        Place place;
+        memcpy(&place, table_key(&places, (uint32_t)i, &length), sizeof place);
+        if (spans[i] == NULL) continue; /* Python could not name it */
+        Py_DECREF(place.code);
+        Py_DECREF(spans[i]);
+    }
+    free(spans);
+    table_free(&places);
+}
+
+int thread_stack_is_full(const ThreadStack *stack)
+{
+    return stack->places.num_entries > MOST_PLACES;
+}
+
+int thread_stack_traverse(const ThreadStack *stack, visitproc visit, void *arg)
+{
+    for (size_t i = 0; stack->spans_of_places != NULL && i < stack->places.num_entries; i++)
+        Py_VISIT(stack->spans_of_places[i]);
+    Py_VISIT(stack->gap);
+    Py_VISIT(stack->state_span);
+    return 0;
+}
+
+void thread_stack_clear(ThreadStack *stack)
+{
+    thread_stack_forget(stack);
+    Py_CLEAR(stack->gap);
+    Py_CLEAR(stack->state_span);
+}
+
+int thread_stack_setup(void)
+{
+    name_of_code = PyUnicode_InternFromString("f_code");
+    name_of_offset = PyUnicode_InternFromString("f_lasti");
+    name_of_line = PyUnicode_InternFromString("f_lineno");
+    name_of_caller = PyUnicode_InternFromString("f_back");
+    return name_of_code && name_of_offset && name_of_line && name_of_caller ? 0 : -1;
+}

@@ -1,0 +1,40 @@
+/* The stack of a thread, read from another one: of each frame the span of the line that it is at.
+ *
+ * Frames are read as Python code would read them, so this works with every version of Python. */
+
+#ifndef KINETOSCOPE_THREAD_STACK_H
+#define KINETOSCOPE_THREAD_STACK_H
+
+#include "module.h"
+
+/* Of a deeper stack, the frames between these ends are left out. */
+#define MOST_INNER 100
+#define MOST_OUTER 100
+#define MOST_FRAMES (MOST_INNER + 1 + MOST_OUTER)
+#define MOST_SPANS (1 + MOST_FRAMES) /* the state of the thread is the innermost one */
+
+typedef struct {
+    PyObject *names; /* its span_of_line(), span_of_gap() and span_of_state(); borrowed */
+    unsigned long ident;
+    PyObject *outermost; /* the code of the frame with which stacks begin, or NULL */
+    Table places;
+    PyObject **spans_of_places; /* Py_None if its frames are left out */
+    size_t spans_capacity;
+    PyObject *gap; /* the span that stands for frames that are left out; NULL before the first */
+    PyObject *state_span;        /* of the last state that has one, or NULL */
+    PyObject *spans[MOST_SPANS]; /* as of the last look, the innermost first; borrowed */
+    uint32_t num_spans;
+} ThreadStack;
+
+int thread_stack_setup(void);
+/* Reads the stack, innermost the state of the thread, if it is not NULL; 0 with an error set. No
+ * frame is kept, as its tensors would be, too. */
+int thread_stack_read(ThreadStack *stack, const char *state);
+/* Whether so many lines are known that they should be forgotten. */
+int thread_stack_is_full(const ThreadStack *stack);
+/* Forgets the spans of all lines, and the code that was kept for them. */
+void thread_stack_forget(ThreadStack *stack);
+int thread_stack_traverse(const ThreadStack *stack, visitproc visit, void *arg);
+void thread_stack_clear(ThreadStack *stack);
+
+#endif

@@ -1,0 +1,37 @@
+/* What a thread of this process does at the moment, as Linux says in /proc/self/task/TID/syscall.
+ * Nothing here needs the GIL. */
+
+#ifndef KINETOSCOPE_THREAD_STATE_H
+#define KINETOSCOPE_THREAD_STATE_H
+
+#include <stdint.h>
+
+typedef enum {
+    STATE_UNKNOWN, /* the system does not say, or the thread has ended */
+    STATE_RUNNING, /* it runs, or would if it had a processor */
+    STATE_GIL,
+    STATE_OTHER_THREAD, /* a lock, a queue, an event, a thread that is joined */
+    STATE_SLEEP,
+    STATE_FSYNC,
+    STATE_FILE,
+    STATE_FOLDER, /* opening, deleting and renaming files */
+    STATE_NETWORK,
+    STATE_PIPE, /* also sockets between processes of one machine */
+    STATE_EVENTS,
+    STATE_CHILD,
+    STATE_DEVICE,
+    STATE_PAGE_FAULT,
+    STATE_SYSTEM_CALL, /* any other one */
+    NUM_STATES,
+} ThreadState;
+
+/* What Python calls each; NULL for the first two, which are no reasons to wait. */
+extern const char *const state_names[NUM_STATES];
+
+/* Opens what tells the state of a thread; -1 where the system does not say. */
+int state_open(long native_id);
+/* The state of the thread of which `file` tells; 3 to 4 us. */
+ThreadState state_read(int file);
+void state_close(int file);
+
+#endif

@@ -1,0 +1,44 @@
+"""A loader that waits for its storage, while others keep the cores busy. Mended: four workers wait side by side."""
+
+import multiprocessing
+import os
+import time
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arguments, train_step, watched
+
+
+class Samples(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return NUM_BATCHES * BATCH_SIZE
+
+    def __getitem__(self, index: int) -> Tensor:
+        time.sleep(0.0015)  # FAULT
+        return torch.full((NUM_FEATURES,), index / len(self))
+
+
+def keep_busy() -> None:
+    os.nice(19)
+    while True:
+        sum(range(100_000))
+
+
+def main() -> None:
+    arguments = read_arguments()
+    others = [multiprocessing.Process(target=keep_busy, daemon=True) for _ in range(os.cpu_count() or 1)]
+    for other in others:
+        other.start()
+    loader = DataLoader(Samples(), batch_size=BATCH_SIZE, num_workers=4 if arguments.mended else 0)
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watched(arguments) as batches:
+        for inputs in batches(loader):
+            train_step(model, optimizer, model(inputs).square().mean())
+    for other in others:
+        other.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A recorded loop beside which tests keep tensors, and what `GrowingMemory` notes of it."""
+
+import inspect
+
+import pytest
+
+from kinetoscope import GrowingMemory, Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.training.source_files import source_name
+
+torch = pytest.importorskip("torch")
+NUM_STEPS = 12
+WEIGHTS = torch.ones(12, requires_grad=True)
+
+
+class Recording:
+    """A recorded loop; what was noted of it is there afterwards."""
+
+    def __init__(self, num_batches=NUM_STEPS + 1):
+        self._handler, self._num_batches = MemoryTraceHandler(), num_batches
+
+    def __iter__(self):
+        def schedule(state):
+            return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == NUM_STEPS else ProfilerAction.ACTIVE
+
+        with Profiler(schedule, self._handler, sources=[GrowingMemory()], strict=True) as profiler:
+            yield from profiler.batches(range(self._num_batches))
+
+    @property
+    def notes(self):
+        return [event.args for event in self._handler.events("memory_holder")]
+
+    @property
+    def holders(self):
+        return {note["holder"]: note for note in self.notes if "holder" in note}
+
+
+def forward():
+    """A result with a graph that keeps 48 bytes for its backward pass."""
+    return WEIGHTS.exp().sum()
+
+
+def line_here(function):
+    """The line of a function that is marked by a comment."""
+    lines, first = inspect.getsourcelines(function)
+    (offset,) = [number for number, text in enumerate(lines) if text.rstrip().endswith("# here")]
+    return f"{source_name(inspect.getfile(function))}:{first + offset}"

@@ -1,0 +1,114 @@
+"""Names in traces are written by anybody: whatever a command prints, they neither flood nor steer a terminal."""
+
+import json
+from contextlib import suppress
+
+import pytest
+
+from kinetoscope.cli import main
+from page_columns import span, write_trace
+
+pytest.importorskip("polars")
+
+LONG = "long " + "x" * 100_000
+EVIL = "\x1b[2J\x1b]0;owned\x07\r\u202eevil"
+MOST_LETTERS = 20_000
+STEERING = ("\x1b", "\x07", "\r", "\u202e")
+
+
+def events(name):
+    """Ten steps in which each text is ``name``."""
+    found = []
+    for step in range(10):
+        first = 1000 * step
+        found += [
+            span(f"ProfilerStep#{step}", first, 900, category="user_annotation"),
+            span(f"{name}.py(12): {name}", first + 1, 890, category="python_function"),
+            span(name, first + 5, 300),
+            span(name, first + 310, 200, category=name),
+            span(name, first + 500, 100, tid=7, category="kernel", device=0, stream=7, correlation=step),
+            span("compile/" + name, first + 610, 250, category="compile", guard=name, function=name),
+            {"ph": "C", "name": name, "pid": 1, "tid": 1, "ts": first, "args": {name: step}},
+            {"ph": "s", "name": name, "cat": name, "id": step, "pid": 1, "tid": 1, "ts": first},
+        ]
+    named = [
+        {"ph": "M", "name": f"{what}_name", "pid": 1, "tid": 1, "args": {"name": name}}
+        for what in ("process", "thread")
+    ]
+    return [*found, *named]
+
+
+@pytest.fixture(params=[LONG, EVIL], ids=["long", "evil"])
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def paths(tmp_path, name):
+    header = {"run_name": name, "host": name, "notes": [name] * 5}
+    info = {"world_size": 2}
+    return [
+        write_trace(
+            tmp_path / f"rank{rank}.json",
+            events(name),
+            kinetoscope=header | {"rank": rank},
+            distributedInfo=info | {"rank": rank},
+            deviceProperties=[{"id": 0, "name": name}],
+        )
+        for rank in range(2)
+    ]
+
+
+def assert_calm(said):
+    assert len(said) < MOST_LETTERS
+    assert [letter for letter in STEERING if letter in said] == []
+
+
+VERBS = [
+    ["info", "0", "1"],
+    ["summary", "0", "1", "--no-cache"],
+    ["summary", "0", "--no-cache", "--step", "NAME"],
+    ["whatif", "0", "--no-cache"],
+    ["whatif", "0", "--no-cache", "--faster", "NAME=2"],
+    ["whatif", "0", "--no-cache", "--faster", "NAMEx=2"],
+    ["whatif", "0", "--no-cache", "--faster", "NAME"],
+    ["whatif", "0", "--no-cache", "--on-time", "7"],
+    ["whatif", "0", "--no-cache", "--on-time", "NAME"],
+    ["diff", "0", "1", "--no-cache"],
+    ["check", "0", "1"],
+    ["merge", "OUT", "0", "1"],
+    ["merge", "OUT", "0", "--align-on", "NAMEx"],
+    ["convert", "0", "OUT"],
+    ["convert", "0", "NAME"],
+    ["report", "0", "-o", "OUT.html", "--no-cache"],
+    ["info", "NAME"],
+    ["check", "NAME"],
+    ["NAME"],
+    ["summary", "0", "--NAME"],
+    ["view", "NAME"],
+    ["recover", "NAME"],
+    ["upload", "NAME"],
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_what_a_command_prints_is_of_a_sane_length_and_has_no_control_characters(verb, paths, name, tmp_path, capsys):
+    places = {"0": str(paths[0]), "1": str(paths[1])}
+    words = [places.get(word, word).replace("OUT", str(tmp_path / "out.json")).replace("NAME", name) for word in verb]
+    with suppress(SystemExit):  # of argparse
+        main(words)
+    said = capsys.readouterr()
+    assert_calm(said.out)
+    assert_calm(said.err)
+    assert said.out or said.err
+
+
+def test_traces_of_two_runs_with_such_names_are_refused_calmly(paths, tmp_path, name, capsys):
+    trace = json.loads(paths[1].read_text())
+    trace["kinetoscope"]["run_name"] += " other"
+    paths[1].write_text(json.dumps(trace))
+    assert main(["summary", "--no-cache", *map(str, paths)]) == 1
+    said = capsys.readouterr().err
+    assert "different runs" in said
+    assert_calm(said)
+    assert len(said) < 1500

@@ -1,0 +1,111 @@
+"""`kinetoscope view`: how many may be connected, and that nobody keeps a browser out; over real sockets."""
+
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from kinetoscope.serving.connections import MOST_CONNECTIONS, Connections
+from viewing import LONGEST_WAIT_S, ask, log_in, served
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A run."""
+    (tmp_path / "runs" / "digits" / "traces").mkdir(parents=True)
+    (tmp_path / "runs" / "digits" / "traces" / "rank0.json").write_text('{"traceEvents": []}')
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def server(runs):
+    with served(runs) as server:
+        yield server
+
+
+@pytest.fixture
+def get(server):
+    """Asks as a browser that has followed the link."""
+    cookie = log_in(server.link)
+    return lambda: ask(server.server_port, Cookie=cookie)
+
+
+def slow_loris(port):
+    """A connection whose request never ends."""
+    connection = socket.create_connection(("127.0.0.1", port), LONGEST_WAIT_S)
+    connection.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n")
+    return connection
+
+
+def num_request_threads():
+    return sum("process_request" in thread.name for thread in threading.enumerate())
+
+
+def test_a_client_that_holds_connections_does_not_keep_a_browser_out_and_gets_no_thread_for_each(server, get):
+    with ExitStack() as stack:
+        held = [stack.enter_context(slow_loris(server.server_port)) for _ in range(200)]
+        assert get()[0] == 200
+        assert num_request_threads() <= MOST_CONNECTIONS
+        assert held[0].recv(1) == b"", "the oldest one had to go"
+        assert [get()[0] for _ in range(5)] == [200] * 5
+
+
+def test_a_request_that_does_not_end_in_time_is_ended_though_it_goes_on_sending(runs):
+    with served(runs, connections=Connections(asking_s=0.2)) as server, slow_loris(server.server_port) as connection:
+        connection.settimeout(0.05)
+        for _ in range(20 * LONGEST_WAIT_S):
+            try:
+                connection.sendall(b"X-More: 1\r\n")
+                if not connection.recv(1):
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("it still holds its connection")
+
+
+def reads_nothing(server, cookie, path):
+    """A connection that has asked for a large file, and does not read it."""
+    connection = socket.create_connection(("127.0.0.1", server.server_port), LONGEST_WAIT_S)
+    host = f"Host: 127.0.0.1:{server.server_port}"
+    head = f"GET {path} HTTP/1.0\r\n{host}\r\nCookie: {cookie}\r\n\r\n"
+    connection.sendall(head.encode())
+    assert connection.recv(12) == b"HTTP/1.0 200"
+    return connection
+
+
+@pytest.fixture
+def large(runs):
+    """The address of a file that fits into no buffer."""
+    (runs / "digits" / "traces" / "rank1.json").write_bytes(b"[" + b" " * 2**26)
+    return "/trace/digits/traces/rank1.json"
+
+
+def test_where_all_places_are_in_use_a_browser_is_refused_until_one_is_free(runs, large):
+    with served(runs, connections=Connections(most=4)) as server, ExitStack() as stack:
+        cookie = log_in(server.link)
+        readers = [stack.enter_context(reads_nothing(server, cookie, large)) for _ in range(4)]
+        status, headers, _ = ask(server.server_port, Cookie=cookie)
+        assert (status, headers["Retry-After"]) == (503, "1")
+        readers.pop().close()
+        wait_until(lambda: ask(server.server_port, Cookie=cookie)[0] == 200)
+
+
+def test_those_who_read_for_too_long_have_to_go_for_a_browser(runs, large):
+    with served(runs, connections=Connections(most=4, reading_s=-1)) as server, ExitStack() as stack:
+        cookie = log_in(server.link)
+        for _ in range(4):
+            stack.enter_context(reads_nothing(server, cookie, large))
+        assert ask(server.server_port, Cookie=cookie)[0] == 200
+
+
+def wait_until(is_so):
+    for _ in range(20 * LONGEST_WAIT_S):
+        if is_so():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not happen")

@@ -1,0 +1,82 @@
+"""torch may drop any name that it does not promise to keep: training goes on, and says in one sentence what is lost."""
+
+import json
+
+import pytest
+
+from kinetoscope.torch import private_names
+from prepared_python import run_prepared
+
+# Before Kinetoscope is imported, as in a torch that never had the name.
+TAKE_AWAY = """
+import importlib, json, operator, sys, torch, torch.profiler
+module, _, path = sys.argv[1].partition(":")
+if path:
+    owner = importlib.import_module(module)
+    *owners, name = path.split(".")
+    for part in owners:
+        owner = getattr(owner, part)
+    setattr(owner, name, None)
+else:
+    sys.modules[module] = None
+"""
+TRAIN = """
+import kinetoscope
+from pathlib import Path
+model = torch.nn.Linear(4, 4)
+steps = 0
+schedule = kinetoscope.cyclic_schedule(warmup=0, active=2, repeat=1)
+with kinetoscope.profile(sys.argv[2], schedule=schedule, quiet=True) as profiler:
+    for batch in profiler.batches([torch.ones(2, 4)] * 5):
+        with profiler.marker("forward"), kinetoscope.torch.record_function("named"):
+            loss = model(batch).sum()
+        loss.backward()
+        steps += 1
+assert steps == 5
+trace = json.loads(next(Path(sys.argv[2]).glob("traces/ep*.json")).read_text())
+print(json.dumps([event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]))
+"""
+WITHOUT_OPERATORS = ("profile._prepare_trace", "profile._start_trace")
+
+
+@pytest.mark.parametrize(
+    "name", [f"{module}:{name}" for module, name in private_names.used] + ["torch.profiler._memory_profiler"]
+)
+def test_without_a_private_name_of_torch_training_goes_on(name, tmp_path):
+    done = run_prepared(
+        ("torch", "torch.profiler"), TAKE_AWAY + "import kinetoscope.torch\n" + TRAIN, name, tmp_path / "run"
+    )
+    assert done.returncode == 0, done.stderr
+    names = json_names(done.stdout)
+    assert "forward" in names
+    assert ("aten::linear" in names) is (name.partition(":")[2] not in WITHOUT_OPERATORS)
+    assert done.stderr.count("does not have") <= 1
+    assert "Traceback" not in done.stderr
+
+
+WITH_A_GROUP = """
+import json, sys, torch, torch.distributed as distributed
+if sys.argv[2]:
+    delattr(torch.autograd, sys.argv[2])
+import kinetoscope.torch as ours
+distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
+del distributed.distributed_c10d._get_all_pg_configs
+del type(distributed.distributed_c10d._world).pg_config_info
+observer = ours.ExecutionTraceObserver().register_callback(sys.argv[1] + "/execution.json")
+with ours.profile(execution_trace_observer=observer) as profiler:
+    torch.ones(2) + 1
+profiler.export_chrome_trace(sys.argv[1] + "/trace.json")
+print(json.dumps(list(json.load(open(sys.argv[1] + "/trace.json"))["distributedInfo"])))
+"""
+
+
+@pytest.mark.parametrize("also", ["", "_record_function_with_args_enter", "_record_function_with_args_exit"])
+def test_without_the_names_of_process_groups_the_rank_is_known(tmp_path, also):
+    done = run_prepared(("torch", "torch.profiler"), WITH_A_GROUP, tmp_path, also)
+    assert done.returncode == 0, done.stderr
+    assert {"rank", "world_size"} <= set(json_names(done.stdout))
+    assert "aten::add" in (tmp_path / "execution.json").read_text()
+
+
+def json_names(printed):
+    return json.loads(printed.splitlines()[-1])

@@ -1,0 +1,68 @@
+"""What a sampler sees of the loop's thread in a simulated run: where it is blocked, and has no processor."""
+
+import json
+import random
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import groupby
+
+from simulated_training.engine import HostSpan, Window
+from simulated_training.intervals import clip, length_ns
+from simulated_training.settings import Settings
+
+BLOCKED, STARVED = "blocked thread", "thread without a processor"
+"""Categories of spans that no trace shows: the sampler's counter and its samples come from them."""
+
+INTERVAL_NS = 100_000
+_LOOP, _SAVE = "train.py(12): main", "train.py(21): save"
+_STEP = "train.py(26): step"
+
+Sampled = tuple[str, str, int, int]
+
+
+def counters(window: Window) -> Iterator[tuple[int, str]]:
+    """The time of each reading, a moment after a step's end, and its values."""
+    since = window.begin_ns
+    for step in window.steps:
+        at = step.end_ns + 1_000
+        blocked, starved = (_within(window, category, since, at) for category in (BLOCKED, STARVED))
+        values = {"running_ns": at - since - blocked - starved, "starved_ns": starved, "blocked_ns": blocked}
+        yield at, json.dumps(values)
+        since = at
+
+
+def samples(window: Window, seed: int) -> Iterator[Sampled]:
+    """The frames of samples at irregular times: name, category, begin and end."""
+    draw, at, looks = random.Random(seed), window.begin_ns, []
+    blocked = _spans(window, BLOCKED)
+    begins = [span.begin_ns for span in blocked]
+    while at < window.end_ns:
+        place = bisect_right(begins, at) - 1
+        looks.append((at, place >= 0 and at < blocked[place].end_ns))
+        at += int(INTERVAL_NS * draw.uniform(0.75, 1.25))
+    yield _LOOP, "stack_sample", looks[0][0], at
+    runs = [(is_blocked, [time for time, _ in same]) for is_blocked, same in groupby(looks, key=lambda look: look[1])]
+    ends = [times[0] for _, times in runs[1:]] + [at]
+    for (is_blocked, times), end in zip(runs, ends, strict=True):
+        yield _SAVE if is_blocked else _STEP, "stack_sample", times[0] + 10, end
+        if is_blocked:
+            yield "waits: fsync", "stack_sample,state", times[0] + 20, end
+
+
+def worker_samples(window: Window, settings: Settings) -> Iterator[Sampled]:
+    """The frames of samples of a worker, which makes batches all the time: it waits for its storage, or computes."""
+    yield "torch/utils/data/_utils/fetch.py(54): fetch", "stack_sample,library", window.begin_ns, window.end_ns
+    yield "data.py(7): __getitem__", "stack_sample", window.begin_ns + 10, window.end_ns
+    looks = range(window.begin_ns, window.end_ns, INTERVAL_NS)
+    for number, at in enumerate(looks):
+        waits = number % 20 != 0 if settings.workers_do == "wait" else number % 20 == 0
+        if waits:
+            yield "waits: sleep", "stack_sample,state", at + 20, min(at + INTERVAL_NS, window.end_ns)
+
+
+def _spans(window: Window, category: str) -> list[HostSpan]:
+    return sorted((span for span in window.spans if span.category == category), key=lambda span: span.begin_ns)
+
+
+def _within(window: Window, category: str, begin_ns: int, end_ns: int) -> int:
+    return length_ns(clip([(span.begin_ns, span.end_ns) for span in _spans(window, category)], begin_ns, end_ns))

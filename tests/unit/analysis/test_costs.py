@@ -1,0 +1,150 @@
+"""Costs and savings agree: no fault costs more than is waited for, and no finding is surer than its recording."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+import kinetoscope
+from simulated_training import Fault, Settings, random_settings, simulate
+from simulated_training.analysed import analysed
+
+pytest.importorskip("polars")
+
+NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
+SEEDS = sorted({*range(NUM_RUNS), 4, 21, 29, 32, 33, 45, 59})
+"""Runs in which costs were above the step, or below the saving; in the long tests any."""
+
+OF_DEVICES = ("exposed_communication", "idle_gaps", "exposed_copy", "float32_matmul", "float64")
+
+
+def most_waiting_ns(report):
+    """What a device waits in a step, for its host or for other ranks, or whatever else; without one, all of a step."""
+    waits = [
+        (row.idle_ns + row.exposed_communication_ns) / row.num_steps
+        for row in report.ranks
+        if row.window_ns is not None and row.num_steps
+    ]
+    return max(waits, default=report.run["step_ns"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_fault_costs_more_than_is_waited_for_and_each_fix_saves_what_its_finding_says(seed):
+    _, report = analysed(random_settings(seed))
+    step_ns, waiting_ns = report.run["step_ns"], most_waiting_ns(report)
+    for number, found in enumerate(report.findings, start=1):
+        cost_ns, saving_ns = found.cost_ns_per_step, found.saving_ns_per_step
+        if cost_ns is not None:
+            assert (saving_ns or 0) <= cost_ns <= step_ns, found.kind
+        if cost_ns is not None and found.kind not in OF_DEVICES:
+            assert cost_ns <= max(waiting_ns, saving_ns or 0) + 1, found.kind
+        again_ns = report.saving_of_fix(number)
+        assert (again_ns if again_ns is None else round(again_ns)) == saving_ns, found.kind
+
+
+def the(report, kind):
+    return next(found for found in report.findings if found.kind == kind)
+
+
+def test_small_kernels_cost_what_the_device_waits_or_they_save_not_what_the_host_takes():
+    settings = Settings(num_ranks=1, step_ns=30_000_000, faults=(Fault(kind="small_kernels", count=500),))
+    _, report = analysed(settings)
+    found = the(report, "small_kernels")
+    assert dict(found.evidence)["host_ns"] > 5 * found.cost_ns_per_step
+    assert found.cost_ns_per_step <= max(most_waiting_ns(report), found.saving_ns_per_step)
+
+
+def without(trace, is_lost):
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if not is_lost(event)]
+
+
+def report_after(change, settings, folder):
+    for path in simulate(settings).write(folder):
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        change(trace)
+        path.write_text(json.dumps(trace), encoding="utf-8")
+    return kinetoscope.analyze(folder, cache=False)
+
+
+def test_a_device_that_waits_for_slow_operators_around_launches_costs_more_than_the_launch_calls(tmp_path):
+    """Operators of 40 us, of which the launch takes 4, before kernels of 4 us; an event without a reason makes the
+    replay one that is not trusted, so that the cost decides."""
+    events = []
+    for step in range(8):
+        begin = 4000.0 * step
+        events.append(span("user_annotation", f"ProfilerStep#{step}", begin, 3990, 1))
+        for place in range(90):
+            at, number = begin + 44 * place, 1 + 90 * step + place
+            events.append(span("cpu_op", "aten::add", at, 40, 1))
+            events.append(span("cuda_runtime", "cudaLaunchKernel", at + 30, 4, 1, correlation=number))
+            events.append(span("kernel", "add_kernel", at + 36, 6, 7, correlation=number, stream=7, device=0))
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    report = kinetoscope.analyze(path, cache=False)
+    kinds = {found.kind: found.cost_ns_per_step / report.run["step_ns"] for found in report.findings}
+    assert max(kinds.get("host_bound", 0), kinds.get("small_kernels", 0)) > 0.6
+    assert sum(row.idle_host_wait_ns for row in report.ranks) > 0.7 * sum(row.window_ns for row in report.ranks)
+
+
+def span(category, name, ts, dur, track, **args):
+    pid = 0 if category == "kernel" else 1
+    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": track, "ts": ts, "dur": dur, "args": args}
+
+
+# -- how sure a finding can be
+
+
+FAULTS = (Fault(kind="items", count=60),)
+
+
+def confidences(report):
+    assert report.findings
+    return {found.confidence for found in report.findings}
+
+
+def test_nothing_is_sure_of_one_step():
+    assert "high" in confidences(analysed(Settings(num_ranks=1, num_steps=8, faults=FAULTS))[1])
+    assert "high" not in confidences(analysed(Settings(num_ranks=1, num_steps=1, faults=FAULTS))[1])
+
+
+def test_nothing_is_sure_of_a_trace_that_was_thinned_out(tmp_path):
+    def thin(trace):
+        lost = {event["args"]["correlation"] for event in kernels(trace)[::4]}
+        without(trace, lambda event: event.get("cat") == "kernel" and event["args"]["correlation"] in lost)
+
+    settings = Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="gc", cost_ns=9_000_000),))
+    assert "high" in confidences(analysed(settings)[1])
+    assert "high" not in confidences(report_after(thin, settings, tmp_path))
+
+
+def kernels(trace):
+    return [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
+
+
+def test_nothing_is_sure_where_no_replay_is_trusted():
+    faults = (Fault(kind="idle_gaps", cost_ns=400_000), Fault(kind="float64", cost_ns=400_000))
+    report = analysed(Settings(num_ranks=1, num_steps=8, faults=faults))[1]
+    assert report.graph.why_untrusted
+    assert "high" not in confidences(report)
+
+
+# -- gaps
+
+
+@pytest.mark.parametrize("has_graph", [True, False])
+def test_gaps_inside_of_a_cuda_graph_are_not_blamed_on_other_processes(has_graph):
+    faults = (Fault(kind="idle_gaps", cost_ns=400_000),)
+    _, report = analysed(Settings(num_ranks=1, num_steps=8, has_cuda_graph=has_graph, faults=faults))
+    found = the(report, "idle_gaps")
+    assert ("CUDA graph" in found.title) == has_graph
+    assert ("nvidia-smi" in found.advice) != has_graph
+    assert found.cost_ns_per_step <= report.run["parts"]["device"]["idle_ns"]
+
+
+def test_gaps_cost_no_more_than_a_step():
+    fault = Fault(kind="idle_gaps", cost_ns=2_000_000)
+    for num_steps in (1, 2, 8):
+        settings = replace(Settings(num_ranks=1, faults=(fault,)), num_steps=num_steps)
+        _, report = analysed(settings)
+        assert the(report, "idle_gaps").cost_ns_per_step <= report.run["step_ns"]

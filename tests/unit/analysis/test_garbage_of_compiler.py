@@ -1,0 +1,36 @@
+"""Garbage collections for what torch's compiler made are a part of compiling, and no finding of their own."""
+
+from dataclasses import replace
+
+import pytest
+
+import kinetoscope
+from simulated_training import planted_settings
+from simulated_training.analysed import write_changed
+
+pytest.importorskip("polars")
+
+
+def kinds_with_pauses(folder, name, *, within):
+    """What is found where each compilation has a collection of this name and of its length, inside of it or after."""
+
+    def add_pauses(trace):
+        for compiling in [event for event in trace["traceEvents"] if event.get("cat") == "compile"]:
+            begin = compiling["ts"] + (0 if within else compiling["dur"])
+            pause = {"name": name, "cat": "gc", "ts": begin, "args": {"generation": 2, "line": "train.py:9"}}
+            trace["traceEvents"].append(compiling | pause)
+
+    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    report = kinetoscope.analyze(write_changed(add_pauses, settings, folder), cache=False)
+    return [(found.kind, found.confidence) for found in report.findings]
+
+
+def test_collections_while_something_is_compiled_are_no_finding(tmp_path):
+    assert kinds_with_pauses(tmp_path / "in", "gc generation 2", within=True) == [("recompilation", "high")]
+    assert ("garbage_collection", "high") in kinds_with_pauses(tmp_path / "after", "gc generation 2", within=False)
+
+
+def test_collections_that_began_in_the_compiler_are_no_finding_beside_its_spans_either(tmp_path):
+    kinds = kinds_with_pauses(tmp_path, "gc generation 2, of the compiler", within=False)
+    assert kinds[0] == ("recompilation", "high")
+    assert "garbage_collection" not in dict(kinds)

@@ -1,0 +1,142 @@
+"""Ranks that are late together: found, named and replayed as one, also those that hide behind each other."""
+
+from dataclasses import replace
+
+import pytest
+
+from simulated_training import Fault, Settings
+from simulated_training.analysed import analysed
+
+pytest.importorskip("polars")
+
+NODE = (4, 5, 6, 7)
+
+
+def late(ranks, cost_ms, kind="late_host", every=1, first=0):
+    """A fault that makes some ranks late in every n-th step."""
+    return Fault(kind=kind, ranks=ranks, cost_ns=int(cost_ms * 1e6), every=every, first=first)
+
+
+def two_nodes(*faults, **settings):
+    """A run of eight ranks on two hosts."""
+    return Settings(num_ranks=8, ranks_per_host=4, faults=faults, **settings)
+
+
+GROUPS = {
+    "a slow node": (two_nodes(late(NODE, 1.5, "late_device")), NODE),
+    "a slow node, short, noisy, without waits for the device": (
+        two_nodes(late(NODE, 1.5, "late_device"), num_steps=4, noise=0.1, reads_loss="never", offset_ns=5_000_000),
+        NODE,
+    ),
+    "a node that is a little slower": (two_nodes(late(NODE, 0.2, "late_device")), NODE),
+    "a slow node behind long communication": (
+        two_nodes(late(NODE, 1.5, "late_device"), Fault(kind="slow_network", cost_ns=1_000_000)),
+        NODE,
+    ),
+    "a host with a slow loop": (two_nodes(late(NODE, 4)), NODE),
+    "ranks whose weights are sharded": (
+        Settings(num_ranks=4, layout="sharded", faults=(late((2, 3), 2, "late_device"),)),
+        (2, 3),
+    ),
+    "one of tensor parallel ranks": (
+        Settings(num_ranks=4, layout="tensor", faults=(late((2,), 2, "late_device"),)),
+        (2,),
+    ),
+    "ranks whose loaders are slow": (Settings(num_ranks=4, faults=(late((1, 3), 6, "slow_loader"),)), (1, 3)),
+    "two ranks": (Settings(num_ranks=8, faults=(late((2, 5), 3),)), (2, 5)),
+    "six of eight": (Settings(num_ranks=8, faults=(late((0, 1, 2, 3, 4, 5), 3),)), (0, 1, 2, 3, 4, 5)),
+    "seven of eight": (Settings(num_ranks=8, faults=(late((0, 1, 2, 3, 4, 5, 6), 3),)), (0, 1, 2, 3, 4, 5, 6)),
+    "two that alternate": (
+        Settings(num_ranks=4, faults=(late((1,), 4, every=2), late((2,), 4, every=2, first=1))),
+        (1, 2),
+    ),
+    "three in turns": (
+        Settings(num_ranks=4, num_steps=12, faults=tuple(late((rank,), 5, every=3, first=rank) for rank in (0, 1, 2))),
+        (0, 1, 2),
+    ),
+    "ranks on the CPU": (Settings(num_ranks=4, has_device=False, faults=(late((0, 2), 3),)), (0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_ranks_that_are_late_are_one_finding_whose_saving_is_that_of_a_run_without_them(name):
+    settings, ranks = GROUPS[name]
+    run, report = analysed(settings)
+    found = [finding for finding in report.findings if finding.kind == "straggler"]
+    assert [finding.where.ranks for finding in found] == [ranks]
+    gone = [place for place, fault in enumerate(settings.faults) if fault.ranks]
+    truth, step_ns = run.saving_ns_per_step(run.without(*gone)), run.time_ns / run.num_steps
+    assert found[0].saving_ns_per_step == pytest.approx(truth, abs=0.02 * step_ns)
+    assert found[0].confidence == ("high" if found[0].saving_ns_per_step > 0.1 * report.run["step_ns"] else "medium")
+
+
+def test_what_late_ranks_do_is_no_other_fault():
+    for name in ("a slow node", "two ranks", "two that alternate", "ranks whose loaders are slow"):
+        _, report = analysed(GROUPS[name][0])
+        assert [finding.kind for finding in report.findings] == ["straggler"], name
+
+
+def test_a_host_is_named_where_all_of_its_ranks_are_late():
+    _, report = analysed(GROUPS["a slow node"][0])
+    assert report.findings[0].title == (
+        "All ranks of host node1 (4, 5, 6 and 7) are late in every step, and the others wait for them"
+    )
+    assert report.findings[0].advice.startswith("Look first at what is different on that host. Their kernels")
+    _, report = analysed(GROUPS["two ranks"][0])
+    assert report.findings[0].title == "Ranks 2 and 5 are late in every step, and the others wait for them"
+
+
+def test_ranks_that_are_late_in_turns_are_said_to_be():
+    _, report = analysed(GROUPS["two that alternate"][0])
+    assert report.findings[0].title == "Ranks 1 and 2 are late in turns, and the others wait for them"
+    assert set(report.findings[0].where.steps) >= set(range(4, 13))
+
+
+def test_a_rank_that_is_late_behind_a_later_one_costs_the_others_nothing():
+    settings = Settings(num_ranks=8, faults=(late((2,), 3), late((5,), 1.5)))
+    run, report = analysed(settings)
+    (found,) = report.findings
+    assert found.where.ranks == (2,)
+    truth = run.saving_ns_per_step(run.without(0))
+    assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
+
+
+def test_of_ranks_that_are_all_late_in_turns_all_but_one_are_told():
+    faults = tuple(late((rank,), 5, every=4, first=rank) for rank in range(4))
+    run, report = analysed(Settings(num_ranks=4, num_steps=12, faults=faults))
+    found = report.findings[0]
+    assert (found.kind, len(found.where.ranks)) == ("straggler", 3)
+    truth = run.saving_ns_per_step(run.without(*found.where.ranks))
+    assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
+
+
+@pytest.mark.parametrize("num_ranks", [4, 16])
+@pytest.mark.parametrize("noise", [0.03, 0.2])
+def test_ranks_that_are_late_by_chance_are_no_finding(num_ranks, noise):
+    for num_steps in (4, 10):
+        _, report = analysed(Settings(num_ranks=num_ranks, num_steps=num_steps, noise=noise, jitter_ns=20_000))
+        assert [finding.kind for finding in report.findings if finding.kind == "straggler"] == []
+
+
+def test_where_no_replay_is_trusted_late_ranks_are_told_without_a_saving():
+    settings, ranks = GROUPS["a slow node"]
+    _, report = analysed(replace(settings, missing_ranks=(0,)))
+    found = report.findings[0]
+    assert report.graph.why_untrusted
+    assert (found.kind, found.where.ranks) == ("straggler", ranks)
+    assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
+
+
+def test_what_the_others_wait_for_a_group_is_told_once():
+    _, report = analysed(GROUPS["ranks on the CPU"][0])
+    assert report.findings[0].cost_ns_per_step == pytest.approx(3_000_000, rel=0.05)
+    assert {row.rank for row in report.stragglers} == {0, 2}
+
+
+def test_a_run_whose_ranks_wait_for_late_ones_most_is_bound_by_ranks():
+    _, report = analysed(Settings(num_ranks=4, has_device=False, faults=(late((1,), 6),)))
+    assert report.run["bound_by"] == "ranks"
+    _, report = analysed(Settings(num_ranks=4, has_device=False))
+    assert report.run["bound_by"] == "host"
+    _, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=(late((1,), 9),)))
+    assert report.run["bound_by"] == "ranks"

@@ -1,0 +1,212 @@
+"""Running, blocked, or without a processor: what findings make of it, in simulated runs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import kinetoscope
+from simulated_training import Fault, Settings, simulate
+from simulated_training.analysed import analysed
+
+pytest.importorskip("polars")
+
+CPU = Settings(num_ranks=1, has_device=False, has_states=True, step_spans="both", num_steps=12)
+WAIT = Fault(kind="blocked", cost_ns=4_000_000)
+PREEMPTED = Fault(kind="preempted", cost_ns=2_000_000)
+LOOP_OF_ELEMENTS = Fault(kind="slow_python", cost_ns=800_000)
+
+
+def report_on(*faults, **settings):
+    return analysed(replace(CPU, faults=faults, **settings))[1]
+
+
+def report_with(instants, folder, *faults, **settings):
+    """The report on a run whose sampler noted these args of ``processors``."""
+    for path in simulate(replace(CPU, faults=faults, **settings)).write(folder):
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        end = max(event["ts"] for event in trace["traceEvents"] if "ts" in event)
+        said = {"name": "processors", "cat": "processors", "ph": "i", "s": "t", "pid": 4000, "tid": 4000, "ts": end}
+        trace["traceEvents"].append(said | {"args": instants})
+        path.write_text(json.dumps(trace), encoding="utf-8")
+    return kinetoscope.analyze(folder, cache=False)
+
+
+def kinds(report):
+    return [finding.kind for finding in report.findings]
+
+
+def found(report, kind):
+    return next(finding for finding in report.findings if finding.kind == kind)
+
+
+# -- steps
+
+
+def test_a_step_says_how_long_its_thread_was_blocked_and_had_no_processor():
+    for row in report_on(WAIT, PREEMPTED).steps[1:]:
+        assert row.blocked_ns == pytest.approx(4_000_000, rel=0.02)
+        assert row.starved_ns == pytest.approx(2_000_000, rel=0.02)
+        assert row.running_ns > 0
+
+
+def test_without_a_sampler_nothing_is_known_of_that():
+    rows = report_on(has_states=False).steps
+    assert {(row.running_ns, row.blocked_ns, row.starved_ns) for row in rows} == {(None, None, None)}
+
+
+def test_less_than_two_percent_of_a_step_is_nothing():
+    rows = report_on(Fault(kind="preempted", cost_ns=20_000)).steps
+    assert {row.starved_ns for row in rows} == {0}
+
+
+# -- blocked
+
+
+def test_a_wait_is_blocked_and_no_overhead_of_python():
+    report = report_on(WAIT)
+    first = report.findings[0]
+    assert (first.kind, first.confidence) == ("blocked", "high")
+    assert "fsync" in first.title
+    assert first.where.lines[0] == "train.py:21"
+    assert "python_overhead" not in kinds(report)
+
+
+def test_python_that_runs_is_overhead_and_nothing_blocked():
+    report = report_on(LOOP_OF_ELEMENTS)
+    assert kinds(report)[0] == "python_overhead"
+    assert "blocked" not in kinds(report)
+
+
+def test_of_python_that_is_blocked_half_of_the_time_the_other_half_is_overhead():
+    report = report_on(LOOP_OF_ELEMENTS, Fault(kind="blocked", cost_ns=8_000_000))
+    assert set(kinds(report)[:2]) == {"python_overhead", "blocked"}
+    assert found(report, "blocked").cost_ns_per_step == pytest.approx(8_000_000, rel=0.05)
+
+
+def test_the_advice_is_that_of_the_call():
+    assert "os.fsync() returns only when the disk has written" in found(report_on(WAIT), "blocked").advice
+
+
+# -- without a processor
+
+
+def test_a_thread_without_a_processor_is_not_surely_overhead_of_python():
+    """Its clock does not say where in a batch that was."""
+    report = report_on(PREEMPTED)
+    first = report.findings[0]
+    assert (first.kind, first.confidence) == ("processor_contention", "high")
+    assert first.cost_ns_per_step == pytest.approx(2_000_000, rel=0.05)
+    assert first.saving_ns_per_step is None
+    assert "blocked" not in kinds(report)
+    assert [finding.confidence for finding in report.findings].count("high") == 1
+
+
+def test_other_findings_are_less_sure_where_the_loop_had_no_processor():
+    quiet, busy = (report_on(LOOP_OF_ELEMENTS, *more) for more in ((), (Fault(kind="preempted", cost_ns=20_000_000),)))
+    assert found(quiet, "python_overhead").confidence == "high"
+    assert found(busy, "python_overhead").confidence == "medium"
+
+
+SECOND = 1_000_000_000
+USED = {"wall_ns": SECOND, "cores": 2, "threads": 8, "steal_ns": 0, "throttled_ns": 0, "num_throttled": 0}
+
+
+@pytest.mark.parametrize(
+    ("used", "title", "advice"),
+    [
+        ({"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND}, "threads of this run", "OMP_NUM_THREADS"),
+        ({"own_ns": SECOND, "busy_ns": 2 * SECOND}, "this run and other programs share", "OMP_NUM_THREADS"),
+        ({"own_ns": SECOND // 2, "busy_ns": 2 * SECOND}, "other programs", "taskset"),
+        ({"own_ns": SECOND, "throttled_ns": SECOND // 2, "num_throttled": 9}, "the container's limit", "limits.cpu"),
+        ({"own_ns": SECOND, "busy_ns": 2 * SECOND, "steal_ns": SECOND // 5}, "virtual machine", "10 %"),
+        ({}, "has no processor", "does not say who"),
+    ],
+)
+def test_whose_the_processors_were(used, title, advice, tmp_path):
+    contention = found(report_with(USED | used if used else {}, tmp_path, PREEMPTED), "processor_contention")
+    assert title in contention.title
+    assert advice in contention.advice
+
+
+def test_a_damaged_note_of_the_processors_is_no_reason_to_fail(tmp_path):
+    report = report_with({"wall_ns": 0, "own_ns": -1, "cores": "two", "busy_ns": 10**30}, tmp_path, PREEMPTED)
+    assert "processor_contention" in kinds(report)
+
+
+# -- without operators
+
+
+def test_without_operators_nothing_is_said_of_python_but_the_line_where_the_time_goes():
+    report = report_on(has_torch=False, step_spans="event/batch")
+    assert kinds(report) == ["hot_line"]
+    hot = report.findings[0]
+    assert hot.where.lines == ("train.py:26",)
+    assert hot.saving_ns_per_step is None
+    assert hot.confidence != "high"
+
+
+def test_without_operators_and_samples_nothing_is_said():
+    assert kinds(report_on(has_torch=False, step_spans="event/batch", has_states=False)) == []
+
+
+def test_without_operators_a_wait_is_named_but_not_for_sure():
+    report = report_on(WAIT, has_torch=False, step_spans="event/batch")
+    blocked = found(report, "blocked")
+    assert blocked.where.lines[0] == "train.py:21"
+    assert blocked.saving_ns_per_step is None
+    assert blocked.confidence == "medium"
+
+
+# -- workers
+
+SLOW_LOADER = Fault(kind="slow_loader", cost_ns=12_000_000)
+
+
+def with_busy_cores(trace):
+    """Readings of the counter ``cpu``: all cores are busy."""
+    times = sorted(event["ts"] for event in trace["traceEvents"] if event.get("name") == "loop thread")
+    counter = {"name": "cpu", "cat": "system", "ph": "C", "pid": 4000, "tid": 4000}
+    trace["traceEvents"] += [counter | {"ts": at, "args": {"percent": 100.0}} for at in times]
+
+
+def input_bound_of(workers_do, folder, change=with_busy_cores):
+    for path in simulate(replace(CPU, faults=(SLOW_LOADER,), workers_do=workers_do)).write(folder):
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        change(trace)
+        path.write_text(json.dumps(trace), encoding="utf-8")
+    return found(kinetoscope.analyze(folder, cache=False), "input_bound")
+
+
+def test_more_workers_help_on_busy_cores_where_workers_wait(tmp_path):
+    finding = input_bound_of("wait", tmp_path)
+    assert "num_workers=2" in finding.advice
+    assert "also on cores that are busy" in finding.advice
+    assert dict(finding.evidence)["waiting_share_of_batches"] > 0.9
+
+
+def test_more_workers_do_not_help_on_busy_cores_where_workers_compute(tmp_path):
+    finding = input_bound_of("compute", tmp_path)
+    assert "more workers would not help" in finding.advice
+
+
+def test_the_first_reading_and_few_readings_of_the_cores_say_nothing(tmp_path):
+    def few(trace):
+        with_busy_cores(trace)
+        readings = [event for event in trace["traceEvents"] if event["name"] == "cpu"]
+        readings[0]["args"]["percent"] = 0.0
+        for reading in readings[3:]:
+            trace["traceEvents"].remove(reading)
+
+    finding = input_bound_of("nothing", tmp_path, few)
+    assert "processor_percent" not in dict(finding.evidence)
+    assert "cores were" not in finding.advice
+
+
+def test_a_first_reading_of_nothing_is_not_in_the_mean(tmp_path):
+    def after_nothing(trace):
+        with_busy_cores(trace)
+        next(event for event in trace["traceEvents"] if event["name"] == "cpu")["args"]["percent"] = 0.0
+
+    finding = input_bound_of("nothing", tmp_path, after_nothing)
+    assert dict(finding.evidence)["processor_percent"] == 100.0

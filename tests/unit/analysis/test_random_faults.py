@@ -1,0 +1,159 @@
+"""Findings on random runs with one or two faults: the first one is right, sure where it should be, and comes true.
+
+`make test-long` draws 200 runs anew and prints their first seed; KINETOSCOPE_SEED repeats them.
+"""
+
+import os
+import random
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from simulated_training import healthy_settings, planted_run
+from simulated_training.analysed import analysed
+from simulated_training.writer import SYNC_NS
+
+pytest.importorskip("polars")
+
+NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
+FIRST_SEED = int(os.environ.get("KINETOSCOPE_SEED", random.SystemRandom().randrange(10**6) if NUM_RUNS else 1_000))
+SEEDS = range(FIRST_SEED, FIRST_SEED + (NUM_RUNS or 6))
+
+MATTERS, IS_LARGE = 0.05, 0.10
+"""Faults without which a step would be shorter by these parts. Without a fault that matters a run says nothing."""
+
+ENOUGH, TOLERANCE = 0.85, 0.02
+
+UNLIKE_A_RERUN = ("float32_matmul", "float64")
+"""Nobody knows how much faster the mended kernel is."""
+
+
+class Verdict(NamedTuple):
+    """What the findings say of one run. ``told`` and ``off`` are of its large faults, and of those with a saving: the
+    kind, whether it is told with high confidence, and by which part of a step its saving is off."""
+
+    seed: int
+    is_first_right: bool
+    kinds: tuple[str, ...]
+    first: str
+    told: tuple[tuple[str, bool], ...]
+    off: tuple[tuple[str, float], ...]
+
+
+def _ranks(finding):
+    return finding.where.ranks if finding.kind == "straggler" else ()
+
+
+def places_of(finding, planted):
+    """The faults that a finding names; none if it names something else."""
+    if finding.kind != planted.finding or not {*_ranks(finding)} <= {*planted.ranks}:
+        return ()
+    named = [place for place, rank in zip(planted.places, planted.ranks, strict=False) if rank in _ranks(finding)]
+    return tuple(named) or planted.places
+
+
+def names(run, finding, planted):
+    """Whether a finding names a fault: of ranks that are late together those without which nearly all is gained."""
+    places = places_of(finding, planted)
+    if places in ((), planted.places):
+        return bool(places)
+    return run.saving_ns_per_step(run.without(*places)) > ENOUGH * run.saving_ns_per_step(run.without(*planted.places))
+
+
+def gain(run, places, late):
+    """What a step of the run gains without some faults; also if late ranks were on time, where these are others."""
+    alone = run.saving_ns_per_step(run.without(*places))
+    others = tuple(place for place in late if place not in places)
+    if not others or {*places} & {*late}:
+        return alone
+    return min(
+        alone, run.saving_ns_per_step(run.without(*places, *others)) - run.saving_ns_per_step(run.without(*others))
+    )
+
+
+def hides_a_loader(run, gains):
+    """Whether a slow loader and another fault hide each other, so that together they cost more than both alone: no
+    trace shows how slow a loader is that nobody waits for."""
+    if len(gains) < 2 or all(fault.kind != "slow_loader" for fault in run.settings.faults):
+        return False
+    together = run.saving_ns_per_step(run.without()) * run.num_steps / run.time_ns
+    return together > sum(gains.values()) + TOLERANCE
+
+
+def may_be_too_small(run, planted):
+    """Whether a saving is at most too small: of Python on the CPU, where each operator needs some before it; and where
+    no wait for an event ever waited, so that no trace shows for which event it would."""
+    if planted.finding == "python_overhead" and not run.settings.has_device:
+        return True
+    calls = [span for rank in run.ranks for window in rank.windows for span in window.spans if "EventSync" in span.name]
+    return bool(calls) and all(span.end_ns - span.begin_ns <= SYNC_NS for span in calls)
+
+
+@cache
+def verdict(seed):
+    """The verdict on one run; None where no fault matters."""
+    settings, all_planted = planted_run(seed)
+    run, report = analysed(settings)
+    step_ns = run.time_ns / run.num_steps
+    late = next((one.places for one in all_planted if one.finding == "straggler"), ())
+    gains = {one: run.saving_ns_per_step(run.without(*one.places)) / step_ns for one in all_planted}
+    matter = [one for one, share in gains.items() if share > MATTERS or one.finding == "memory_growth"]
+    if not matter:
+        return None
+    told, off = [], []
+    for one in matter:
+        found = next((finding for finding in report.findings if names(run, finding, one)), None)
+        if gains[one] > IS_LARGE:
+            told.append((one.finding, found is not None and found.confidence == "high"))
+        if found is None or found.saving_ns_per_step is None or one.finding in UNLIKE_A_RERUN:
+            continue
+        share = (found.saving_ns_per_step - gain(run, places_of(found, one), late)) / step_ns
+        if not hides_a_loader(run, gains) and not (share < 0 and may_be_too_small(run, one)):
+            off.append((one.finding, share))
+    first = report.findings[0] if report.findings else None
+    return Verdict(
+        seed,
+        first is not None and any(names(run, first, one) for one in matter),
+        tuple(f"{one.finding} {one.ranks or ''} {gains[one]:.0%}" for one in all_planted),
+        f"{first.kind} {_ranks(first) or ''} {first.confidence}" if first is not None else "none",
+        tuple(told),
+        tuple(off),
+    )
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    print(f"KINETOSCOPE_SEED={FIRST_SEED}, {len(SEEDS)} runs")
+    return [found for seed in SEEDS if (found := verdict(seed)) is not None]
+
+
+def shown(verdicts):
+    return "\n".join([f"KINETOSCOPE_SEED={FIRST_SEED}", *map(str, verdicts)])
+
+
+def test_the_first_finding_names_a_fault_in_95_of_100(verdicts):
+    wrong = [one for one in verdicts if not one.is_first_right]
+    assert len(wrong) <= 0.05 * len(verdicts), shown(wrong)
+
+
+def test_of_large_faults_80_of_100_are_told_with_high_confidence(verdicts):
+    told = [is_told for one in verdicts for _, is_told in one.told]
+    assert told.count(True) >= 0.8 * len(told), shown(
+        one for one in verdicts if not all(known for _, known in one.told)
+    )
+
+
+def test_savings_are_those_of_the_run_without_the_fault(verdicts):
+    """Of a run that the fault was taken from after its warm-up, which is late from before: of some that shows."""
+    wrong = [one for one in verdicts if any(abs(share) > TOLERANCE for _, share in one.off)]
+    assert len(wrong) <= 0.03 * len(verdicts), shown(wrong)
+
+
+def test_no_healthy_run_has_a_finding_of_high_confidence():
+    wrong = {}
+    for seed in SEEDS[: max(3, len(SEEDS) // 2)]:
+        _, report = analysed(replace(healthy_settings(seed, (300_000, 3_000_000, 30_000_000)[seed % 3]), noise=0.03))
+        wrong[seed] = [found.kind for found in report.findings if found.confidence == "high"]
+    assert not any(wrong.values()), wrong

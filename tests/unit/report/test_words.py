@@ -1,0 +1,29 @@
+"""report/words.py: what is said of a step is the same in each place."""
+
+import pytest
+
+pytest.importorskip("polars")
+
+from kinetoscope.report.words import bound, largest_part
+from simulated_training import Fault, Settings
+from simulated_training.analysed import analysed
+
+_MS = 1_000_000
+_BUSY = Settings(num_ranks=1, reads_loss="never", num_steps=12)
+_SLOW_LOADER = Settings(
+    num_ranks=4, num_steps=24, step_ns=12 * _MS, faults=(Fault(kind="slow_loader", cost_ns=22 * _MS),)
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound_by", "part"),
+    [
+        (_BUSY, "bound by computing on the device", "computing"),
+        (_SLOW_LOADER, "bound by data", "waiting for data"),
+    ],
+    ids=["a busy device", "a slow loader"],
+)
+def test_the_largest_part_of_a_step_is_of_what_bounds_it(settings, bound_by, part):
+    run = analysed(settings)[1].run
+    assert run["parts"]["host"]["ahead_ns"] > 0
+    assert (bound(run), largest_part(run)[0]) == (bound_by, part)

@@ -1,0 +1,214 @@
+"""What the loop's thread does, at each sample and in each batch: it runs, waits, or has no processor."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kinetoscope import ProfilerAction, StackSampler
+from kinetoscope.formats.redaction import KNOWN_CATEGORIES
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.report.page.names import is_known
+from kinetoscope.sources.loop_clocks import COUNTER, PROCESSORS
+from kinetoscope.testing import MemoryTraceHandler
+
+needs_states = pytest.mark.skipif(
+    IS_PURE or not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/syscall"),
+    reason="states need the recorder in C, and a system that tells them",
+)
+needs_delays = pytest.mark.skipif(
+    not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/schedstat"), reason="the system has no run_delay"
+)
+
+
+def always(state):
+    return ProfilerAction.ACTIVE
+
+
+def sampled(work, num_batches=3):
+    """What a sampler records of ``work``, batch by batch."""
+    handler = MemoryTraceHandler()
+    with Profiler(always, handler, sources=[StackSampler(interval_ms=1)], strict=True) as profiler:
+        for _ in profiler.batches(range(num_batches)):
+            work()
+    return handler
+
+
+def most_waited_for(handler):
+    """The state that took the most time."""
+    total_ns = {}
+    for name, begin, end in handler.spans():
+        if name.startswith("waits: "):
+            total_ns[name] = total_ns.get(name, 0) + end - begin
+    return max(total_ns, key=total_ns.get)
+
+
+def counted(handler):
+    """The sums of the counter's values."""
+    sums = {}
+    for cycle in handler.cycles:
+        for _, record, name in cycle.records():
+            if name.name == COUNTER:
+                series = cycle.names[record.series].name
+                sums[series] = sums.get(series, 0) + record.end
+    return sums
+
+
+def wait_for_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Timer(0.05, lock.release).start()
+    lock.acquire()
+
+
+def wait_for_network():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+def wait_for_pipe():
+    read, write = os.pipe()
+    threading.Timer(0.05, lambda: os.write(write, b"x")).start()
+    os.read(read, 1)
+    os.close(read), os.close(write)
+
+
+def wait_for_child():
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(0.05)"], check=True)
+
+
+@needs_states
+@pytest.mark.parametrize(
+    ("work", "state"),
+    [
+        (lambda: time.sleep(0.05), "waits: sleep"),
+        (wait_for_lock, "waits: another thread"),
+        (wait_for_network, "waits: network"),
+        (wait_for_pipe, "waits: pipe"),
+        (wait_for_child, "waits: child process"),
+    ],
+)
+def test_a_sample_says_what_the_thread_waits_for(work, state):
+    assert most_waited_for(sampled(work)) == state
+
+
+@needs_states
+def test_a_sample_in_fsync_says_so(tmp_path):
+    file = os.open(tmp_path / "written", os.O_RDWR | os.O_CREAT)
+
+    def write():
+        for _ in range(50):
+            os.pwrite(file, b"x" * 65536, 0)
+            os.fsync(file)
+
+    handler = sampled(write, num_batches=10)
+    os.close(file)
+    if not any(name.startswith("waits: ") for name, _, _ in handler.spans()):
+        pytest.skip("this disk makes nobody wait")
+    assert most_waited_for(handler) == "waits: fsync"
+
+
+@needs_states
+def test_a_thread_that_waits_for_the_gil_is_told_which_thread_ran():
+    def compute_beside(seconds=0.3):
+        is_over = threading.Event()
+        other = threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)], name="tokenizer")
+        other.start()
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            sum(range(1000))
+        is_over.set()
+        other.join()
+
+    names = {name for name, _, _ in sampled(compute_beside).spans()}
+    assert "waits: GIL, tokenizer ran" in names
+
+
+@needs_states
+def test_a_thread_that_computes_waits_for_nothing():
+    def compute():
+        until = time.thread_time() + 0.1
+        while time.thread_time() < until:
+            sum(range(1000))
+
+    spans = sampled(compute).spans()
+    waited_ns = sum(end - begin for name, begin, end in spans if name.startswith("waits: "))
+    assert waited_ns < 0.2 * max(end - begin for _, begin, end in spans)
+
+
+def test_states_lie_within_the_line_that_was_executing():
+    spans = sampled(lambda: time.sleep(0.05)).spans()
+    lines = [(begin, end) for name, begin, end in spans if ".py(" in name]
+    for name, begin, end in spans:
+        if name.startswith("waits: "):
+            assert any(first <= begin and end <= last for first, last in lines)
+
+
+@needs_delays
+def test_a_counter_says_how_long_the_thread_ran_and_was_blocked():
+    begin_ns = time.thread_time_ns()
+    sums = counted(sampled(lambda: time.sleep(0.05)))
+    assert sums.keys() == {"running_ns", "starved_ns", "blocked_ns"}
+    assert sums["blocked_ns"] > 130_000_000  # of 150 ms
+    assert 0 < sums["running_ns"] <= time.thread_time_ns() - begin_ns
+
+
+def test_without_run_delay_it_says_how_long_the_thread_waited(monkeypatch):
+    monkeypatch.setattr("kinetoscope.sources.loop_clocks._open_schedstat", lambda native_id: None)
+    sums = counted(sampled(lambda: time.sleep(0.05)))
+    assert sums.keys() == {"running_ns", "waiting_ns"}
+    assert sums["waiting_ns"] > 130_000_000
+
+
+def test_the_window_says_who_used_the_processors():
+    def compute():
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            sum(range(1000))
+
+    (cycle,) = sampled(compute).cycles
+    (said,) = [event.args for event in cycle.events if event.name == PROCESSORS]
+    assert said["own_ns"] >= 150_000_000
+    if sys.platform == "linux":
+        assert said["cores"] == len(os.sched_getaffinity(0))
+        assert 0 < said["busy_ns"] <= said["cores"] * 1.5 * said["wall_ns"]
+
+
+def test_a_child_that_computes_is_counted_with_its_parent():
+    def compute_in_child():
+        subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
+
+    (cycle,) = sampled(compute_in_child).cycles
+    (said,) = [event.args for event in cycle.events if event.name == PROCESSORS]
+    assert said["own_ns"] > 3 * 50_000_000
+
+
+def test_nothing_stays_open_after_the_run():
+    sampled(lambda: time.sleep(0.01))
+    before = set(os.listdir("/proc/self/fd")) if sys.platform == "linux" else set()
+    sampled(lambda: time.sleep(0.01))
+    assert not before or set(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["waits: GIL", "waits: fsync", "running; the line is a later one", "loop thread blocked", "processors"]
+)
+def test_names_of_states_are_ours_and_shown_in_redacted_pages(name):
+    assert is_known(name)
+
+
+def test_a_holder_of_the_gil_with_a_name_of_the_users_is_not_shown_in_redacted_pages():
+    assert not is_known("waits: GIL, secret customer ran")
+
+
+def test_the_categories_are_kept_in_redacted_traces():
+    assert {"stack_sample", "state", "processors", "system"} <= KNOWN_CATEGORIES
