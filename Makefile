@@ -13,7 +13,8 @@ TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
 # More processes than cores: many tests wait. Files run in the order of their names: the long ones of tests/integration first.
 # Four processes share the cores, so polars gets one thread in each: a fifth less processor time.
-PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
+PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Tests of code that exists in C and in Python, and so must pass with both.
 TWINS := $(addprefix tests/unit/,formats handlers live merge recording sources table torch) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \

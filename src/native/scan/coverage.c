@@ -50,11 +50,12 @@ static Interval *sort_intervals(Interval *intervals, Interval *spare, size_t cou
 static size_t join_intervals(Interval *intervals, size_t count)
 {
     size_t num_islands = 0;
+    Interval *last = NULL;
     for (size_t i = 0; i < count; i++) {
-        Interval *last = intervals + num_islands - 1;
-        if (num_islands == 0 || intervals[i].begin > last->end)
-            intervals[num_islands++] = intervals[i];
-        else if (intervals[i].end > last->end)
+        if (last == NULL || intervals[i].begin > last->end) {
+            last = intervals + num_islands++;
+            *last = intervals[i];
+        } else if (intervals[i].end > last->end)
             last->end = intervals[i].end;
     }
     return num_islands;
@@ -65,18 +66,19 @@ static int join_in_order(const ColumnsRead *read, Interval **islands, size_t *nu
 {
     const int64_t *begins = read->values[0], *ends = read->values[1];
     size_t capacity = 0;
+    Interval *last = NULL;
     *islands = NULL, *num_islands = 0;
     for (size_t i = 0; i < read->num_rows; i++) {
         if (ends[i] <= begins[i]) continue;
-        Interval *last = *islands + *num_islands - 1;
-        if (*num_islands > 0 && begins[i] < last->begin) return 0;
-        if (*num_islands > 0 && begins[i] <= last->end) {
+        if (last != NULL && begins[i] < last->begin) return 0;
+        if (last != NULL && begins[i] <= last->end) {
             last->end = ends[i] > last->end ? ends[i] : last->end;
             continue;
         }
         if (!array_room_for_next((void **)islands, *num_islands, &capacity, sizeof **islands))
             return 0;
-        (*islands)[(*num_islands)++] = (Interval){begins[i], ends[i]};
+        last = *islands + (*num_islands)++;
+        *last = (Interval){begins[i], ends[i]};
     }
     return 1;
 }
