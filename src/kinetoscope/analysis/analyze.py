@@ -7,7 +7,9 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import cache as cached
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
+
+import polars as pl
 
 from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
@@ -40,9 +42,6 @@ from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Source = PathLike | Trace
 
@@ -226,7 +225,7 @@ def _build_graph(
     traces: Sequence[SummedTrace],
     summaries: Sequence[WindowSummary],
     steps: Sequence[StepRow],
-    calls: "pl.DataFrame",
+    calls: pl.DataFrame,
     *,
     is_sample: bool,
 ) -> ReplayGraph | None:

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.intervals import num_before
 from kinetoscope.analysis.window import RankWindow, around
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _LEAST_SHARE, _LEAST_SHARE_OF_SHAPE = 0.001, 0.0001
 """A name that took less of a window's time is left out, as is one shape of it that took less than the second, so that a
@@ -37,11 +35,10 @@ class StepTimes:
         return asdict(self)
 
 
-def times_by_step(window: RankWindow, operators: "pl.DataFrame", whole_ns: float) -> "pl.DataFrame":
+def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) -> pl.DataFrame:
     """One row per name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and
     ``time``. ``operators`` are the window's, of `operator_calls`; ``whole_ns`` is what its steps took. A call belongs
     to the last step that began before it, a device event to that of its launch."""
-    pl = import_polars()
     calls = _in_steps(window, operators.select("name", "shapes", "track", "begin", "self_ns", "own_device_ns"))
     calls = calls.with_columns(_modules(window, calls))
     device = window.device.select("name", begin="launch_begin", time=pl.col("end") - pl.col("begin"))
@@ -54,9 +51,8 @@ def times_by_step(window: RankWindow, operators: "pl.DataFrame", whole_ns: float
     return pl.concat(parts)
 
 
-def _modules(window: RankWindow, calls: "pl.DataFrame") -> "pl.Expr | pl.Series":
+def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
     """The ``module`` of each call."""
-    pl = import_polars()
     modules = window.named(r"^nn\.Module: ").select("name", "track", "begin", "end")
     if not len(modules):
         return pl.lit(None, dtype=pl.String).alias("module")
@@ -64,9 +60,9 @@ def _modules(window: RankWindow, calls: "pl.DataFrame") -> "pl.Expr | pl.Series"
     return found.str.strip_prefix("nn.Module: ").alias("module")
 
 
-def _in_steps(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
+def _in_steps(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The calls that belong to a step, in the order of ``begin``, with the number of that ``step``."""
-    pl, steps = import_polars(), window.steps
+    steps = window.steps
     calls = calls if calls["begin"].is_sorted() else calls.sort("begin")
     outer = pl.concat([steps["begin"].head(1), steps["end"].tail(1)])
     first, behind = calls["begin"].search_sorted(outer, side="left") if len(steps) else (0, 0)
@@ -74,9 +70,8 @@ def _in_steps(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
     return calls.with_columns(steps["step"].gather(num_before(steps["begin"], calls["begin"]) - 1))
 
 
-def _summed(calls: "pl.DataFrame", kind: str, whole_ns: float) -> "pl.DataFrame":
+def _summed(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
     """The calls' times added up by name and step, without names that took hardly any."""
-    pl = import_polars()
     calls = calls.drop_nulls("time")
     said = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
     sums = calls.group_by(*said, "step").agg(pl.col("time").sum())
@@ -88,19 +83,17 @@ def _summed(calls: "pl.DataFrame", kind: str, whole_ns: float) -> "pl.DataFrame"
     return sums.group_by(_KEY, maintain_order=True).agg("step", "time")
 
 
-def add_step_times(parts: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+def add_step_times(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The times in several windows as those in one."""
-    pl = import_polars()
     if len(parts) == 1:
         return parts[0]
     sums = pl.concat(parts).explode("step", "time").group_by(*_KEY, "step").agg(pl.col("time").sum())
     return sums.group_by(_KEY).agg("step", "time")
 
 
-def step_times(sums: "pl.DataFrame", ranks_by_step: dict[int, int]) -> list[StepTimes]:
+def step_times(sums: pl.DataFrame, ranks_by_step: dict[int, int]) -> list[StepTimes]:
     """The times of all ranks, as those of the average rank, the longest first. ``ranks_by_step`` has, in the order of
     steps, how many ranks recorded each."""
-    pl = import_polars()
     schema = {"step": pl.Int64, "ranks": pl.Int64}
     steps = pl.DataFrame(list(ranks_by_step.items()), schema=schema, orient="row").with_row_index("place")
     sums = sums.explode("step", "time").join(steps, on="step")

@@ -1,12 +1,8 @@
 """analysis: which calls of several ranks are the same where they carry no number: by their order."""
 
 from statistics import median
-from typing import TYPE_CHECKING
 
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 _MOST_MISSED = 8
 """By so many calls at most a rank without steps may be ahead of or behind another one at the end of its recording."""
@@ -14,14 +10,13 @@ _MOST_MISSED = 8
 _Call = tuple[int, str, int | None]
 
 
-def in_order(calls: "pl.DataFrame") -> "pl.DataFrame":
+def in_order(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls up to the end of the first step that all ranks have recorded count as that step's, from its last call back.
 
     Ranks may have missed first calls, or have had other calls in flight, when their recordings began; but none of them
     has missed a later one. Windows of different ranks belong together if they have the same last step. Where there are
     no steps, a rank may also have recorded other last calls: it is moved so that the ends of calls differ least.
     """
-    pl = import_polars()
     common = pl.col("first_step").max().over("group", "last_step")
     is_early = pl.col("after").is_null() | (pl.col("after") <= common)
     calls = calls.with_columns(after=pl.when(is_early).then(common).otherwise("after"))
@@ -37,9 +32,8 @@ def in_order(calls: "pl.DataFrame") -> "pl.DataFrame":
     )
 
 
-def _moves(calls: "pl.DataFrame") -> "pl.DataFrame":
+def _moves(calls: pl.DataFrame) -> pl.DataFrame:
     """``move`` of each ``part`` of a ``group``: how much later than it seems each of its calls comes in the run."""
-    pl = import_polars()
     found = []
     for (group,), of_group in calls.partition_by("group", as_dict=True).items():
         parts = of_group.partition_by("part", as_dict=True)
@@ -49,7 +43,7 @@ def _moves(calls: "pl.DataFrame") -> "pl.DataFrame":
     return pl.DataFrame(found, schema={"group": pl.String, "part": pl.UInt32, "move": pl.Int64})
 
 
-def _ends(calls: "pl.DataFrame") -> dict[_Call, int]:
+def _ends(calls: pl.DataFrame) -> dict[_Call, int]:
     return {
         (order, name, elements): end
         for order, name, elements, end in calls.select("order", "name", "elements", "end").iter_rows()

@@ -3,15 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.by_step import add_step_times
 from kinetoscope.analysis.kernels import add_kernels
 from kinetoscope.analysis.operators import add_operators
 from kinetoscope.analysis.packing import unpack
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _BATCH = 64
 
@@ -21,9 +19,9 @@ class CallSums:
     """The sums of one window, or of several: ``operators`` and ``kernels`` by name; ``by_step`` has those of
     `times_by_step`."""
 
-    operators: "pl.DataFrame"
-    kernels: "pl.DataFrame"
-    by_step: "pl.DataFrame"
+    operators: pl.DataFrame
+    kernels: pl.DataFrame
+    by_step: pl.DataFrame
 
 
 def join_sums(parts: "Iterable[CallSums | bytes]") -> CallSums:

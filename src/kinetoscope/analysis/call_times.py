@@ -1,12 +1,9 @@
 """analysis: how often things of one name were called and how long that took, in sums that can be added up."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 EXACT_CALLS = 4096
 """Of more calls in one window, durations are kept to 9 bits, so quantiles are sure to 0.4 %. Sums and the
@@ -15,10 +12,9 @@ longest call are exact."""
 _SIGNIFICANT_BITS = 9
 
 
-def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> "pl.DataFrame":
+def sum_calls(calls: pl.DataFrame, by: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
     """The calls (``dur`` and ``sums``) of one window for each group: ``num_calls``, ``total_ns``, ``sums``, ``max_ns``,
     and the different ``durations`` with how often each ``occurs``, as lists. A sum of nothing known is null."""
-    pl = import_polars()
     dur = pl.col("dur")
     known = [name for name in by if calls[name].count()] or by  # often nothing says shapes
     kept = pl.when(pl.len() <= EXACT_CALLS).then(dur).otherwise("rounded").alias("durations")
@@ -34,9 +30,8 @@ def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> 
     return groups.with_columns(pl.lit(None, calls.schema[name]).alias(name) for name in by if name not in known)
 
 
-def add_calls(groups: "Sequence[pl.DataFrame]", by: Sequence[str], sums: Sequence[str]) -> "pl.DataFrame":
+def add_calls(groups: Sequence[pl.DataFrame], by: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
     """The groups of some windows, or of what was added up of others, as those of one window."""
-    pl = import_polars()
     if len(groups) == 1:
         return groups[0]
     added = (
@@ -56,9 +51,8 @@ def add_calls(groups: "Sequence[pl.DataFrame]", by: Sequence[str], sums: Sequenc
     return added.drop("durations", "occurs").join(lists, on="place").drop("place")
 
 
-def with_quantiles(groups: "pl.DataFrame") -> "pl.DataFrame":
+def with_quantiles(groups: pl.DataFrame) -> pl.DataFrame:
     """The groups with ``mean_ns``, ``p50_ns`` and ``p95_ns`` (nearest rank), and without lists."""
-    pl = import_polars()
     groups = groups.with_row_index("place")
     durations = groups.select("place", "num_calls", "durations", "occurs").explode("durations", "occurs")
     durations = durations.sort("place", "durations")
@@ -74,21 +68,18 @@ def with_quantiles(groups: "pl.DataFrame") -> "pl.DataFrame":
     return groups.with_columns(mean.alias("mean_ns")).drop("place", "durations", "occurs")
 
 
-def known_sum(name: str) -> "pl.Expr":
+def known_sum(name: str) -> pl.Expr:
     """The sum of a column's values that are known; null if none is."""
-    pl = import_polars()
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
-def _fields(name: str, dtype: Any) -> "pl.Expr":
+def _fields(name: str, dtype: Any) -> pl.Expr:
     """A list of the values that structs in a list have of one field."""
-    pl = import_polars()
     return pl.col("counts").list.eval(pl.element().struct.field(name)).cast(pl.List(dtype)).alias(name)
 
 
-def _rounded(durations: "pl.Series") -> "pl.Series":
+def _rounded(durations: pl.Series) -> pl.Series:
     """Integers with their first bits, and the middle of what the others can be."""
-    pl = import_polars()
     units = [1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(64)]
     kept, middles = pl.Series([-unit for unit in units]), pl.Series([unit // 2 for unit in units])
     bits = 64 - durations.clip(0).bitwise_leading_zeros()

@@ -4,15 +4,13 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.call_order import in_order
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _NAMES = {
     name.replace("_", ""): name
@@ -76,12 +74,11 @@ class CollectiveRow:
         return asdict(self)
 
 
-def collective_calls(window: RankWindow) -> "pl.DataFrame":
+def collective_calls(window: RankWindow) -> pl.DataFrame:
     """One row per call in a window of one rank, in the order of launches; those in flight at its begin are first.
 
     ``after`` is the step that had begun last, null before the first one; ``order`` the place in its group since.
     """
-    pl = import_polars()
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
     calls = calls.with_columns(
         rank=pl.lit(window.rank, dtype=pl.Int64),
@@ -95,19 +92,18 @@ def collective_calls(window: RankWindow) -> "pl.DataFrame":
     return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
 
 
-def _step_numbers(window: RankWindow, times: "pl.Series") -> "pl.Series":
-    return window.steps["step"].gather(place_in(window.steps, times)).cast(import_polars().Int64)
+def _step_numbers(window: RankWindow, times: pl.Series) -> pl.Series:
+    return window.steps["step"].gather(place_in(window.steps, times)).cast(pl.Int64)
 
 
-def _last_begun(window: RankWindow, times: "pl.Series") -> "pl.Series":
+def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
     """The step that had begun last at each time."""
-    places = window.steps["begin"].search_sorted(times, side="right").cast(import_polars().Int64) - 1
+    places = window.steps["begin"].search_sorted(times, side="right").cast(pl.Int64) - 1
     return window.steps["step"].gather(places.replace(-1, None))
 
 
 def _computing(window: RankWindow) -> Coverage:
     """When the device computes something, or the thread of the loop where there is none."""
-    pl = import_polars()
     if len(window.device):
         return Coverage(window.device.filter(pl.col("kind") == "compute"))
     if not len(window.named(COMMUNICATION_CALLS)):
@@ -115,12 +111,11 @@ def _computing(window: RankWindow) -> Coverage:
     return Coverage(window.loop_operators.filter(~pl.col("name").str.contains(COMMUNICATION_CALLS)))
 
 
-def _longest_pauses(computing: Coverage, calls: "pl.DataFrame") -> "pl.DataFrame":
+def _longest_pauses(computing: Coverage, calls: pl.DataFrame) -> pl.DataFrame:
     """``paused_from`` and ``paused_until`` of each call; its end, where its rank computes all the time.
 
     What a rank computes after its pause does not shorten it: it may go on a little before its call is seen to end.
     """
-    pl = import_polars()
     islands, ever = computing.islands, pl.Series([-(2**62), 2**62])
     pauses = pl.DataFrame([pl.concat([ever[:1], islands["end"]]), pl.concat([islands["begin"], ever[1:]])])
     first = islands["begin"].search_sorted(calls["begin"], side="right")
@@ -137,9 +132,8 @@ def _longest_pauses(computing: Coverage, calls: "pl.DataFrame") -> "pl.DataFrame
     return rows.select(pl.col("paused_from", "paused_until").fill_null(pl.col("end")))
 
 
-def _device_calls(window: RankWindow) -> "pl.DataFrame":
+def _device_calls(window: RankWindow) -> pl.DataFrame:
     """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
-    pl = import_polars()
     kernels = window.device.with_row_index("row").filter(pl.col("kind") == "communication")
     calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
     is_detailed = pl.col("name") == "record_param_comms"
@@ -164,8 +158,7 @@ def _device_calls(window: RankWindow) -> "pl.DataFrame":
     )
 
 
-def _gloo_calls(window: RankWindow) -> "pl.DataFrame":
-    pl = import_polars()
+def _gloo_calls(window: RankWindow) -> pl.DataFrame:
     calls = window.named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
     elements = _num_elements(calls["shapes"])
     return calls.select(
@@ -181,7 +174,7 @@ def _gloo_calls(window: RankWindow) -> "pl.DataFrame":
     )
 
 
-def _around_launch(kernels: "pl.DataFrame", calls: "pl.DataFrame") -> "pl.DataFrame":
+def _around_launch(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return around(calls, kernels["launch_track"], kernels["launch_begin"])
 
 
@@ -191,31 +184,27 @@ def _only_group(window: RankWindow) -> str | None:
     return groups[0] if len(groups) == 1 else None
 
 
-def _text(column: str) -> "pl.Expr":
-    pl = import_polars()
+def _text(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.String)
 
 
-def _unquoted(text: "pl.Expr") -> "pl.Expr":
+def _unquoted(text: pl.Expr) -> pl.Expr:
     """The text in a JSON string; any other value as it stands."""
     return text.str.strip_chars('"')
 
 
-def _behind_colon(names: "pl.Series") -> "pl.Series":
+def _behind_colon(names: pl.Series) -> pl.Series:
     return names.str.extract(r":_?(.*)$")
 
 
-def _first_text(types: "pl.Series") -> "pl.Series":
+def _first_text(types: pl.Series) -> pl.Series:
     """The first text of a JSON list of texts."""
-    pl = import_polars()
     return types.cast(pl.String).str.extract(r'"([^"]+)"')
 
 
-def _name_in_kernel() -> "pl.Expr":
-    return (
-        import_polars()
-        .col("name")
-        .str.extract(r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|send_?recv|all_?to_?all|reduce)")
+def _name_in_kernel() -> pl.Expr:
+    return pl.col("name").str.extract(
+        r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|send_?recv|all_?to_?all|reduce)"
     )
 
 
@@ -234,9 +223,8 @@ def _element_bytes(dtype: Any) -> Any:
     return dtype.str.to_lowercase().replace_strict(_BYTES, default=None)
 
 
-def _num_elements(shapes: "pl.Series") -> "pl.Series":
+def _num_elements(shapes: pl.Series) -> pl.Series:
     """How many elements the tensors of a call's shapes have in all; null where there are no shapes."""
-    pl = import_polars()
     texts = shapes.cast(pl.String)
     known = {text: _elements_of(text) for text in texts.unique().drop_nulls().to_list()}
     return texts.replace_strict(known, default=None, return_dtype=pl.Int64)
@@ -274,11 +262,11 @@ class JoinedCollectives:
     ``part`` and ``row`` of each, and ``call``, the same for all parts of a call; times are on the common clock."""
 
     rows: list[CollectiveRow]
-    calls: "pl.DataFrame"
+    calls: pl.DataFrame
 
 
 def join_collectives(
-    windows: "Sequence[pl.DataFrame]", exact_ranks: Iterable[int] = ()
+    windows: Sequence[pl.DataFrame], exact_ranks: Iterable[int] = ()
 ) -> tuple[JoinedCollectives, dict[int, ClockShift]]:
     """The calls of some windows as calls of the run, and how the clock of each rank was moved for that.
 
@@ -286,7 +274,6 @@ def join_collectives(
     The clocks of ranks not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks
     together do so.
     """
-    pl = import_polars()
     calls = [calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, calls in enumerate(windows)]
     parts = _numbered(in_order(pl.concat(calls)))
     shifts = _clock_shifts(parts, set(exact_ranks))
@@ -299,9 +286,8 @@ def join_collectives(
     return JoinedCollectives(sorted([*rows.values(), *alone], key=lambda row: row.starts_ns[0]), joined), shifts
 
 
-def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
+def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls with ``call``, the number of the call of the run that each is part of."""
-    pl = import_polars()
     by_sequence = pl.col("sequence").is_not_null()
     places = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
     key = pl.struct("group", "sequence", *places, "name", "elements")
@@ -309,13 +295,12 @@ def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
     return calls.filter(is_known).with_columns(call=key.rank("dense"))
 
 
-def _clock_shifts(parts: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, ClockShift]:
+def _clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[int, ClockShift]:
     """By rank: the median of how much earlier its calls end than on ranks whose shift is known, and the spread of that.
 
     Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on. Sends
     and receives are asked where a rank shares nothing else: they end less surely together.
     """
-    pl = import_polars()
     ends = parts.drop_nulls("rank")
     from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it
     ends = ends.select("name", "call", "rank", end=from_zero, dur=pl.col("end") - pl.col("begin"))
@@ -326,9 +311,8 @@ def _clock_shifts(parts: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, Clo
     return {rank: shift for rank, shift in shifts.items() if rank not in exact_ranks}
 
 
-def _next_shifts(ends: "pl.DataFrame", shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
+def _next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
     """The shifts of further ranks that share calls with those whose shift is known; a far one only if it is sure."""
-    pl = import_polars()
     is_known = pl.col("rank").is_in(list(shifts))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("end") + pl.col("rank").replace_strict(shift_ns, default=None, return_dtype=pl.Int64)
@@ -341,9 +325,8 @@ def _next_shifts(ends: "pl.DataFrame", shifts: dict[int, ClockShift]) -> dict[in
     return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.iter_rows()}
 
 
-def _rows(parts: "pl.DataFrame") -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
+def _rows(parts: pl.DataFrame) -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
     """The row of each call, by its number, and a row for each part of what is not one call."""
-    pl = import_polars()
     by_call = _with_waits(parts).sort("call", "rank").group_by("call", maintain_order=True)
     first = [pl.col(name).drop_nulls().first() for name in ("group", "sequence", "step", "name", "bytes")]
     rows, alone = {}, []
@@ -388,10 +371,9 @@ def _row(**call: Any) -> CollectiveRow:
     )
 
 
-def _with_waits(parts: "pl.DataFrame") -> "pl.DataFrame":
+def _with_waits(parts: pl.DataFrame) -> pl.DataFrame:
     """Parts of calls with ``wait_ns``: how much of its pause was before the last rank began the call, and in no wait of
     the same rank that had begun before."""
-    pl = import_polars()
     last = pl.col("begin").max()
     is_one = (pl.len() > 1) & (pl.col("rank").n_unique() == pl.len()) & (last <= pl.col("end").min())
     is_timed = is_one.over("call") & ~pl.col("name").is_in(_POINT_TO_POINT).fill_null(False)

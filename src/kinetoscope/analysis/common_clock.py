@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.collectives import ClockShift
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.clock.file_clock import FileClock, Stretch
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -24,9 +21,8 @@ class TimeShift:
         """A moment on the common clock."""
         return self.shift_ns + (time_ns if self.stretch is None else self.stretch.moved(time_ns))
 
-    def expression(self, column: str) -> "pl.Expr":
+    def expression(self, column: str) -> pl.Expr:
         """A column of moments on the common clock, to about a nanosecond."""
-        pl = import_polars()
         if self.stretch is None:
             return pl.col(column) + self.shift_ns
         part = self.stretch.gain_ns / self.stretch.over_ns

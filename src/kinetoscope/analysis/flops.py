@@ -6,20 +6,17 @@ launched, or by itself where there is no device.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import polars as pl
 
 from kinetoscope.analysis.call_times import known_sum
 from kinetoscope.analysis.device_peaks import FULL_FLOAT32, NUM_BYTES, TENSOR_FLOAT32, TYPES, peak_flops_per_s
 from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
 from kinetoscope.analysis.product_kernels import is_product
 from kinetoscope.analysis.window import RankWindow, around
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
-
-if TYPE_CHECKING:
-    import polars as pl
 
 FLOP_SUMS = ("flops", "timed_flops", "timed_ns", "peak_ns")
 """What is added up over calls, or kernels: ``flops`` as torch counts them; of those whose time is known, the operations
@@ -40,17 +37,16 @@ class WindowWork:
     `FLOP_SUMS` and ``done``, the operations that were done, also where no time is known. ``kernels`` has `FLOP_SUMS`,
     ``bytes``, what was read and written at least, and ``is_product``, for each row of the window's ``device``."""
 
-    calls: "pl.DataFrame"
-    kernels: "pl.DataFrame"
+    calls: pl.DataFrame
+    kernels: pl.DataFrame
 
-    def by_name(self) -> "pl.DataFrame":
+    def by_name(self) -> pl.DataFrame:
         """The sums of all calls with one name and shapes."""
         return self.calls.group_by("name", "shapes").agg(map(known_sum, FLOP_SUMS))
 
 
-def with_rates(sums: "pl.DataFrame") -> "pl.DataFrame":
+def with_rates(sums: pl.DataFrame) -> pl.DataFrame:
     """Sums with ``flops_per_s`` and ``mfu``, the share of the device's peak, instead of what these are made from."""
-    pl = import_polars()
     time_ns = pl.when(pl.col("timed_ns") > 0).then("timed_ns")
     rate, share = pl.col("timed_flops") / time_ns * 1e9, (pl.col("peak_ns") / time_ns).fill_nan(None)
     return sums.with_columns(flops_per_s=rate, mfu=share).drop(FLOP_SUMS[1:])
@@ -58,7 +54,6 @@ def with_rates(sums: "pl.DataFrame") -> "pl.DataFrame":
 
 def find_work(window: RankWindow) -> WindowWork:
     """What was computed in a window."""
-    pl = import_polars()
     calls = _counted_calls(window)
     if not calls["shapes"].count():
         return WindowWork(calls.hstack(_unknown(len(calls))), _with_products(window, _unknown(len(window.device))))
@@ -71,9 +66,8 @@ def find_work(window: RankWindow) -> WindowWork:
     return WindowWork(_with_times(calls, runs), _with_products(window, _shares(runs, len(window.device)), runs))
 
 
-def _with_products(window: RankWindow, kernels: "pl.DataFrame", runs: "pl.DataFrame | None" = None) -> "pl.DataFrame":
+def _with_products(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame | None = None) -> pl.DataFrame:
     """With ``is_product``: by the name, and where no kernel of a counted call has such a name, all kernels of it."""
-    pl = import_polars()
     names = [name for name in window.device["name"].unique() if is_product(name)]
     is_named = (pl.col("kind") == "compute") & pl.col("name").is_in(names)
     found = kernels.with_columns(window.device.select(is_product=is_named)["is_product"])
@@ -84,16 +78,14 @@ def _with_products(window: RankWindow, kernels: "pl.DataFrame", runs: "pl.DataFr
     return found.with_columns(is_product=pl.col("is_product") | row.is_in(others.implode()))
 
 
-def _unknown(num_rows: int) -> "pl.DataFrame":
+def _unknown(num_rows: int) -> pl.DataFrame:
     """Rows of which nothing is known."""
-    pl = import_polars()
     schema = dict.fromkeys((*FLOP_SUMS, "done", "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
     return pl.DataFrame({name: pl.repeat(None, num_rows, dtype=dtype, eager=True) for name, dtype in schema.items()})
 
 
-def _counted_calls(window: RankWindow) -> "pl.DataFrame":
+def _counted_calls(window: RankWindow) -> pl.DataFrame:
     """The calls of operators that are counted, but for those within another one."""
-    pl = import_polars()
     found = window.operators.filter(pl.col("name").is_in(list(FORMULAS)))
     spans = found.select(ts="begin", dur=pl.col("end") - pl.col("begin"), track="track")
     found = found.filter(nest_spans(spans)["parent"].is_null())
@@ -101,9 +93,8 @@ def _counted_calls(window: RankWindow) -> "pl.DataFrame":
     return found.select("name", "track", "begin", "end", *texts)
 
 
-def _amounts(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
+def _amounts(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The ``flops``, ``done``, ``bytes`` and ``dtype`` of each call."""
-    pl = import_polars()
     keys = ("name", "shapes", "types", "values")
     asked = calls.select("name", "shapes", "types").with_columns(values=_values(window, calls))
     known = asked.unique()
@@ -122,9 +113,8 @@ def _amount(name: str, shapes: str | None, types: str | None, values: str | None
     return work.flops, work.done, None if dtype is None else work.elements * NUM_BYTES[dtype], dtype
 
 
-def _values(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
+def _values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """The values of arguments that are no tensors, as JSON, of calls that need them."""
-    pl = import_polars()
     names = [name for name, formula in FORMULAS.items() if formula.has_values]
     asked = calls.select("name", "track", ts="begin")
     needed = asked.filter(calls["shapes"].is_not_null(), pl.col("name").is_in(names))
@@ -158,9 +148,8 @@ def _item(values: Sequence[Any], place: int) -> Any:
 # -- on a device
 
 
-def _runs(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
+def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
-    pl = import_polars()
     rows = calls.lazy().with_row_index("call").filter(pl.col("done").is_not_null()).collect()
     device = window.device.with_row_index("row").filter(pl.col("kind") == "compute")
     found = around(rows.select("call", "begin", "end", "track"), device["launch_track"], device["launch_begin"])
@@ -172,9 +161,8 @@ def _runs(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
     return runs.with_columns(_peak_ns(window, runs))
 
 
-def _peak_ns(window: RankWindow, runs: "pl.DataFrame") -> "pl.Series":
+def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
     """How long each kernel's device would need for its call, at its peak."""
-    pl = import_polars()
     names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
     name = pl.col("name")
     is_full = name.str.contains(FULL_FLOAT32) & ~name.str.contains(TENSOR_FLOAT32)
@@ -190,14 +178,13 @@ def _peak_ns(window: RankWindow, runs: "pl.DataFrame") -> "pl.Series":
     return peak_ns.fill_null(float("nan"))
 
 
-def _rounded(time_ns: "pl.Expr") -> "pl.Expr":
+def _rounded(time_ns: pl.Expr) -> pl.Expr:
     """Times of which sums are exact, so that they do not depend on the order."""
     return (time_ns * 1024).round() / 1024
 
 
-def _with_times(calls: "pl.DataFrame", runs: "pl.DataFrame") -> "pl.DataFrame":
+def _with_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """The calls, with the time of their kernels; null where none was recorded."""
-    pl = import_polars()
     times = runs.group_by("call").agg(
         timed_flops=pl.col("done").first(), timed_ns=pl.col("ns").sum(), peak_ns=pl.col("peak_ns").first()
     )
@@ -205,9 +192,8 @@ def _with_times(calls: "pl.DataFrame", runs: "pl.DataFrame") -> "pl.DataFrame":
     return calls.drop("call")
 
 
-def _shares(runs: "pl.DataFrame", num_rows: int) -> "pl.DataFrame":
+def _shares(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:
     """What each row of a window's device did."""
-    pl = import_polars()
     share = pl.col("share")
     shares = runs.select(
         "row",

@@ -1,15 +1,12 @@
 """analysis: the host's ledger of each step: what the loop's thread spent the time with, in parts that share nothing."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 class HostLedger:
@@ -28,7 +25,7 @@ class HostLedger:
         self._taken = Coverage()
         self._covered = self._taken.within(self._begins, self._ends)
 
-    def columns(self) -> "dict[str, pl.Series | None]":
+    def columns(self) -> dict[str, pl.Series | None]:
         """The columns by name; None for what is not known of any step."""
         evaluated, fetched = self._gaps
         inside = {"evaluation_inside_ns": self._take(self._host.evaluations)} | self._waits() | self._in_phases()
@@ -46,25 +43,25 @@ class HostLedger:
         }
 
     @cached_property
-    def _gaps(self) -> "tuple[pl.Series, pl.Series]":
+    def _gaps(self) -> tuple[pl.Series, pl.Series]:
         """Of the time from each step's end to the next one's begin: evaluation, and waiting for data."""
         evaluations, fetches = self._host.evaluations, self._host.fetches
         evaluated = Coverage(evaluations).within(self._ends, self._next_begins)
         return evaluated, Coverage(evaluations, fetches).within(self._ends, self._next_begins) - evaluated
 
     @property
-    def _before_first(self) -> "pl.Series":
+    def _before_first(self) -> pl.Series:
         """How long the loop waited for the batch with which the recording begins."""
         return Coverage(self._host.fetches).until(self._begins[:1])
 
-    def _take(self, *spans: "pl.DataFrame") -> "pl.Series":
+    def _take(self, *spans: pl.DataFrame) -> pl.Series:
         """How much of each step these spans cover of what none has covered before."""
         self._taken = self._taken.and_of(*spans)
         covered = self._taken.within(self._begins, self._ends)
         own, self._covered = covered - self._covered, covered
         return own
 
-    def _waits(self) -> "dict[str, pl.Series | None]":
+    def _waits(self) -> dict[str, pl.Series | None]:
         host = self._host
         return {
             "gc_ns": self._take(host.collections) if len(host.collections) else None,
@@ -75,9 +72,9 @@ class HostLedger:
             "sync_ns": self._if_recorded(self._take(host.synchronising)) if len(self._window.runtime_calls) else None,
         }
 
-    def _in_phases(self) -> "dict[str, pl.Series | None]":
+    def _in_phases(self) -> dict[str, pl.Series | None]:
         """Backward and optimizer first: what a phase without a name has not is forward's."""
-        pl, phases, window = import_polars(), self._phases, self._window
+        phases, window = self._phases, self._window
         by_torch, pieces, found = phases.backward_of_torch, phases.pieces, {}
         for phase in (BACKWARD, OPTIMIZER, FORWARD):
             spans = [pieces.filter(pl.col("phase") == phase)]
@@ -92,33 +89,32 @@ class HostLedger:
         }
 
     @property
-    def _python(self) -> "list[pl.DataFrame]":
+    def _python(self) -> list[pl.DataFrame]:
         """The stretches in which the loop's thread is in none of its operators and calls, and waits for nothing."""
-        pl = import_polars()
         busy = self._host.busy.islands
         outer = pl.DataFrame({"begin": [self._begins.min()], "end": [self._ends.max()]})
         moments = pl.concat([outer["begin"], busy["end"]]).alias("begin")
         return [moments.to_frame().with_columns(end=pl.concat([busy["begin"], outer["end"]]))]
 
-    def _if_recorded(self, values: "pl.Series") -> "pl.Series":
+    def _if_recorded(self, values: pl.Series) -> pl.Series:
         return known_where(values, self._is_recorded)
 
     @cached_property
-    def _is_recorded(self) -> "pl.Series":
+    def _is_recorded(self) -> pl.Series:
         return recorded_by_torch(self._host)
 
 
-def recorded_by_torch(host: HostTime) -> "pl.Series":
+def recorded_by_torch(host: HostTime) -> pl.Series:
     """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
     begins, recording = host.window.steps["begin"], host.window.named(r"^PyTorch Profiler \(\d+\)$")
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 
 
-def known_where(values: "pl.Series", is_known: "pl.Series") -> "pl.Series":
+def known_where(values: pl.Series, is_known: pl.Series) -> pl.Series:
     """The values, null where they are not known."""
-    return values.to_frame("value").select(import_polars().when(is_known).then("value").alias("value"))["value"]
+    return values.to_frame("value").select(pl.when(is_known).then("value").alias("value"))["value"]
 
 
-def _known_before_the_last(values: "pl.Series") -> "pl.Series":
+def _known_before_the_last(values: pl.Series) -> pl.Series:
     """The values without the last one: what follows the last step was not recorded."""
     return values.shift(1).shift(-1)

@@ -1,7 +1,9 @@
 """analysis: what the host's threads did: fetching, launching, Python, and waiting for each other."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage, num_begun
 from kinetoscope.analysis.loop_states import LoopStates, SplitStretches, split_stretches
@@ -18,10 +20,6 @@ from kinetoscope.analysis.window import (
     place_in,
     said_in,
 )
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
 _NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
@@ -90,7 +88,7 @@ class HostTime:
         self.window = window
 
     @cached_property
-    def fetches(self) -> "pl.DataFrame":
+    def fetches(self) -> pl.DataFrame:
         """Where the loop waits for its next batch; not where an evaluation waits for one of its own."""
         fetches = self.window.on_loop(self.window.named(_FETCH))
         fetches = fetches if len(fetches) else self.of_phase("data")
@@ -103,7 +101,7 @@ class HostTime:
     def epoch_start_share(self) -> float | None:
         """How much of the waiting for data is for the first batch of an epoch; None with fewer than two such waits, or
         where epochs are so short that it is much of the waiting anyway."""
-        pl, fetches = import_polars(), self.fetches.sort("begin")
+        fetches = self.fetches.sort("begin")
         epochs = self.window.on_loop(self.window.named(_EPOCH)).select("begin").unique().sort("begin")
         firsts = epochs.join_asof(
             fetches.select("end", at="begin"), left_on="begin", right_on="at", strategy="forward", coalesce=False
@@ -116,7 +114,6 @@ class HostTime:
     @cached_property
     def loader(self) -> dict[str, Any]:
         """How the loader is set up from which the loop fetches, as far as that was recorded; of several, the first."""
-        pl = import_polars()
         notes = self.window.notes.filter((pl.col("category") == "loader") & (pl.col("track") == self.window.loop_track))
         is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
         said = [*said_in(notes.filter(is_outside)), {}][0]
@@ -131,55 +128,52 @@ class HostTime:
             return said
         if len(self.window.named(_NO_WORKERS)):
             return 0
-        pl = import_polars()
         names = pl.Series(sorted(self.window.trace.names_of_tracks), dtype=pl.String)
         return names.str.extract(_WORKER).drop_nulls().n_unique() or None
 
     @cached_property
-    def evaluations(self) -> "pl.DataFrame":
+    def evaluations(self) -> pl.DataFrame:
         """Evaluations within the loop."""
         return self.window.on_loop(self.window.named(_EVALUATION))
 
-    def of_phase(self, phase: str) -> "pl.DataFrame":
+    def of_phase(self, phase: str) -> pl.DataFrame:
         """The spans of the loop's thread whose name says that they are ``forward``, ``backward``, ``optimizer`` or
         ``data``."""
         others = (names[phase] for names in (_LIGHTNING, _ACCELERATE, _EVENTS) if phase in names)
         spans = self.window.named("|".join([_PHASE % _NAMES[phase], *others]))
-        return self.window.on_loop(spans).filter(~import_polars().col("category").is_in(list(_NOT_NAMED)))
+        return self.window.on_loop(spans).filter(~pl.col("category").is_in(list(_NOT_NAMED)))
 
     @cached_property
-    def forward(self) -> "pl.DataFrame":
+    def forward(self) -> pl.DataFrame:
         """Spans that say that they are the forward pass, if there are some."""
         return self.of_phase("forward")
 
     @cached_property
-    def backward(self) -> "pl.DataFrame":
+    def backward(self) -> pl.DataFrame:
         """The backward pass: the engine's spans, or, in old traces, its functions off the loop's thread."""
-        pl = import_polars()
         spans = self.window.named(_BACKWARD)
         if len(spans):
             return spans
         return self.window.named(_OLD_BACKWARD).filter(pl.col("track") != self.window.loop_track)
 
     @cached_property
-    def optimizer(self) -> "pl.DataFrame":
+    def optimizer(self) -> pl.DataFrame:
         """The optimizer's steps."""
         return self.window.named(_OPTIMIZER)
 
     @cached_property
-    def collectives(self) -> "pl.DataFrame":
+    def collectives(self) -> pl.DataFrame:
         """The loop's calls of collectives."""
         return self.window.on_loop(self.window.named(COMMUNICATION_CALLS))
 
     @cached_property
-    def waits_for_calls(self) -> "pl.DataFrame":
+    def waits_for_calls(self) -> pl.DataFrame:
         """Where the loop's thread waits for a collective on the CPU: ``track``, ``begin`` and ``end`` of a call, or a
         pause, in which one ends; ``row``, that of the collective; and ``waited_until``, when it ended.
 
         A pause in which a collective ends counts if most of it was before that, or if it follows the backward pass, at
         whose end DDP waits for its buckets; else the loop may as well have computed something in Python.
         """
-        pl = import_polars()
         track = pl.lit(self.window.loop_track, dtype=pl.UInt32)
         pauses = self.pauses.select("begin", "end", track=track)
         places = pl.concat([self.collectives.select("begin", "end", "track"), pauses]).sort("end")
@@ -191,42 +185,40 @@ class HostTime:
         return waits.filter(is_in & (is_long | pl.col("begin").is_in(self.backward["end"].implode())))
 
     @cached_property
-    def communication(self) -> "pl.DataFrame":
+    def communication(self) -> pl.DataFrame:
         """The loop's time in collective calls, and its waits for them."""
-        pl = import_polars()
         waits = self.waits_for_calls.select("begin", end="waited_until")
         return pl.concat([self.collectives.select("begin", "end"), waits])
 
     @cached_property
-    def collections(self) -> "pl.DataFrame":
+    def collections(self) -> pl.DataFrame:
         """Runs of Python's garbage collector, with the ``line`` at which each began, if that was recorded."""
         return self.window.of_source("gc", "line")
 
     @cached_property
-    def garbage(self) -> "pl.DataFrame":
+    def garbage(self) -> pl.DataFrame:
         """Those of them that are not for what torch's compiler made, which is a part of compiling."""
         return self.collections.filter(~self._are_of_compiler)
 
     @cached_property
-    def _are_of_compiler(self) -> "pl.Series":
-        pl = import_polars()
+    def _are_of_compiler(self) -> pl.Series:
         pauses = self.collections
         compiles = around(self.compilations.select("track", "begin", "end"), pauses["track"], pauses["begin"])
         is_of_compiler = compiles["end"].is_not_null() | pauses["name"].cast(pl.String).str.ends_with(_OF_COMPILER)
         return is_of_compiler.fill_null(False)
 
     @cached_property
-    def compilations(self) -> "pl.DataFrame":
+    def compilations(self) -> pl.DataFrame:
         """Compilations, with the ``line`` of what was compiled and the ``guard`` that failed, if that was recorded."""
         return self.window.of_source("compile", "line", "guard")
 
     @cached_property
-    def profiling(self) -> "pl.DataFrame":
+    def profiling(self) -> pl.DataFrame:
         """What the profiler itself did, of spans of ours."""
-        return self.window.host.filter(import_polars().col("category") == "kinetoscope")
+        return self.window.host.filter(pl.col("category") == "kinetoscope")
 
     @cached_property
-    def synchronising(self) -> "pl.DataFrame":
+    def synchronising(self) -> pl.DataFrame:
         """Calls that wait for the device."""
         return synchronising_calls(self.window)
 
@@ -238,19 +230,17 @@ class HostTime:
         return window.operating.and_of(*calls, self.visits, self.communication, self.fetches)
 
     @cached_property
-    def pauses(self) -> "pl.DataFrame":
+    def pauses(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``) between operators and runtime calls of the loop's thread."""
-        pl = import_polars()
         window = self.window
         islands = window.operating.and_of(window.on_loop(window.runtime_calls)).islands
         return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
 
     @cached_property
-    def visits(self) -> "pl.DataFrame":
+    def visits(self) -> pl.DataFrame:
         """Work that the loop's thread waited for on another one, as the backward pass on autograd's: ``track``,
         ``begin`` and ``end`` there, and ``paused_from`` and ``paused_until`` of the loop's thread, which did nothing
         that was recorded meanwhile."""
-        pl = import_polars()
         window, pauses = self.window, self.pauses
         calls = [frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)]
         others = pl.concat([frame.filter(pl.col("track") != window.loop_track) for frame in calls])
@@ -261,9 +251,8 @@ class HostTime:
         return visits.filter(pl.col("end") <= pl.col("paused_until"))
 
     @cached_property
-    def calls_as_events(self) -> "pl.DataFrame":
+    def calls_as_events(self) -> pl.DataFrame:
         """Collectives on the CPU as if they were a device's events: each of their threads is a stream."""
-        pl = import_polars()
         window = self.window
         calls = self._ended_in_time(window.named(CPU_COLLECTIVES)).sort("begin")
         launches = window.named(r"^c10d::").select(
@@ -274,12 +263,11 @@ class HostTime:
             kind=pl.lit("communication"), device=pl.lit(-1, dtype=pl.Int64), stream=pl.col("track").cast(pl.Int64)
         ).select(window.device.columns)
 
-    def _ended_in_time(self, calls: "pl.DataFrame") -> "pl.DataFrame":
+    def _ended_in_time(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Collectives of other threads; one that the loop has waited for ends with that pause at the latest.
 
         Such a thread wakes the loop before its own span ends, and on a busy machine the loop may be the first to go on.
         """
-        pl = import_polars()
         ends = calls.select(ended="end").sort("ended")
         pauses = self.pauses.sort("end").join_asof(ends, left_on="end", right_on="ended", coalesce=False)
         pauses = pauses.filter((pl.col("ended") <= pl.col("begin")).fill_null(True)).select("begin", "end")
@@ -295,10 +283,9 @@ class HostTime:
         )
 
     @cached_property
-    def samples(self) -> "tuple[pl.DataFrame, pl.DataFrame]":
+    def samples(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The samples of the loop's thread, and of workers while they make batches. Where no operators were recorded, a
         wait for another thread within torch counts as running: its threads may be computing."""
-        pl = import_polars()
         loop, workers = sampled_lines(self.window)
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
         is_computing &= pl.lit(not len(self.window.operators))
@@ -320,10 +307,10 @@ class HostTime:
         return self._not_own.and_of(self._not_recorded)
 
     @cached_property
-    def own_time(self) -> "pl.DataFrame":
+    def own_time(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``) of the loop's thread in which nothing that was recorded, or that it
         waited for, took its time: Python, and where torch recorded no operators these as well."""
-        pl, window = import_polars(), self.window
+        window = self.window
         if len(window.operators) or not len(window.steps):
             return self.python
         islands = self._not_own.islands
@@ -333,10 +320,10 @@ class HostTime:
         return pl.DataFrame({"begin": begins, "end": ends}).filter(pl.col("begin") < pl.col("end"))
 
     @cached_property
-    def _not_recorded(self) -> "pl.DataFrame":
+    def _not_recorded(self) -> pl.DataFrame:
         """The stretch (``begin``, ``end``) in which torch did not record operators yet, or ever: what the loop's thread
         did in it is not known."""
-        pl, host = import_polars(), self.window.host
+        host = self.window.host
         first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
         if not len(self.window.operators):
             return pl.select(begin=first, end=last).drop_nulls()
@@ -344,16 +331,15 @@ class HostTime:
         return recordings.select(begin=first, end=pl.max_horizontal("begin", first))
 
     @cached_property
-    def python(self) -> "pl.DataFrame":
+    def python(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``) of the loop's thread in which only Python was busy."""
         islands = self._not_python.islands
-        return islands.select(begin="end", end=import_polars().col("begin").shift(-1)).drop_nulls()
+        return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
 
     @cached_property
     def own_stretches(self) -> SplitStretches:
         """The loop's `own_time`, of which only a part may have been running: each stretch with the ``name`` of the
         operator of the loop's thread that follows at once, if one does."""
-        pl = import_polars()
         operators = self.window.loop_operators.select("name", at="begin")
         pauses = self.own_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
         pauses = pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
@@ -361,24 +347,23 @@ class HostTime:
         return split_stretches(pauses, self.states, self.samples[0], waits)
 
     @cached_property
-    def python_before(self) -> "pl.DataFrame":
+    def python_before(self) -> pl.DataFrame:
         """Python that ran, with the ``name`` of the operator of the loop's thread that follows at once, if one does."""
         running = self.own_stretches.running
         return running if len(self.window.operators) else running.clear()
 
     @property
-    def unrecorded(self) -> "pl.DataFrame":
+    def unrecorded(self) -> pl.DataFrame:
         """The loop's own time in which it ran, where no operators were recorded that would say what it did."""
         running = self.own_stretches.running
         return running.clear() if len(self.window.operators) else running
 
     @cached_property
-    def spare_python(self) -> "pl.DataFrame":
+    def spare_python(self) -> pl.DataFrame:
         """As much of those stretches as a loop could do without. On the CPU, where operators begin at once, each needs
         some Python before it: a stretch counts from `_ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
         before the same operator, as in a loop over elements. It counts only before operators that it comes before in
         `_FEWEST_RECURRING` steps, since a busy machine stops a loop anywhere. What a device waits for counts whole."""
-        pl = import_polars()
         stretches, window = self.python_before, self.window
         if len(window.device):
             return stretches
@@ -391,14 +376,14 @@ class HostTime:
         return spare.filter(pl.col("place").n_unique().over("name") >= _FEWEST_RECURRING).drop("place")
 
     @cached_property
-    def small_operators(self) -> "pl.DataFrame":
+    def small_operators(self) -> pl.DataFrame:
         """Without a device: the small operators of the loop's thread of which many come one after the other, each with
         the Python before it. Those of the backward pass are left out: there are many where the forward pass had many.
 
         An operator is small by the median of its name, since one call takes long if a sampler stops it in its middle;
         one that calls others is small if it takes as little for each of them.
         """
-        pl, small = import_polars(), self._small_by_name
+        small = self._small_by_name
         before = pl.col("end").cum_max().shift(1)
         is_first = small.select((pl.col("begin") - before >= _ORDINARY_PYTHON_NS).fill_null(True)).to_series()
         firsts = is_first.arg_true().cast(pl.Int64)
@@ -408,8 +393,8 @@ class HostTime:
         return runs.with_columns(track=pl.lit(self.window.loop_track, dtype=pl.UInt32))
 
     @property
-    def _small_by_name(self) -> "pl.DataFrame":
-        pl, window = import_polars(), self.window
+    def _small_by_name(self) -> pl.DataFrame:
+        window = self.window
         operators = window.loop_operators.select("begin", "end", name="label")
         if len(window.device):
             return operators.clear()
@@ -424,16 +409,14 @@ class HostTime:
     @cached_property
     def ordinary_python(self) -> dict[str, int]:
         """How much of those stretches operators of each name need before them, in ns, in the whole window."""
-        pl = import_polars()
         stretches = self.python_before.drop_nulls("name").with_columns(length=pl.col("end") - pl.col("begin"))
         ordinary = stretches.filter(pl.col("length") < _ORDINARY_PYTHON_NS)
         return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())
 
-    def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
+    def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
         ``data``, ``launch``, ``python``, ``blocked``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part
         of ``python``."""
-        pl = import_polars()
         stretches = stretches.with_row_index("row")
         found = [
             of_track.select("row").hstack(self._parts(track, of_track["begin"], of_track["end"]))
@@ -443,8 +426,7 @@ class HostTime:
         schema = {"row": pl.UInt32} | dict.fromkeys(parts, pl.Int64)
         return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
 
-    def _parts(self, track: object, begins: "pl.Series", ends: "pl.Series") -> "pl.DataFrame":
-        pl = import_polars()
+    def _parts(self, track: object, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
         on_track = pl.col("track") == track
         is_loop = track == self.window.loop_track
         nothing = pl.zeros(len(begins), dtype=pl.Int64, eager=True)
@@ -466,19 +448,19 @@ class HostTime:
         )
 
     @cached_property
-    def _compiling(self) -> "pl.DataFrame":
+    def _compiling(self) -> pl.DataFrame:
         columns = ("track", "begin", "end")
         others = self.collections.filter(self._are_of_compiler)
-        return import_polars().concat([self.compilations.select(*columns), others.select(*columns)])
+        return pl.concat([self.compilations.select(*columns), others.select(*columns)])
 
     @cached_property
-    def _launching(self) -> "pl.DataFrame":
+    def _launching(self) -> pl.DataFrame:
         """Calls that launched something on a device."""
         launched = self.window.device["correlation"].drop_nulls().unique()
-        return self.window.runtime_calls.filter(import_polars().col("correlation").is_in(launched.implode()))
+        return self.window.runtime_calls.filter(pl.col("correlation").is_in(launched.implode()))
 
 
-def _with_calls_on_host(calls: "pl.DataFrame", launches: "pl.DataFrame") -> "pl.DataFrame":
+def _with_calls_on_host(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Each of ``calls`` with the call on the host that launched it: they wait in a queue, so that the first one has
     launched the first. Those without one were in flight when the recording began. Where that cannot be, it is the one
     that came last before."""
@@ -486,5 +468,5 @@ def _with_calls_on_host(calls: "pl.DataFrame", launches: "pl.DataFrame") -> "pl.
     if len(launches) and num_in_flight >= 0:
         launched = calls[num_in_flight:].hstack(launches)
         if (launched["launch_begin"] <= launched["begin"]).all():
-            return import_polars().concat([calls[:num_in_flight], launched], how="diagonal")
+            return pl.concat([calls[:num_in_flight], launched], how="diagonal")
     return calls.join_asof(launches, left_on="begin", right_on="launch_begin")

@@ -1,12 +1,8 @@
 """analysis: why a device was idle. Each gap between its events is charged to what the event that ends it waited for."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 KERNEL_WAIT_BELOW_NS = 30_000
 """A shorter rest of a gap, once its event was launched, is the device's own pause between two kernels (HTA's bound)."""
@@ -25,9 +21,8 @@ class IdleTime:
     other_ns: int
 
 
-def idle_time(device: "pl.DataFrame") -> IdleTime:
+def idle_time(device: pl.DataFrame) -> IdleTime:
     """The idle time between the first and the last of a device's events, which are in the order of ``begin``."""
-    pl = import_polars()
     gaps, is_short = _gaps(device), pl.col("is_short")
     rest = pl.col("rest")
     sums = gaps.select(
@@ -36,17 +31,15 @@ def idle_time(device: "pl.DataFrame") -> IdleTime:
     return IdleTime(*(int(value or 0) for value in sums.row(0)))
 
 
-def idle_before_graphs_ns(device: "pl.DataFrame") -> int:
+def idle_before_graphs_ns(device: pl.DataFrame) -> int:
     """The part of ``other_ns`` that ends in a kernel of a CUDA graph, which was launched with all of its others."""
-    pl = import_polars()
     is_of_graph = pl.col("launch_name").cast(pl.String).str.contains("GraphLaunch").fill_null(False)
     return int(_gaps(device).filter(~pl.col("is_short") & is_of_graph)["rest"].sum())
 
 
-def _gaps(device: "pl.DataFrame") -> "pl.DataFrame":
+def _gaps(device: pl.DataFrame) -> pl.DataFrame:
     """The gaps between the events of a device: ``host_wait``, until the event that ends it was launched; the ``rest``,
     and whether that ``is_short``; the name of the launch."""
-    pl = import_polars()
     idle_from = pl.col("end").cum_max().shift(1)
     gaps = device.select("launch_begin", "launch_name", gap=pl.col("begin") - idle_from, idle_from=idle_from).filter(
         pl.col("gap") > 0

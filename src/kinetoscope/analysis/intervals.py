@@ -2,12 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 try:
     from kinetoscope import _native
@@ -18,18 +15,17 @@ except ImportError:  # no compiler, when it was installed
 _UNCHECKED: Any = {"check_sortedness": False}  # it was checked
 
 
-def newly_covered_ns(by: Sequence[str] = ()) -> "pl.Expr":
+def newly_covered_ns(by: Sequence[str] = ()) -> pl.Expr:
     """Of each interval, what no interval before it covers, in rows in the order of ``begin``.
 
     The sum is the length of the union; with ``by``, of the union of each group.
     """
-    pl = import_polars()
     reach = pl.col("end").cum_max().shift(1)
     reach = reach.over(list(by)) if by else reach
     return (pl.col("end") - pl.max_horizontal("begin", reach)).clip(0)
 
 
-def union_ns(intervals: "pl.DataFrame") -> int:
+def union_ns(intervals: pl.DataFrame) -> int:
     """The length of the union."""
     return int(intervals.sort("begin").select(newly_covered_ns().sum()).item() or 0)
 
@@ -40,8 +36,7 @@ class Coverage:
     ``islands`` are its pieces, in order: ``begin``, ``end``, and ``before``, what is covered before each.
     """
 
-    def __init__(self, *intervals: "pl.DataFrame") -> None:
-        pl = import_polars()
+    def __init__(self, *intervals: pl.DataFrame) -> None:
         rows = [pl.DataFrame([frame["begin"], frame["end"]]) for frame in intervals if len(frame)]
         if not rows:
             self.islands = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
@@ -54,13 +49,12 @@ class Coverage:
     def __bool__(self) -> bool:
         return len(self.islands) > 0
 
-    def and_of(self, *intervals: "pl.DataFrame") -> "Coverage":
+    def and_of(self, *intervals: pl.DataFrame) -> "Coverage":
         """The union with further intervals."""
         return Coverage(self.islands, *intervals) if any(map(len, intervals)) else self
 
-    def until(self, times: "pl.Series") -> "pl.Series":
+    def until(self, times: pl.Series) -> pl.Series:
         """How many nanoseconds are covered before each of ``times``, which are in any order; 0 for null."""
-        pl = import_polars()
         if not self:
             return pl.zeros(len(times), dtype=pl.Int64, eager=True)
         if (native := _native_unless_pure()) is None:
@@ -69,14 +63,13 @@ class Coverage:
         (found,) = native.covered_until(self.islands.__arrow_c_stream__(), asked.__arrow_c_stream__())
         return pl.Series("covered", found)
 
-    def within(self, begins: "pl.Series", ends: "pl.Series") -> "pl.Series":
+    def within(self, begins: pl.Series, ends: pl.Series) -> pl.Series:
         """How many nanoseconds of each stretch are covered."""
         return self.until(ends) - self.until(begins)
 
 
-def num_begun(begins: "pl.Series", ends: "pl.Series") -> "pl.Series":
+def num_begun(begins: pl.Series, ends: pl.Series) -> pl.Series:
     """How many of some intervals, in the order of ``begins``, begin in each of them, with itself."""
-    pl = import_polars()
     if (native := _native_unless_pure()) is None:
         before = pl.int_range(len(begins), dtype=pl.Int64, eager=True)
         return (begins.search_sorted(ends, side="left").cast(pl.Int64) - before).clip(1).alias("begun")
@@ -85,9 +78,8 @@ def num_begun(begins: "pl.Series", ends: "pl.Series") -> "pl.Series":
     return pl.Series("begun", found)
 
 
-def num_before(moments: "pl.Series", times: "pl.Series") -> "pl.Series":
+def num_before(moments: pl.Series, times: pl.Series) -> pl.Series:
     """How many of the ``moments``, which are in order, are not after each of ``times``."""
-    pl = import_polars()
     if not times.is_sorted():
         return moments.search_sorted(times, side="right").cast(pl.Int64)
     numbered = pl.DataFrame({"moment": moments, "number": pl.int_range(1, len(moments) + 1, eager=True)})
@@ -99,9 +91,8 @@ def _native_unless_pure() -> Any:
     return _native if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0") else None
 
 
-def _islands(rows: "pl.DataFrame") -> "pl.DataFrame":
+def _islands(rows: pl.DataFrame) -> pl.DataFrame:
     """The same as `src/native/scan/coverage.c` does."""
-    pl = import_polars()
     rows = rows.filter(pl.col("end") > pl.col("begin")).sort("begin")
     is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
     islands = rows.group_by(is_new.cum_sum().alias("island"), maintain_order=True)
@@ -110,8 +101,7 @@ def _islands(rows: "pl.DataFrame") -> "pl.DataFrame":
     return islands.select("begin", "end", before=length.cum_sum() - length)
 
 
-def _covered_until(islands: "pl.DataFrame", times: "pl.Series") -> "pl.Series":
-    pl = import_polars()
+def _covered_until(islands: pl.DataFrame, times: pl.Series) -> pl.Series:
     asked = times.to_frame("time").with_row_index("place").sort("time")
     covered = pl.col("before") + pl.min_horizontal("time", "end") - pl.col("begin")
     islands = islands.with_columns(pl.col("begin").set_sorted())

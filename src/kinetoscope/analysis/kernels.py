@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.product_kernels import uses_tensor_cores
 from kinetoscope.analysis.window import RankWindow
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 _KEY = ("name", "kind")
 _SUMS = ("bytes", *FLOP_SUMS)
@@ -50,20 +47,19 @@ class KernelRow:
         return asdict(self)
 
 
-def kernel_sums(window: RankWindow, work: WindowWork) -> "pl.DataFrame":
+def kernel_sums(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """The device events of one window by name, for `kernel_rows`."""
-    pl = import_polars()
     runs = window.device.select("name", "kind", "bytes", dur=pl.col("end") - pl.col("begin"))
     runs = runs.hstack(work.kernels.select(*FLOP_SUMS, least_bytes="bytes"))
     return sum_calls(runs.with_columns(bytes=pl.coalesce(pl.col("bytes").cast(pl.Float64), "least_bytes")), _KEY, _SUMS)
 
 
-def add_kernels(sums: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+def add_kernels(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The sums of several windows as those of one."""
     return add_calls(sums, _KEY, _SUMS)
 
 
-def kernel_rows(sums: "pl.DataFrame") -> list[KernelRow]:
+def kernel_rows(sums: pl.DataFrame) -> list[KernelRow]:
     """The device events, those that took the most time first."""
     rows = with_rates(with_quantiles(sums)).with_columns(self_ns="total_ns")
     rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])

@@ -2,17 +2,15 @@
 sampled: the line of the user's is then the one that calls ``train()``, for the whole run."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.sampled_lines import STATE
 from kinetoscope.analysis.source_lines import FRAME
 from kinetoscope.analysis.window import RankWindow, innermost
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _FUNCTION = r"^(.+)\((\d+)\): (.*)$"
 _LIBRARY = "library"
@@ -32,11 +30,10 @@ class LibraryCall(NamedTuple):
     line: str
 
 
-def library_calls(window: RankWindow, spans: "Mapping[str, pl.DataFrame]") -> "pl.DataFrame":
+def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """How much time the functions of libraries had in ``spans`` of each kind (``begin``, ``end``), of all that the
     user's lines called in which the loop itself is: ``kind``, ``line``, ``function``, ``library_line``, ``total_ns``,
     and ``depth_ns``, that times how far inside it is. Without a function: the time of the line."""
-    pl = import_polars()
     nothing = pl.DataFrame(schema={name: pl.Int64 if name.endswith("_ns") else pl.String for name in _COLUMNS})
     frames = window.samples.with_columns(pl.col("category").cast(pl.String), dur=pl.col("end") - pl.col("begin"))
     frames = frames.filter(pl.col("category") != STATE).with_row_index("row")
@@ -52,9 +49,8 @@ def library_calls(window: RankWindow, spans: "Mapping[str, pl.DataFrame]") -> "p
     return pl.concat(found)
 
 
-def find_library_call(calls: "pl.DataFrame", kind: str, line: str) -> LibraryCall | None:
+def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall | None:
     """The function that has most of the time of a line, of several windows; None if none has."""
-    pl = import_polars()
     of_line = calls.filter(kind=kind, line=line)
     all_ns = int(of_line.filter(pl.col("function").is_null())["total_ns"].sum())
     inside = of_line.drop_nulls("function").sort("total_ns", descending=True)
@@ -66,10 +62,9 @@ def find_library_call(calls: "pl.DataFrame", kind: str, line: str) -> LibraryCal
     return LibraryCall(deepest["function"][0], deepest["library_line"][0]) if len(deepest) else None
 
 
-def _stretches_in_calls(frames: "pl.DataFrame", steps: "pl.DataFrame") -> "pl.DataFrame":
+def _stretches_in_calls(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """The stretches between changes of stacks in which the innermost of the user's lines calls a library that has the
     loop: ``begin``, ``end``, ``line``, the rows of that line's frame, ``user``, and of the innermost one, ``inner``."""
-    pl = import_polars()
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
     users = frames.filter(is_users)
     callers = _with_loop(users.filter(_num_steps_in(users, steps) > 0), frames)
@@ -87,16 +82,14 @@ def _stretches_in_calls(frames: "pl.DataFrame", steps: "pl.DataFrame") -> "pl.Da
     return found.filter(pl.col("user").is_in(callers.implode())).drop("track").with_row_index("stretch")
 
 
-def _num_steps_in(frames: "pl.DataFrame", steps: "pl.DataFrame") -> "pl.Series":
+def _num_steps_in(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     """How many steps are inside of each frame from begin to end."""
-    pl = import_polars()
     ended = pl.Series(steps["end"].sort().search_sorted(frames["end"], side="right")).cast(pl.Int64)
     return ended - pl.Series(steps["begin"].sort().search_sorted(frames["begin"], side="left")).cast(pl.Int64)
 
 
-def _with_loop(callers: "pl.DataFrame", frames: "pl.DataFrame") -> "pl.Series":
+def _with_loop(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
     """The rows of those frames of the user's that are in one function of a library nearly all the time."""
-    pl = import_polars()
     if not len(callers):
         return callers["row"]
     parent = nest_spans(frames.select("track", ts="begin", dur="dur"))["parent"]
@@ -107,11 +100,10 @@ def _with_loop(callers: "pl.DataFrame", frames: "pl.DataFrame") -> "pl.Series":
     return totals.filter(pl.col("lasts") >= _NEARLY_ALL * pl.col("all_ns"))["row"]
 
 
-def _on_stack(frames: "pl.DataFrame", stretches: "pl.DataFrame") -> "pl.DataFrame":
+def _on_stack(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """The functions of the library that each stretch has inside of the user's line: ``stretch``, ``function``,
     ``library_line``, and how far inside it is, ``depth``. Functions of others, such as torch, that it calls say less
     about what it does."""
-    pl = import_polars()
     nested = nest_spans(frames.select("track", ts="begin", dur="dur"))
     frames = frames.with_columns(
         nested["parent"],
@@ -135,9 +127,8 @@ def _on_stack(frames: "pl.DataFrame", stretches: "pl.DataFrame") -> "pl.DataFram
     return rows.unique(["stretch", "file", "function"], keep="last")
 
 
-def _totals(timed: "pl.DataFrame", on_stack: "pl.DataFrame") -> "pl.DataFrame":
+def _totals(timed: pl.DataFrame, on_stack: pl.DataFrame) -> pl.DataFrame:
     """The time of lines, and of the functions that have a good part of it."""
-    pl = import_polars()
     lines = timed.group_by("line").agg(total_ns=pl.col("time_ns").sum())
     inside = timed.join(on_stack, on="stretch")
     by_line = inside.group_by("line", "file", "function", "library_line").agg(

@@ -1,15 +1,13 @@
 """analysis: whether the loop's thread ran, was blocked, or had no processor: by its clocks, and by samples of it."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.sampled_lines import LATE, RUNNING
 from kinetoscope.analysis.window import RankWindow, place_in
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _COUNTER = "loop thread"
 _STATES = ("running_ns", "starved_ns", "blocked_ns")
@@ -27,10 +25,9 @@ class LoopStates:
         self._window = window
 
     @cached_property
-    def readings(self) -> "pl.DataFrame":
+    def readings(self) -> pl.DataFrame:
         """The stretches between two readings: ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns``
         in each; the last two are null where the system does not tell them apart."""
-        pl = import_polars()
         values = self._window.trace.counters.filter(pl.col("name") == _COUNTER).select("ts", "series", "value")
         values = values.collect().with_columns(pl.col("value").clip(0, 1e18).fill_nan(0).round().cast(pl.Int64))
         rows = values.group_by("ts").agg(
@@ -42,15 +39,14 @@ class LoopStates:
         return rows.select(starts.alias("begin"), "end", *map(self._counted, _STATES))
 
     @staticmethod
-    def _counted(name: str) -> "pl.Expr":
-        pl = import_polars()
+    def _counted(name: str) -> pl.Expr:
         least = pl.max_horizontal(_LEAST_SHARE * (pl.col("end") - pl.col("ts")), _LEAST_NS)
         is_nothing = (pl.col(name) < least) & pl.lit(name != "running_ns")
         return pl.when(is_nothing).then(0).otherwise(name).alias(name)
 
-    def by_step(self) -> "dict[str, pl.Series]":
+    def by_step(self) -> dict[str, pl.Series]:
         """For each step the reading at its end, of the time since the reading before; null where there is none."""
-        pl, steps, readings = import_polars(), self._window.steps, self.readings
+        steps, readings = self._window.steps, self.readings
         nexts = steps["begin"].shift(-1).fill_null(2**62)
         rows = steps.select(ended="end", until=nexts).with_row_index("row")
         found = rows.join_asof(
@@ -60,9 +56,9 @@ class LoopStates:
         columns = found.sort("row").select(pl.when(is_its_own).then(name).alias(name) for name in _STATES)
         return {name: columns[name] for name in _STATES}
 
-    def starved_share(self, times: "pl.Series") -> "pl.Series":
+    def starved_share(self, times: pl.Series) -> pl.Series:
         """How much of the time in which the thread was ready it had no processor, around each of these times."""
-        pl, readings = import_polars(), self.readings
+        readings = self.readings
         share = readings["starved_ns"] / (readings["starved_ns"] + readings["running_ns"])
         return (
             share.gather(place_in(readings, times)).fill_null(0).fill_nan(0)
@@ -70,9 +66,9 @@ class LoopStates:
             else pl.zeros(len(times), eager=True)
         )
 
-    def blocked_share(self, stretches: "pl.DataFrame", waits: Coverage) -> "pl.Series":
+    def blocked_share(self, stretches: pl.DataFrame, waits: Coverage) -> pl.Series:
         """How much of each of ``stretches`` the thread was blocked, if it was for all of ``waits``, and else evenly."""
-        pl, readings = import_polars(), self.readings
+        readings = self.readings
         begins, ends = readings["begin"], readings["end"]
         blocked = readings["blocked_ns"] - waits.within(begins, ends)
         blocked = pl.select(pl.when(blocked >= _LEAST_NS).then(blocked).otherwise(0)).to_series()
@@ -86,17 +82,16 @@ class SplitStretches(NamedTuple):
     (``starved``), and ``running``. All have ``begin``, ``end`` and what the stretches had besides; ``since`` and
     ``until`` are those of the whole stretch."""
 
-    blocked: "pl.DataFrame"
-    starved: "pl.DataFrame"
-    running: "pl.DataFrame"
+    blocked: pl.DataFrame
+    starved: pl.DataFrame
+    running: pl.DataFrame
 
 
 def split_stretches(
-    stretches: "pl.DataFrame", states: LoopStates, samples: "pl.DataFrame", waits: Coverage
+    stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: Coverage
 ) -> SplitStretches:
     """Splits stretches (``begin``, ``end``, ``name``). Where ``samples`` say what the thread waited for, a stretch is
     blocked for as large a part as the samples in all stretches of its name; else the clocks tell, if they do."""
-    pl = import_polars()
     lengths = stretches["end"] - stretches["begin"]
     blocked = _blocked_share(stretches, states, samples, waits)
     middles = (stretches["begin"] + stretches["end"]) // 2
@@ -117,10 +112,7 @@ def split_stretches(
     return SplitStretches(*found)
 
 
-def _blocked_share(
-    stretches: "pl.DataFrame", states: LoopStates, samples: "pl.DataFrame", waits: Coverage
-) -> "pl.Series":
-    pl = import_polars()
+def _blocked_share(stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: Coverage) -> pl.Series:
     nothing = pl.zeros(len(stretches), dtype=pl.Float64, eager=True)
     known = samples.drop_nulls("state")
     if not len(stretches) or not len(known):
@@ -135,9 +127,9 @@ def _blocked_share(
     return (rows["share"].fill_null(0) * _by_the_clocks(states, known)).clip(0, 1)
 
 
-def _by_the_clocks(states: LoopStates, samples: "pl.DataFrame") -> float:
+def _by_the_clocks(states: LoopStates, samples: pl.DataFrame) -> float:
     """By how much samples must be multiplied so that they agree with the clocks, if they do not."""
-    pl, readings = import_polars(), states.readings.drop_nulls("blocked_ns")
+    readings = states.readings.drop_nulls("blocked_ns")
     sampled_ns = int(samples.filter("is_blocked")["lasts_ns"].sum())
     length_ns = int((readings["end"] - readings["begin"]).sum())
     blocked_ns = int(readings["blocked_ns"].sum())
@@ -148,6 +140,6 @@ def _by_the_clocks(states: LoopStates, samples: "pl.DataFrame") -> float:
     return clocked / sampled if abs(sampled - clocked) > _MOST_APART else 1.0
 
 
-def is_waiting() -> "pl.Expr":
+def is_waiting() -> pl.Expr:
     """Whether a sample was of a thread that waited; null where that is not known."""
-    return ~import_polars().col("state").is_in([RUNNING, LATE])
+    return ~pl.col("state").is_in([RUNNING, LATE])

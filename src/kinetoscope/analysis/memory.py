@@ -2,17 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import BEFORE, CATEGORIES, memory_pieces
 from kinetoscope.analysis.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory_owners import MemoryOwner, memory_owners
 from kinetoscope.analysis.window import RankWindow, place_in
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +54,8 @@ def _of_device(owners: tuple[MemoryOwner, ...], device: int | None) -> tuple[Mem
     return tuple(owner for owner in owners if owner.device == device)
 
 
-def _row(window: RankWindow, growth: MemoryGrowth, pieces: "pl.DataFrame", events: "pl.DataFrame") -> MemoryRow:
+def _row(window: RankWindow, growth: MemoryGrowth, pieces: pl.DataFrame, events: pl.DataFrame) -> MemoryRow:
     """The row of one device, of its ``events`` and the ``pieces`` of all."""
-    pl = import_polars()
     peak_row = events["total"].arg_max() or 0
     peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
     place = place_in(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
@@ -74,10 +71,9 @@ def _row(window: RankWindow, growth: MemoryGrowth, pieces: "pl.DataFrame", event
     )
 
 
-def _by_category(pieces: "pl.DataFrame", row: int, total_bytes: int) -> tuple[tuple[str, int], ...]:
+def _by_category(pieces: pl.DataFrame, row: int, total_bytes: int) -> tuple[tuple[str, int], ...]:
     """What is alive after an event of a device, by category. What is missing to its total was allocated before the
     recording; nothing is said where there is more than the total, since some of it was freed unseen."""
-    pl = import_polars()
     is_alive = (pl.col("row") <= row) & (pl.col("end_row") > row).fill_null(True)
     sums = dict(pieces.filter(is_alive).group_by("category").agg(pl.col("bytes").sum()).iter_rows())
     sums[BEFORE] = total_bytes - sum(sums.values())
@@ -105,9 +101,8 @@ def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
     return replace(highest, growth_bytes_per_step=growth, holders=holders, owners=owners)
 
 
-def peaks(window: RankWindow) -> "pl.Series | None":
+def peaks(window: RankWindow) -> pl.Series | None:
     """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
-    pl = import_polars()
     events = window.allocations.drop_nulls("total")
     on_device = events.drop_nulls("device")
     events = on_device if len(on_device) else events

@@ -4,22 +4,18 @@ To which tensor memory belongs, a trace does not say. What lasts of the memory o
 of a backward pass gradients, and of an optimizer its state.
 """
 
-from typing import TYPE_CHECKING
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.phases import Phases
 from kinetoscope.analysis.window import RankWindow, innermost, place_in
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 BEFORE = "before_recording"
 CATEGORIES = (BEFORE, "data", "forward", "backward", "optimizer", "evaluation", "other")
 """The categories of memory. The first is for what was allocated before torch recorded, as parameters mostly are."""
 
 
-def memory_pieces(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+def memory_pieces(window: RankWindow, host: HostTime) -> pl.DataFrame:
     """Each piece of memory that was allocated at some moment of a window: ``device``, ``category`` (of `CATEGORIES`),
     ``begin``, ``end`` and ``bytes``.
 
@@ -28,9 +24,8 @@ def memory_pieces(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     happened, what is alive after an event adds up to its ``total``. There is no piece of a device whose events do not
     say which memory was freed, as in old traces.
     """
-    pl = import_polars()
-    schema = {"device": pl.Int64, "category": pl.String, "row": pl.UInt32, "end_row": pl.UInt32}
-    schema |= dict.fromkeys(("begin", "end", "bytes"), pl.Int64)
+    schema = pl.Schema({"device": pl.Int64, "category": pl.String, "row": pl.UInt32, "end_row": pl.UInt32})
+    schema.update(dict.fromkeys(("begin", "end", "bytes"), pl.Int64()))
     found = [pl.DataFrame(schema=schema)]
     for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
         if not events["address"].has_nulls():
@@ -40,10 +35,9 @@ def memory_pieces(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     return pl.concat([pieces.select(*schema).cast(schema) for pieces in found])
 
 
-def lifetimes(events: "pl.DataFrame") -> "pl.DataFrame":
+def lifetimes(events: pl.DataFrame) -> pl.DataFrame:
     """The events of one device, sorted by address: ``row``, that of ``events``, ``begin``, and ``end`` and ``end_row``,
     those of the next event of the same address, null for its last. ``is_first`` is whether there was none before."""
-    pl = import_polars()
     events = events.with_row_index("row").drop_nulls("address").rename({"ts": "begin"})
     events = events.sort("address", "begin", maintain_order=True)
     is_next = pl.col("address").shift(-1) == pl.col("address")
@@ -54,9 +48,8 @@ def lifetimes(events: "pl.DataFrame") -> "pl.DataFrame":
     )
 
 
-def _allocated_before(events: "pl.DataFrame", lives: "pl.DataFrame") -> "pl.DataFrame":
+def _allocated_before(events: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     """What was allocated before all events: each piece that one of them frees, and one piece for all others."""
-    pl = import_polars()
     freed = lives.filter(pl.col("is_first") & (pl.col("bytes") < 0))
     freed = freed.select("device", -pl.col("bytes"), end="begin", end_row="row")
     before = events.head(1).select("device", (pl.col("total") - pl.col("bytes") - freed["bytes"].sum()).alias("bytes"))
@@ -64,10 +57,9 @@ def _allocated_before(events: "pl.DataFrame", lives: "pl.DataFrame") -> "pl.Data
     return pieces.with_columns(category=pl.lit(BEFORE), begin=None, row=None)
 
 
-def _categories(window: RankWindow, host: HostTime, allocated: "pl.DataFrame") -> "pl.Series":
+def _categories(window: RankWindow, host: HostTime, allocated: pl.DataFrame) -> pl.Series:
     """The category of each allocation. Forward is, as for the time of a step, what is left of the loop's thread in a
     step, where no spans of ours tell it."""
-    pl = import_polars()
     by_category = {
         "data": host.fetches,
         "forward": host.forward,

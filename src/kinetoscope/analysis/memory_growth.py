@@ -6,16 +6,13 @@ are lowered to the least that any later step has. What then still rises, again a
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import lifetimes
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import FEWEST_STEPS, RankWindow, innermost
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _FEWEST_RISES = 2
 _LEAST_OVER_GIVEN_BACK = 3
@@ -42,7 +39,7 @@ class MemoryGrowth:
     def __init__(self, window: RankWindow, host: HostTime) -> None:
         self._window, self._host = window, host
 
-    def holders(self, events: "pl.DataFrame") -> tuple[MemoryHolder, ...] | None:
+    def holders(self, events: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
         """Who allocated what grows, the most first, of the allocations of one device; None if steps are too few, or
         nothing tells which memory was freed."""
         if len(self._steps) < FEWEST_STEPS or not events["address"].count():
@@ -63,9 +60,8 @@ class MemoryGrowth:
         )
 
     @cached_property
-    def _steps(self) -> "pl.DataFrame":
+    def _steps(self) -> pl.DataFrame:
         """The longest run of steps that follow each other, which torch recorded, from the first optimizer step on."""
-        pl = import_polars()
         operators = self._window.operators.select(operator="begin")
         steps = self._window.steps.join_asof(operators, left_on="begin", right_on="operator", strategy="forward")
         steps = steps.filter(pl.col("operator") < pl.col("end"))
@@ -75,10 +71,9 @@ class MemoryGrowth:
         runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
         return max(runs, key=len, default=steps)
 
-    def _alive(self, events: "pl.DataFrame") -> "pl.DataFrame":
+    def _alive(self, events: pl.DataFrame) -> pl.DataFrame:
         """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
         ``beyond``, with who made them."""
-        pl = import_polars()
         ends = self._steps["end"]
         taken = lifetimes(events).filter(pl.col("bytes") > 0).rename({"begin": "ts"})
         beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
@@ -87,10 +82,9 @@ class MemoryGrowth:
         operators = allocating_operators(self._window, taken)
         return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, taken))
 
-    def _growing(self, alive: "pl.DataFrame") -> "pl.DataFrame":
+    def _growing(self, alive: pl.DataFrame) -> pl.DataFrame:
         """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
         last one, and the ``places`` of all their rises among the steps."""
-        pl = import_polars()
         held = self._held(alive).with_columns(rise=pl.col("lasting").diff().over(_WHO))
         given_back = held.group_by(_WHO).agg(given_back=(pl.col("held") - pl.col("lasting")).max())
         rises, place, rise = held.filter(pl.col("rise") > 0), pl.col("place"), pl.col("rise")
@@ -106,10 +100,9 @@ class MemoryGrowth:
         found = found.join(given_back, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
         return found.filter(_keeps_rising()).sort("bytes_per_step", descending=True, maintain_order=True)
 
-    def _held(self, alive: "pl.DataFrame") -> "pl.DataFrame":
+    def _held(self, alive: pl.DataFrame) -> pl.DataFrame:
         """For each holder and each ``place`` among the steps: the bytes ``held`` at its end, and of these those
         ``lasting``, the least that is held then and later."""
-        pl = import_polars()
         taken = alive.select(*_WHO, place="first", change="bytes")
         given = alive.select(*_WHO, place="beyond", change=-pl.col("bytes"))
         places = pl.DataFrame({"place": pl.int_range(len(self._steps), dtype=pl.UInt32, eager=True)})
@@ -119,17 +112,16 @@ class MemoryGrowth:
         series = series.with_columns(held=pl.col("change").fill_null(0).cum_sum().over(_WHO))
         return series.with_columns(lasting=pl.col("held").cum_min(reverse=True).over(_WHO))
 
-    def _rise(self, events: "pl.DataFrame") -> int:
+    def _rise(self, events: pl.DataFrame) -> int:
         """How much more was allocated at the end of the last step than at that of the first."""
         totals = self._steps.join_asof(events.select("ts", "total"), left_on="end", right_on="ts", strategy="backward")
         first, last = totals["total"].fill_null(0).gather([0, -1])
         return last - first
 
 
-def allocating_operators(window: RankWindow, allocations: "pl.DataFrame") -> "pl.Series":
+def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Series:
     """The innermost operator around each of ``allocations`` (``ts``, ``track``), if possible one that does more than to
     allocate."""
-    pl = import_polars()
     operators = window.operators
     names = operators["name"].unique()
     others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
@@ -140,9 +132,8 @@ def allocating_operators(window: RankWindow, allocations: "pl.DataFrame") -> "pl
     return found.zip_with(found.is_not_null(), operators["name"].gather(innermost(operators, allocations)))
 
 
-def _keeps_rising() -> "pl.Expr":
+def _keeps_rising() -> pl.Expr:
     """Whether there was never a longer pause than between rises, and what was given back is little beside these."""
-    pl = import_polars()
     goes_on = (pl.col("before") <= pl.col("pause")) & (pl.col("after") <= pl.col("pause"))
     num_rises = pl.col("places").list.len()
     is_often = (num_rises > _FEWEST_RISES) | (num_rises == _FEWEST_RISES) & pl.col("is_even")

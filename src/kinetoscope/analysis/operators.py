@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
 from kinetoscope.analysis.flop_formulas import FORMULAS
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 _KEY = ("name", "shapes")
 _SUMS = ("self_ns", "device_ns")
@@ -49,10 +46,9 @@ class OperatorRow:
         return asdict(self)
 
 
-def operator_calls(window: RankWindow) -> "pl.DataFrame":
+def operator_calls(window: RankWindow) -> pl.DataFrame:
     """One row per call of an operator: ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``,
     and ``own_device_ns``, the part of it that was launched by no operator within it."""
-    pl = import_polars()
     is_nested = pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS])
     calls = window.host.select(
         window.labels.alias("name"),
@@ -74,36 +70,33 @@ def operator_calls(window: RankWindow) -> "pl.DataFrame":
     return calls.rename({"ts": "begin"}).filter("is_operator").drop("is_operator")
 
 
-def _called_ns(calls: "pl.DataFrame", is_operator: "pl.Series", parents: "pl.Series") -> "pl.Series":
+def _called_ns(calls: pl.DataFrame, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
     """What operators within each call launched: of each, what it launched counts for the one around it only."""
-    pl = import_polars()
     called = pl.DataFrame({"caller": _callers(parents, is_operator), "called_ns": calls["device_ns"]})
     called = called.filter(is_operator & (calls["device_ns"] > 0)).drop_nulls("caller")
     called = called.group_by("caller").agg(pl.col("called_ns").sum())
     return pl.zeros(len(calls), dtype=pl.Int64, eager=True).scatter(called["caller"], called["called_ns"])
 
 
-def _callers(parents: "pl.Series", is_operator: "pl.Series") -> "pl.Series":
+def _callers(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
     """The row of the innermost operator around each call, beyond annotations; null for none."""
-    pl = import_polars()
     while len(others := (parents.is_not_null() & ~is_operator.gather(parents).fill_null(True)).arg_true()):
         parents = parents.scatter(others, parents.gather(parents.gather(others)))
     return parents.cast(pl.UInt32)
 
 
-def operator_sums(calls: "pl.DataFrame", work: WindowWork) -> "pl.DataFrame":
+def operator_sums(calls: pl.DataFrame, work: WindowWork) -> pl.DataFrame:
     """The operators of one window by name and shape, for `operator_rows`."""
-    pl = import_polars()
     sums = sum_calls(calls, _KEY, _SUMS).with_columns(pl.col(_KEY).cast(pl.String))
     return sums.join(work.by_name(), on=_KEY, how="left", nulls_equal=True)
 
 
-def add_operators(sums: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+def add_operators(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The sums of several windows as those of one."""
     return add_calls(sums, _KEY, (*_SUMS, *FLOP_SUMS))
 
 
-def operator_rows(sums: "pl.DataFrame") -> list[OperatorRow]:
+def operator_rows(sums: pl.DataFrame) -> list[OperatorRow]:
     """The operators, those with the most time of their own first."""
     rows = with_rates(with_quantiles(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
@@ -117,9 +110,8 @@ def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
     return ["FLOPs are not known, since shapes of operators were not recorded: record_shapes=True records them."]
 
 
-def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":
+def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
     """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
-    pl = import_polars()
     launched = device.drop_nulls("launch_begin").select(
         track="launch_track", time="launch_begin", spent=pl.col("end") - pl.col("begin")
     )
@@ -132,7 +124,7 @@ def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":
     return _spent_until(calls, launched, ends) - _spent_until(calls, launched, pl.col("ts"))
 
 
-def _spent_until(calls: "pl.DataFrame", launched: "pl.DataFrame", time: "pl.Expr") -> "pl.Series":
+def _spent_until(calls: pl.DataFrame, launched: pl.DataFrame, time: pl.Expr) -> pl.Series:
     """What each call's thread had launched before a time."""
     asked = calls.select("track", time=time - 1).with_row_index("row").sort("time")
     found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)

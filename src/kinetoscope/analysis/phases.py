@@ -1,15 +1,12 @@
 """analysis: in which phase of a step its thread was: by names that say it, else by torch's operators and threads."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import OPERATORS, innermost, place_in
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 FORWARD, BACKWARD, OPTIMIZER, CLOSURE = "forward", "backward", "optimizer", "closure"
 
@@ -27,9 +24,9 @@ class Phases:
         """Spans whose name says the phase, if there are some."""
 
     @cached_property
-    def backward_of_torch(self) -> "pl.DataFrame | None":
+    def backward_of_torch(self) -> pl.DataFrame | None:
         """The stretches of torch's backward pass, which are on any thread; None where names say it."""
-        pl, host = import_polars(), self._host
+        host = self._host
         if len(self.named[BACKWARD]):
             return None
         threads = host.backward["track"].unique()
@@ -37,9 +34,8 @@ class Phases:
         return pl.concat([frame.select("begin", "end") for frame in (host.backward, waits)])
 
     @cached_property
-    def pieces(self) -> "pl.DataFrame":
+    def pieces(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``, ``phase``) of the loop's thread in spans of phases, by the innermost."""
-        pl = import_polars()
         spans = [self._nested(phase, spans) for phase, spans in self.named.items()]
         if not len(self.named[OPTIMIZER]):
             spans.append(self._nested(OPTIMIZER, self._window.on_loop(self._host.optimizer)))
@@ -50,8 +46,7 @@ class Phases:
         around = innermost(spans, pieces.select(ts="begin", track=track))
         return pieces.with_columns(spans["phase"].gather(around)).drop_nulls("phase")
 
-    def _nested(self, phase: str, spans: "pl.DataFrame") -> "pl.DataFrame":
-        pl = import_polars()
+    def _nested(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
         track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
         return spans.select("begin", "end", track=track, phase=pl.lit(phase))
 
@@ -63,10 +58,10 @@ class Phases:
         return len(of_torch.get(phase, self._host.backward)) > 0
 
     @cached_property
-    def closures(self) -> "pl.DataFrame":
+    def closures(self) -> pl.DataFrame:
         """Where torch's optimizer calls the user's closure (``begin``, ``end``): from the first operator that autograd
         keeps to the end of the backward pass that follows. It keeps none of the optimizer's own."""
-        pl, window = import_polars(), self._window
+        window = self._window
         steps = window.on_loop(self._host.optimizer).sort("begin")
         backward = self._host.backward.select("begin", "end", is_backward=pl.lit(True))
         backward = backward.filter(pl.Series(place_in(steps, backward["begin"])).is_not_null())
@@ -85,9 +80,9 @@ class Phases:
         )
         return found.drop_nulls("end").filter("is_complete").select("begin", "end")
 
-    def _kept_by_autograd(self, steps: "pl.DataFrame", backward: "pl.DataFrame") -> "pl.DataFrame":
+    def _kept_by_autograd(self, steps: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
         """Operators in optimizer ``steps`` that have a number of autograd's, but those of the backward pass."""
-        pl, window = import_polars(), self._window
+        window = self._window
         is_operator = pl.col("category").is_in(list(OPERATORS)) & (pl.col("track") == window.loop_track)
         is_within = pl.col("ts").is_between(steps["begin"].min(), steps["end"].max())
         spans = window.trace.spans.filter(is_operator & is_within & pl.col("sequence").is_not_null())

@@ -3,17 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.communication import looks_like_communication
 from kinetoscope.analysis.idle import idle_time
 from kinetoscope.analysis.intervals import union_ns
 from kinetoscope.analysis.step_parts import StepParts, StretchParts, run_parts
 from kinetoscope.analysis.window import RankWindow
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,6 @@ def rank_rows(window: RankWindow) -> list[RankRow]:
     if not devices:
         return [RankRow(**about)]
     names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
-    pl = import_polars()
     return [
         RankRow(**about, device=device, device_name=names.get(device), **_device_times(of_device))
         for device in devices
@@ -119,7 +116,7 @@ def _about(window: RankWindow) -> dict[str, Any]:
     }
 
 
-def _device_times(device: "pl.DataFrame") -> dict[str, Any]:
+def _device_times(device: pl.DataFrame) -> dict[str, Any]:
     """``device`` is in the order of ``begin``."""
     busy_ns = union_ns(device)
     compute_ns = _union_of(device, ["compute"])
@@ -142,16 +139,15 @@ def _device_times(device: "pl.DataFrame") -> dict[str, Any]:
     }
 
 
-def _may_communicate_more(device: "pl.DataFrame") -> bool:
-    names = device.filter(import_polars().col("kind") == "compute")["name"].unique()
+def _may_communicate_more(device: pl.DataFrame) -> bool:
+    names = device.filter(pl.col("kind") == "compute")["name"].unique()
     return any(map(looks_like_communication, names))
 
 
-def _last_end(device: "pl.DataFrame") -> int:
+def _last_end(device: pl.DataFrame) -> int:
     last: Any = device["end"].max()
     return int(last)
 
 
-def _union_of(device: "pl.DataFrame", kinds: Sequence[str]) -> int:
-    pl = import_polars()
+def _union_of(device: pl.DataFrame, kinds: Sequence[str]) -> int:
     return union_ns(device.filter(pl.col("kind").is_in(kinds)))

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
+import polars as pl
 
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
@@ -25,10 +26,6 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import render_html, shown, some
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SCHEMA = 1
 _MOST_FINDINGS = 5
@@ -138,7 +135,7 @@ class RunReport(ReportRows):
         later = [row.begin_ns for row in self.steps if row.step > step]
         return critical_path(self.graph, min(begins), min(later, default=None))
 
-    def frame(self, table: str) -> "pl.DataFrame":
+    def frame(self, table: str) -> pl.DataFrame:
         """The rows of a table as a polars frame, as in ``report.frame("steps")``. Pairs of name and number are lists of
         structs with ``name`` and ``value``.
 
@@ -176,16 +173,14 @@ def name_of_run(run: RunFacts) -> str:
     return shown(run["name"]) if run["name"] else "a run without a name"
 
 
-def _frame(row_type: type, rows: Sequence[Any]) -> "pl.DataFrame":
+def _frame(row_type: type, rows: Sequence[Any]) -> pl.DataFrame:
     """The rows of one type; its columns are there without a row, too."""
-    pl = import_polars()
     columns = {name: [_plain(getattr(row, name)) for row in rows] for name in row_type.__annotations__}
     return pl.DataFrame([pl.Series(name, values, dtype=_dtype(row_type, name)) for name, values in columns.items()])
 
 
 def _dtype(row_type: type, name: str) -> "Any | None":
     """The type of a column of plain values, which may all be None; None for others: polars sees what they are."""
-    pl = import_polars()
     hint = get_type_hints(row_type)[name]
     kinds = set(get_args(hint)) - {type(None)} if isinstance(hint, UnionType) else {hint}
     plain = {int: pl.Int64, float: pl.Float64, str: pl.String, bool: pl.Boolean}

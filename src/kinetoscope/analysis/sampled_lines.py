@@ -1,16 +1,13 @@
 """analysis: which line of the user's code was executing, where stacks were sampled, and how sure that is."""
 
 import math
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.source_lines import FRAME
 from kinetoscope.analysis.window import STATE, RankWindow, innermost
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _FEWEST_SAMPLES = 5
 """A line with fewer samples may be chance, unless nearly all samples agree on it."""
@@ -40,7 +37,7 @@ _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
 
 
-def sampled_lines(window: RankWindow) -> "tuple[pl.DataFrame, pl.DataFrame]":
+def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The samples of the loop's thread, and of workers while they make batches.
 
     Each has ``at``, when it was taken, ``line``, the innermost of the user's lines (null if none of the user's code was
@@ -48,7 +45,6 @@ def sampled_lines(window: RankWindow) -> "tuple[pl.DataFrame, pl.DataFrame]":
     long it counts: until the next sample. ``state`` is what the thread waited for, `RUNNING` if for nothing, or `LATE`
     if it ran on until its line was read; null where the system does not say.
     """
-    pl = import_polars()
     frames = window.samples
     if not len(frames):
         return (nothing := _samples(frames, 1.0)), nothing
@@ -90,16 +86,14 @@ def _divergence(seen: float, share: float) -> float:
 
 def _interval_ns(window: RankWindow) -> float:
     """About how long it is from one sample to the next."""
-    pl = import_polars()
     instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample")).select("name").collect()
     said_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
     said_ms = said_ms.filter(said_ms >= _SHORTEST_INTERVAL_MS)
     return 1e6 * (float(said_ms[0]) if len(said_ms) else _USUAL_INTERVAL_MS)
 
 
-def _in_fetches(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
+def _in_fetches(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
     """The samples that were taken while a worker made a batch, of each worker of which that can be seen."""
-    pl = import_polars()
     found = [_samples(frames.clear(), interval_ns)]
     for of_track in frames.partition_by("track"):
         samples = _samples(of_track, interval_ns)
@@ -109,9 +103,8 @@ def _in_fetches(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
     return pl.concat(found)
 
 
-def _samples(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
+def _samples(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
     """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
-    pl = import_polars()
     lasts_ns = pl.col("end") - pl.col("begin")
     number = (lasts_ns / interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
     samples = _stretches(frames).with_columns(number=number, lasts_ns=lasts_ns // number)
@@ -120,9 +113,8 @@ def _samples(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
     return samples.select("line", "call", "state", "lasts_ns", at=at).sort("at")
 
 
-def _stretches(frames: "pl.DataFrame") -> "pl.DataFrame":
+def _stretches(frames: pl.DataFrame) -> pl.DataFrame:
     """The stretches (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
-    pl = import_polars()
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
     times = times.filter(pl.col("end") - pl.col("begin") > _SHORTEST_NS)
@@ -141,9 +133,8 @@ def _stretches(frames: "pl.DataFrame") -> "pl.DataFrame":
     return found.filter(innermost(frames, middles).is_not_null())
 
 
-def _calls(frames: "pl.DataFrame", middles: "pl.DataFrame", since: "pl.Series") -> "pl.Series":
+def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.Series:
     """The function of a library that the innermost of the user's lines has called; that line is there ``since``."""
-    pl = import_polars()
     is_library = pl.col("category").str.contains(_LIBRARY)
     rows = frames.select("track", ts="begin", dur=pl.col("end") - pl.col("begin"))
     parents = nest_spans(rows)["parent"] if len(rows) else pl.Series("parent", [], dtype=pl.Int64)
@@ -155,9 +146,8 @@ def _calls(frames: "pl.DataFrame", middles: "pl.DataFrame", since: "pl.Series") 
     return found.select(name.alias("call"))["call"]
 
 
-def _states(states: "pl.DataFrame", middles: "pl.DataFrame") -> "pl.Series":
+def _states(states: pl.DataFrame, middles: pl.DataFrame) -> pl.Series:
     """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is known at all."""
-    pl = import_polars()
     name = states["name"].gather(innermost(states, middles)).alias("name")
     is_known = middles["track"].is_in(states["track"].unique().implode())
     state = pl.coalesce(pl.col("name").str.extract(_WAITS), pl.col("name"), pl.lit(RUNNING))

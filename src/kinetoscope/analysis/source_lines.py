@@ -1,12 +1,8 @@
 """analysis: which line of the user's code was running, where Python's stacks were recorded."""
 
-from typing import TYPE_CHECKING
+import polars as pl
 
 from kinetoscope.analysis.window import RankWindow, innermost
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
 """The name of a frame; its groups are the file and the line."""
@@ -14,12 +10,11 @@ FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
 _OF_A_LIBRARY = r"^torch/|site-packages/|(^|/)(contextlib|copy|functools|runpy|threading)\.py\("
 
 
-def source_lines(window: RankWindow, times: "pl.DataFrame") -> "pl.Series":
+def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
     """For each of ``times`` (``ts``, ``track``): ``file:line`` of the innermost of the user's functions on its track.
 
     Null where no stack was recorded. The line is the one with which the function begins.
     """
-    pl = import_polars()
     frames = window.python_functions
     if not len(frames):
         return pl.repeat(None, len(times), dtype=pl.String, eager=True).alias("line")

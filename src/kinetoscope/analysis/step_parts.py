@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TypedDict, cast
+
+import polars as pl
 
 from kinetoscope.analysis.host_parts import HostParts, host_parts
 from kinetoscope.analysis.host_time import HostTime
@@ -10,10 +12,6 @@ from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.step_time import Stretch, device_end_ns, stretches
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.window import RankWindow
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 class DeviceParts(TypedDict):
@@ -82,13 +80,13 @@ def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts
     )
 
 
-def _device_parts(device: "pl.DataFrame", begin_ns: int, stretch: Stretch) -> DeviceParts | None:
+def _device_parts(device: pl.DataFrame, begin_ns: int, stretch: Stretch) -> DeviceParts | None:
     """The mean over the rank's devices; idle is the rest."""
     if not len(device):
         return None
     if stretch.is_alone:
         return _alone(stretch)
-    pl, end_ns = import_polars(), begin_ns + stretch.time_ns
+    end_ns = begin_ns + stretch.time_ns
     of_each = [_busy(one, begin_ns, end_ns) for _, one in device.group_by(pl.col("device"), maintain_order=True)]
     compute, communication, copy = (sum(column) // len(of_each) for column in zip(*of_each, strict=True))
     return _with_idle(stretch.time_ns, compute, communication, copy)
@@ -113,9 +111,8 @@ def _with_idle(time_ns: int, compute: int, communication: int, copy: int) -> Dev
     )
 
 
-def _busy(events: "pl.DataFrame", begin_ns: int, end_ns: int) -> tuple[int, int, int]:
+def _busy(events: pl.DataFrame, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
     """Of a stretch of time on one device: computing, communication without that, copies without both."""
-    pl = import_polars()
     kind, asked = pl.col("kind"), pl.Series([begin_ns, end_ns])
     covered = [
         Coverage(events.filter(kinds)).until(asked) for kinds in (kind == "compute", kind != "copy", pl.lit(True))

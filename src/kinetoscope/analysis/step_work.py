@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
+
+import polars as pl
 
 from kinetoscope.analysis.call_times import known_sum
 from kinetoscope.analysis.flops import WindowWork
 from kinetoscope.analysis.window import RankWindow, place_in
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 LEAST_COVERAGE = 0.8
 """If less of the time of kernels that compute products is covered by shapes, rates are not told."""
@@ -28,25 +26,23 @@ class Computed(TypedDict):
     mfu_coverage: float | None
 
 
-def work_by_step(window: RankWindow, work: WindowWork) -> "pl.DataFrame":
+def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """A row for each step of the window: ``flops``, as torch counts them, ``done``, the operations that were done, and
     ``peak_ns``, the time that the device would need, all null unless known of each counted call; ``product_ns``, the
     time of kernels that compute products, and ``covered_ns``, that of those whose operations are known."""
-    pl = import_polars()
     calls = work.calls.select("flops", "done", "peak_ns", place=place_in(window.steps, work.calls["begin"]))
     is_known = pl.col("flops").is_not_null().all().over("place")
     calls = calls.drop_nulls("place").filter(is_known)
     sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), known_sum("peak_ns"))
-    place = pl.int_range(len(window.steps), dtype=sums.schema["place"], eager=True)
+    place = pl.int_range(len(window.steps), eager=True).cast(sums.schema["place"])
     found = place.alias("place").to_frame().join(sums, on="place", how="left", maintain_order="left")
     products = _products(window, work).group_by("place").agg(pl.col("product_ns", "covered_ns").sum())
     found = found.join(products, on="place", how="left", maintain_order="left")
     return found.with_columns(pl.col("product_ns", "covered_ns").fill_null(0)).select(_SUMS)
 
 
-def _products(window: RankWindow, work: WindowWork) -> "pl.DataFrame":
+def _products(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """The kernels that compute products and were launched in a step, with its ``place``."""
-    pl = import_polars()
     device = window.device
     length = pl.col("end") - pl.col("begin")
     kernels = device.select(
@@ -56,10 +52,9 @@ def _products(window: RankWindow, work: WindowWork) -> "pl.DataFrame":
     return kernels.filter(work.kernels["is_product"]).drop_nulls("place")
 
 
-def step_rates(sums: "pl.DataFrame", lengths_ns: "pl.Series", num_devices: int) -> "pl.DataFrame":
+def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> pl.DataFrame:
     """For each step ``flops``, ``flops_per_s``, ``mfu`` and ``mfu_coverage``. With a device, the first three are told
     only where enough of the time of its products is covered."""
-    pl = import_polars()
     coverage = pl.when(pl.col("product_ns") > 0).then(pl.col("covered_ns") / pl.col("product_ns"))
     is_told = (coverage >= LEAST_COVERAGE).fill_null(num_devices == 0)
     length_ns = lengths_ns.cast(pl.Float64).replace(0, None)
@@ -85,9 +80,8 @@ class ComputedSums:
     covered_ns: int = 0
 
     @classmethod
-    def of(cls, sums: "pl.DataFrame", is_recorded: "pl.Series", num_devices: int) -> "ComputedSums":
+    def of(cls, sums: pl.DataFrame, is_recorded: pl.Series, num_devices: int) -> "ComputedSums":
         """The sums of the steps that torch recorded."""
-        pl = import_polars()
         rows = sums.filter(is_recorded)
         known = rows.filter(pl.col("done").is_not_null()).select(
             "flops", "done", pl.col("peak_ns").fill_null(float("nan"))

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.host_ledger import HostLedger, known_where, recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
@@ -12,10 +14,6 @@ from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
 from kinetoscope.analysis.memory import peaks
 from kinetoscope.analysis.step_work import step_rates
 from kinetoscope.analysis.window import RankWindow, place_in
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,7 @@ def uneven_share(steps: Sequence[StepRow]) -> float:
     return 1 - fewest / len(all_steps) if all_steps else 0.0
 
 
-def step_rows(window: RankWindow, host: HostTime, work: "pl.DataFrame") -> list[StepRow]:
+def step_rows(window: RankWindow, host: HostTime, work: pl.DataFrame) -> list[StepRow]:
     """The rows of one window, in the order of time. ``work`` is what `work_by_step` found."""
     if not len(window.steps):
         return []
@@ -115,9 +113,9 @@ class _Steps:
         self._begins, self._ends = window.steps["begin"], window.steps["end"]
         self._is_recorded = recorded_by_torch(host)
 
-    def device(self) -> "dict[str, pl.Series | None]":
+    def device(self) -> dict[str, pl.Series | None]:
         """What the device did for each step: the events that were launched in it."""
-        pl, window = import_polars(), self._window
+        window = self._window
         if not len(window.device):
             return {}
         events = self._launched
@@ -140,15 +138,14 @@ class _Steps:
             "device_end_after_ns": self._device_ends - self._ends,
         }
 
-    def flops(self, work: "pl.DataFrame") -> "dict[str, pl.Series | None]":
+    def flops(self, work: pl.DataFrame) -> dict[str, pl.Series | None]:
         """What operators computed in each step, and how fast."""
         rates = step_rates(work, self._lengths_ns(), num_devices(self._window))
         return {column.name: self._if_recorded(column) for column in rates}
 
-    def _lengths_ns(self) -> "pl.Series":
+    def _lengths_ns(self) -> pl.Series:
         """From each step's first device event to the next one's; the last one's are as long as its host or its kernels
         take, whichever is more."""
-        pl = import_polars()
         durations = self._ends - self._begins
         if not len(self._window.device):
             return durations
@@ -159,40 +156,37 @@ class _Steps:
         return rows.select(pl.when(is_last).then("alone").otherwise("apart").alias("length"))["length"]
 
     @cached_property
-    def _launched(self) -> "pl.DataFrame":
+    def _launched(self) -> pl.DataFrame:
         """The device events that were launched in a step, with its ``place``."""
         device = self._window.device
         return device.with_columns(place=place_in(self._window.steps, device["launch_begin"])).drop_nulls("place")
 
     @cached_property
-    def _on_device(self) -> "tuple[pl.Series, pl.Series]":
+    def _on_device(self) -> tuple[pl.Series, pl.Series]:
         """When each step's first device event began, and the next one's, or when the last one ended."""
-        begins = self._launched.group_by("place").agg(import_polars().col("begin").min())
+        begins = self._launched.group_by("place").agg(pl.col("begin").min())
         firsts = self._placed(begins, "begin", missing=None)
         return firsts, firsts.shift(-1).backward_fill().fill_null(self._window.device["end"].max())
 
     @property
-    def _device_ends(self) -> "pl.Series":
+    def _device_ends(self) -> pl.Series:
         """When the last of each step's computing kernels ended, or of all its events if it has none; null for none."""
-        pl = import_polars()
         end, is_compute = pl.col("end"), pl.col("kind") == "compute"
         ends = self._launched.group_by("place").agg(pl.coalesce(end.filter(is_compute).max(), end.max()).alias("end"))
         return self._placed(ends, "end", missing=None)
 
-    def _unions(self, events: "pl.DataFrame") -> "pl.Series":
+    def _unions(self, events: pl.DataFrame) -> pl.Series:
         """The length of the union of each step's events."""
         sums = events.group_by("place", maintain_order=True).agg(newly_covered_ns().sum().alias("covered"))
         return self._placed(sums, "covered")
 
-    def _placed(self, values: "pl.DataFrame", name: str, missing: int | None = 0) -> "pl.Series":
+    def _placed(self, values: pl.DataFrame, name: str, missing: int | None = 0) -> pl.Series:
         """A value for each step, of rows with its ``place``."""
-        rows = self._window.steps.select(
-            place=import_polars().int_range(len(self._begins), dtype=values["place"].dtype)
-        )
+        rows = self._window.steps.select(place=pl.int_range(len(self._begins)).cast(values["place"].dtype))
         placed = rows.join(values, on="place", how="left", maintain_order="left")[name]
         return placed if missing is None else placed.fill_null(missing)
 
-    def _if_recorded(self, values: "pl.Series") -> "pl.Series":
+    def _if_recorded(self, values: pl.Series) -> pl.Series:
         """The values, null for steps that torch did not record."""
         return known_where(values, self._is_recorded)
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.by_step import times_by_step
 from kinetoscope.analysis.call_sums import CallSums
@@ -27,13 +28,9 @@ from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import shown
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.load import load_one
 from kinetoscope.table.run_state import WrittenTrace
 from kinetoscope.table.trace import Trace
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +63,7 @@ class WindowSummary:
     ranks: list[RankRow]
     steps: list[StepRow]
     parts: list[StretchParts]
-    calls: "pl.DataFrame"
+    calls: pl.DataFrame
     memory: list[MemoryRow]
     is_of_torch: bool
     unclear: Mapping[str, int]
@@ -141,7 +138,6 @@ def recorded_until(
     source: Trace | str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None
 ) -> tuple[int | None, int | None]:
     """The rank of a trace, and when its last span ended."""
-    pl = import_polars()
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
     return trace.rank, trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
 
@@ -180,7 +176,7 @@ def _call_sums(window: RankWindow, work: WindowWork, steps_ns: float) -> CallSum
     return CallSums(operator_sums(calls, work), kernel_sums(window, work), by_step)
 
 
-def _computed(window: RankWindow, host: HostTime, step_work: "pl.DataFrame") -> ComputedSums:
+def _computed(window: RankWindow, host: HostTime, step_work: pl.DataFrame) -> ComputedSums:
     if not len(window.steps):
         return ComputedSums()
     return ComputedSums.of(step_work, recorded_by_torch(host), num_devices(window))

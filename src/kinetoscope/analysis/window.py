@@ -4,20 +4,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import polars as pl
 
 from kinetoscope.analysis.communication import is_communication
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.kernel_names import COPY
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.table.tracks import nest_spans
-
-if TYPE_CHECKING:
-    import polars as pl
 
 RUNTIME_CALLS = (
     *("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "glow_runtime"),
@@ -43,7 +40,7 @@ COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gl
 CPU_COLLECTIVES = r"^gloo:"
 """Spans of collectives that run on the CPU, on threads of their own."""
 
-_UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups, and says so
+_UNCHECKED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 STEP = "ProfilerStep#"
 _MEMORY = "[memory]"
 _HOST = 0  # c10::DeviceType
@@ -83,10 +80,10 @@ class RankWindow:
 
     trace: Trace
     rank: int | None
-    host: "pl.DataFrame"
-    device: "pl.DataFrame"
-    steps: "pl.DataFrame"
-    samples: "pl.DataFrame"
+    host: pl.DataFrame
+    device: pl.DataFrame
+    steps: pl.DataFrame
+    samples: pl.DataFrame
     unclear: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -98,25 +95,24 @@ class RankWindow:
         return int(counts["track"][0]) if len(counts) else _NO_TRACK
 
     @cached_property
-    def operators(self) -> "pl.DataFrame":
+    def operators(self) -> pl.DataFrame:
         """The spans of operators, on every thread, without columns that others have, but with ``label``. Old traces
         count steps among them."""
         return self.host.select(*_OF_OPERATORS, self.labels).filter(self.is_operator)
 
     @cached_property
-    def is_operator(self) -> "pl.Series":
+    def is_operator(self) -> pl.Series:
         """Whether each span of ``host`` is of an operator."""
-        pl = import_polars()
         is_operator = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
         return self.host.select(is_operator=is_operator)["is_operator"]
 
     @cached_property
-    def labels(self) -> "pl.Series":
+    def labels(self) -> pl.Series:
         """The ``label`` of each span of ``host``: its name as a category, which is quick to group by."""
-        return self.host["name"].cast(import_polars().Categorical).alias("label")
+        return self.host["name"].cast(pl.Categorical).alias("label")
 
     @cached_property
-    def loop_operators(self) -> "pl.DataFrame":
+    def loop_operators(self) -> pl.DataFrame:
         """Those of the thread of the loop."""
         return self.on_loop(self.operators)
 
@@ -126,40 +122,36 @@ class RankWindow:
         return Coverage(self.loop_operators)
 
     @cached_property
-    def runtime_calls(self) -> "pl.DataFrame":
+    def runtime_calls(self) -> pl.DataFrame:
         """Calls of the device's runtime and driver, on every thread."""
-        pl = import_polars()
         return self.host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)))
 
     @cached_property
-    def python_functions(self) -> "pl.DataFrame":
+    def python_functions(self) -> pl.DataFrame:
         """Python's functions, on every thread, where torch recorded stacks."""
-        return self.host.filter(import_polars().col("category") == "python_function")
+        return self.host.filter(pl.col("category") == "python_function")
 
     @cached_property
-    def allocations(self) -> "pl.DataFrame":
+    def allocations(self) -> pl.DataFrame:
         """Every allocation and, with negative ``bytes``, release of memory; ``total`` is what is allocated after it.
         ``device`` is null for the host's memory, of which only what the window allocated or released is counted."""
-        pl = import_polars()
         columns = ("ts", "track", "bytes", "address", "total_allocated", "device", "device_type")
         found = self.trace.instants.filter(pl.col("name") == _MEMORY).select(columns).drop_nulls(("ts", "bytes"))
         device = pl.when(pl.col("device_type") != _HOST).then("device")
         found = found.with_columns(device.alias("device")).drop("device_type").rename({"total_allocated": "total"})
         return _as_seen(found.sort("ts", maintain_order=True).collect())
 
-    def on_loop(self, spans: "pl.DataFrame") -> "pl.DataFrame":
+    def on_loop(self, spans: pl.DataFrame) -> pl.DataFrame:
         """Those of the thread of the loop."""
-        pl = import_polars()
         return spans.filter(pl.col("track") == self.loop_track)
 
-    def named(self, pattern: str) -> "pl.DataFrame":
+    def named(self, pattern: str) -> pl.DataFrame:
         """Spans of host threads whose name has this regular expression in it."""
         wanted = self._names.filter(self._names.str.contains(pattern))
-        return self.host.filter(import_polars().col("name").is_in(wanted.implode())) if len(wanted) else self._nothing
+        return self.host.filter(pl.col("name").is_in(wanted.implode())) if len(wanted) else self._nothing
 
-    def of_source(self, category: str, *args: str) -> "pl.DataFrame":
+    def of_source(self, category: str, *args: str) -> pl.DataFrame:
         """The spans of a source, with these of their args as columns of text."""
-        pl = import_polars()
         spans = self.host.filter(pl.col("category") == category)
         said = [pl.col("args").cast(pl.String).str.json_path_match(f"$.{arg}").alias(arg) for arg in args]
         if not len(spans):
@@ -169,23 +161,22 @@ class RankWindow:
         return spans.join(own, on=("begin", "track"), how="left", maintain_order="left")
 
     @cached_property
-    def notes(self) -> "pl.DataFrame":
+    def notes(self) -> pl.DataFrame:
         """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON."""
-        pl = import_polars()
         found = self.trace.instants.filter(pl.col("category").is_in(list(NOTES)))
         found = found.select("ts", "track", "category", "name", pl.col("args").cast(pl.String))
         return found.sort("ts", maintain_order=True).collect()
 
     def noted(self, category: str) -> list[dict[str, Any]]:
         """The args of the instants that a source recorded, in order, without those that cannot be read."""
-        return said_in(self.notes.filter(import_polars().col("category") == category))
+        return said_in(self.notes.filter(pl.col("category") == category))
 
     @cached_property
-    def _names(self) -> "pl.Series":
+    def _names(self) -> pl.Series:
         return self.host["name"].unique()
 
     @cached_property
-    def _nothing(self) -> "pl.DataFrame":
+    def _nothing(self) -> pl.DataFrame:
         return self.host.clear()
 
 
@@ -199,8 +190,7 @@ def read_recorded(trace: Trace, step_name: str | None = None) -> list[RankWindow
     return [_without_warmup(part, _spans(part), step_name) for part in trace.parts]
 
 
-def _without_warmup(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
-    pl = import_polars()
+def _without_warmup(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
     is_warmup = [pl.col("batch").is_between(first, until - 1) for first, until in trace.warmup_batches]
     warmup = spans.filter((pl.col("name") == _BATCH) & pl.any_horizontal(is_warmup)) if is_warmup else spans.clear()
     if not len(warmup):
@@ -209,17 +199,15 @@ def _without_warmup(trace: Trace, spans: "pl.DataFrame", step_name: str | None) 
     return _window(trace.since(until_ns), _since(spans, until_ns), step_name)
 
 
-def _since(spans: "pl.DataFrame", since_ns: int) -> "pl.DataFrame":
+def _since(spans: pl.DataFrame, since_ns: int) -> pl.DataFrame:
     """The spans that began no earlier. A frame of sampled stacks is one span as long as it is there, of which the rest
     is kept."""
-    pl = import_polars()
     is_sample = pl.col("category").is_in(list(SAMPLES)).fill_null(False)
     spans = spans.filter((pl.col("begin") >= since_ns) | (is_sample & (pl.col("end") > since_ns)))
     return spans.with_columns(pl.col("begin").clip(since_ns))
 
 
-def _spans(trace: Trace) -> "pl.DataFrame":
-    pl = import_polars()
+def _spans(trace: Trace) -> pl.DataFrame:
     spans = trace.spans.select(*_COLUMNS, *_ARGUMENTS).drop_nulls(("ts", "dur")).rename({"ts": "begin"})
     end = pl.col("begin") + pl.col("dur").clip(0)
     found = spans.with_columns(pl.col("category").cast(pl.Categorical), end=end).drop("dur").collect()
@@ -227,8 +215,7 @@ def _spans(trace: Trace) -> "pl.DataFrame":
     return found.rechunk()  # what reads begins and ends in C needs them in one piece
 
 
-def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
-    pl = import_polars()
+def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
     counts = spans.group_by("category").len()
     unclear = _unclear(spans, counts)
     not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, *unclear}
@@ -241,10 +228,9 @@ def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankW
     return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples, unclear)
 
 
-def _unclear(spans: "pl.DataFrame", counts: "pl.DataFrame") -> dict[str, int]:
+def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
     """How many events there are of each category that is `UNCLEAR`, or unknown and of a stream of a device; ``counts``
     has how many there are of each category."""
-    pl = import_polars()
     known = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *_OTHERS_WITH_STREAMS)
     others = counts.filter(~pl.col("category").is_in(list(known)))["category"]
     has_stream = pl.all_horizontal(pl.col("stream", "device").is_not_null())
@@ -253,8 +239,7 @@ def _unclear(spans: "pl.DataFrame", counts: "pl.DataFrame") -> dict[str, int]:
     return dict(counts.filter(is_unclear).sort("category").iter_rows())
 
 
-def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
-    pl = import_polars()
+def _device_events(spans: pl.DataFrame) -> pl.DataFrame:
     names = [name for name in spans["name"].unique() if is_communication(name)]
     copies = spans["name"].unique().to_frame().filter(pl.col("name").str.contains(COPY))["name"].to_list()
     is_said = pl.any_horizontal(pl.col("collective", "group").is_not_null())
@@ -269,7 +254,7 @@ def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
     return spans.with_columns(kind=kind)
 
 
-def said_in(notes: "pl.DataFrame") -> list[dict[str, Any]]:
+def said_in(notes: pl.DataFrame) -> list[dict[str, Any]]:
     """The args of these instants, without those that cannot be read."""
     return [said for text in notes["args"].drop_nulls() if isinstance(said := _decoded(text), dict)]
 
@@ -281,10 +266,9 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def _as_seen(allocations: "pl.DataFrame") -> "pl.DataFrame":
+def _as_seen(allocations: pl.DataFrame) -> pl.DataFrame:
     """With totals of the host's memory that are the window's own. Torch's run on from window to window, and still have
     what was released in between."""
-    pl = import_polars()
     is_host = pl.col("device").is_null()
     host = allocations.filter(is_host).drop_nulls("total")
     if not len(host):
@@ -296,9 +280,8 @@ def _as_seen(allocations: "pl.DataFrame") -> "pl.DataFrame":
     return allocations.with_columns(pl.col("total") - pl.when(is_host).then(not_seen).otherwise(0))
 
 
-def _with_launches(device: "pl.DataFrame", host: "pl.DataFrame") -> "pl.DataFrame":
+def _with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Each device event with the call that has its correlation; a launch of a graph has many events."""
-    pl = import_polars()
     calls = host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & (pl.col("correlation") > 0))
     calls = calls.select(
         "correlation", launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
@@ -306,13 +289,12 @@ def _with_launches(device: "pl.DataFrame", host: "pl.DataFrame") -> "pl.DataFram
     return device.join(calls, on="correlation", how="left", maintain_order="left")
 
 
-def find_steps(host: "pl.DataFrame", step_name: str | None = None) -> "pl.DataFrame":
+def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame:
     """The steps of the loop: ``step``, ``begin``, ``end``, ``track``, and ``is_ours``, our own ``event/batch``.
 
     They are the spans called ``step_name``, or ours, ``event/batch``, or else torch's, ``ProfilerStep#n``, on the
     thread that has most of them. Where neither a batch nor the name has a number, they are counted.
     """
-    pl = import_polars()
     found = host.clear()
     for is_step in _rules(step_name):
         if len(found := host.filter(is_step)):
@@ -326,9 +308,8 @@ def find_steps(host: "pl.DataFrame", step_name: str | None = None) -> "pl.DataFr
     )
 
 
-def place_in(stretches: "pl.DataFrame", times: "pl.Series") -> "pl.Series":
+def place_in(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
     """The row of the stretch (``begin``, ``end``, in order, apart) in which each time lies; null for none."""
-    pl = import_polars()
     rows = times.to_frame("time").with_row_index("row")
     stretches = stretches.select(begin=pl.col("begin").set_sorted(), until="end").with_row_index("place")
     asked = rows.drop_nulls("time").sort("time")
@@ -337,10 +318,9 @@ def place_in(stretches: "pl.DataFrame", times: "pl.Series") -> "pl.Series":
     return rows.select("row").join(found, on="row", how="left", maintain_order="left")["place"]
 
 
-def around(stretches: "pl.DataFrame", track: "pl.Series", times: "pl.Series") -> "pl.DataFrame":
+def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:
     """The innermost row of ``stretches`` (``begin``, ``end``, ``track``, in order) that has begun last on a track
     before each time and lasts beyond it; nulls for none."""
-    pl = import_polars()
     if not len(stretches) or not times.count():
         return stretches.clear(len(times)).drop("track")
     asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row").sort("time")
@@ -351,10 +331,9 @@ def around(stretches: "pl.DataFrame", track: "pl.Series", times: "pl.Series") ->
     return found.select("row", *values).sort("row").drop("row")
 
 
-def innermost(spans: "pl.DataFrame", times: "pl.DataFrame") -> "pl.Series":
+def innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
     """The row of the innermost of ``spans`` (``begin``, ``end``, ``track``) around each of ``times`` (``ts``,
     ``track``); null for none."""
-    pl = import_polars()
     columns = {"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32}
     around = spans.select(pl.col("begin").alias("ts"), (pl.col("end") - pl.col("begin")).alias("dur"), "track")
     asked = times.select("ts", "track", dur=pl.lit(0, pl.Int64))
@@ -364,8 +343,7 @@ def innermost(spans: "pl.DataFrame", times: "pl.DataFrame") -> "pl.Series":
     return nest_spans(rows)["parent"][len(spans) :]
 
 
-def _rules(step_name: str | None) -> "list[pl.Expr]":
-    pl = import_polars()
+def _rules(step_name: str | None) -> list[pl.Expr]:
     name = pl.col("name")
     if step_name is not None:
         return [name == step_name, name.str.contains(f"^{re.escape(step_name)}{_NUMBER}")]

@@ -13,21 +13,19 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import polars as pl
 
 from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.formats.chrome_event import FURTHEST_NS
 from kinetoscope.formats.header import Count, require_ranges, told
 from kinetoscope.formats.parquet import require_small
-from kinetoscope.table.events import TraceAbout, TraceEvents, event_schema, import_polars
+from kinetoscope.table.events import TraceAbout, TraceEvents, event_schema
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.wording import counted
 from kinetoscope.writing.atomic_file import atomic_file
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _VERSION = 3  # increased when the columns or their meaning change
 _KEY = "kinetoscope"
@@ -67,7 +65,6 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
     said = _Header(
         _VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock, about.written
     )
-    pl = import_polars()
     try:
         metadata = {_KEY: msgspec.json.encode(said).decode()}
         with atomic_file(Path(path)) as stream:
@@ -81,21 +78,19 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
 
 def is_our_parquet(path: str | os.PathLike[str]) -> bool:
     """Whether a Parquet file is a trace of ours, of any version."""
-    pl = import_polars()
     try:
-        return _KEY in pl.read_parquet_metadata(path)
+        return _KEY in pl.read_parquet_metadata(os.fspath(path))
     except (OSError, pl.exceptions.PolarsError):
         return False
 
 
-def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> "tuple[TraceAbout, pl.LazyFrame]":
+def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> tuple[TraceAbout, pl.LazyFrame]:
     """The trace in a Parquet file of ours; its events are read when they are needed.
 
     Raises `TraceFileError` if it is no such file, if it unpacks to more than any trace does, if a number in it is not
     in its range, or if it was made from a file with another ``fingerprint``. With one, it is a file of the user's own
     cache, which is not looked through.
     """
-    pl = import_polars()
     name = os.fspath(path)
     if fingerprint is None:
         require_small(name)
@@ -116,7 +111,6 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
 
 
 def _read_header(name: str) -> _Header | None:
-    pl = import_polars()
     try:
         said = pl.read_parquet_metadata(str(name)).get(_KEY)
         return _READER.decode(said or "null")
@@ -126,9 +120,8 @@ def _read_header(name: str) -> _Header | None:
         raise TraceFileError(f"Cannot read {name}: {error}. Convert the trace again.") from error
 
 
-def _misfit(events: "pl.LazyFrame", num_tracks: int) -> str | None:
+def _misfit(events: pl.LazyFrame, num_tracks: int) -> str | None:
     """What is wrong with the columns, or with the numbers of tracks; None for nothing."""
-    pl = import_polars()
     try:
         schema = events.collect_schema()
         wrong = [name for name, dtype in event_schema().items() if schema.get(name) != dtype]

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 
 from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.table.cache import SUFFIX, read_parquet, write_parquet
-from kinetoscope.table.events import TraceAbout, import_polars
+from kinetoscope.table.events import TraceAbout
 from kinetoscope.table.load import read_trace
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -51,7 +52,7 @@ def convert_parquet(
 def _events(
     about: TraceAbout, events: Any, size_bytes: int, on_bytes: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
-    num_events = events.select(import_polars().len()).collect().item()
+    num_events = events.select(pl.len()).collect().item()
     tracks = about.written if len(about.written) == len(about.tracks) else about.tracks
     for first in range(0, num_events, _ROWS):
         rows = events.slice(first, _ROWS).select(_COLUMNS).collect()

@@ -4,7 +4,9 @@ import json
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.errors import MissingExtraError, TraceFileError
 from kinetoscope.formats.chrome_event import MOST_DIGITS
@@ -17,9 +19,6 @@ from kinetoscope.formats.chrome_scan import (
     decode_texts,
 )
 from kinetoscope.formats.header import require_ranges
-
-if TYPE_CHECKING:
-    import polars as pl
 
 KINDS = ("span", "instant", "counter", "flow", "metadata", "end", "other")
 """The kinds of events. ``end`` is the second event of a span written as two events; the first one has the duration."""
@@ -88,12 +87,12 @@ class TraceAbout:
 class TraceEvents:
     """One trace: its events in the order of the file, with all columns, and everything else about it."""
 
-    frame: "pl.DataFrame"
+    frame: pl.DataFrame
     about: TraceAbout
 
 
 def build_events(
-    frames: "list[pl.DataFrame]",
+    frames: list[pl.DataFrame],
     texts: dict[str, list[bytes]],
     header: dict[str, Any],
     repairs: Sequence[str],
@@ -103,7 +102,6 @@ def build_events(
 
     Raises `TraceFileError` if there is no event, or a number in the header is not in its range.
     """
-    pl = import_polars()
     if not frames:
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
     header = header or _header_of_a_list(frames)
@@ -124,9 +122,8 @@ def build_events(
     return trace
 
 
-def block_frame(block: Any) -> "pl.DataFrame":
+def block_frame(block: Any) -> pl.DataFrame:
     """A block of rows as a frame, without copying a block from C."""
-    pl = import_polars()
     if isinstance(block, Columns):
         schema = {name: dtype for name, dtype in _schema(pl).items() if name in block}
         return pl.DataFrame({name: block[name] for name in schema}, schema=schema)
@@ -138,9 +135,8 @@ def _schema(pl: Any) -> dict[str, Any]:
     return {"phase": pl.UInt8} | texts | numbers | dict.fromkeys(BYTES, pl.Binary)
 
 
-def _dictionaries(texts: dict[str, list[bytes]]) -> "dict[str, pl.Series]":
+def _dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
     """The texts to which the numbers in each column refer, except in the column of tracks."""
-    pl = import_polars()
     dictionaries = {}
     for name in (*_STRINGS, *ARGUMENT_TEXTS):
         values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(text) for text in texts[name]]
@@ -155,13 +151,12 @@ def _dictionaries(texts: dict[str, list[bytes]]) -> "dict[str, pl.Series]":
     return dictionaries
 
 
-def _tracks(written: list[list[Any]]) -> "tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]":
+def _tracks(written: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]:
     """The tracks, each with its pid and tid as first written. For each spelling of a pid and tid, by its number, its
     track, and the fields that an event gets if it is not the first spelling of that track.
 
     Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123.
     """
-    pl = import_polars()
     places = [(_as_number(pid), _as_number(tid)) for pid, tid in written]
     tracks = {place: (pid, tid) for place, (pid, tid) in reversed(list(zip(places, written, strict=True)))}
     tracks = {place: tracks[place] for place in dict.fromkeys(places)}
@@ -177,9 +172,8 @@ def _tracks(written: list[list[Any]]) -> "tuple[dict[tuple[Any, Any], tuple[Any,
     )
 
 
-def _with_places(frame: "pl.DataFrame", others: "pl.Series") -> "pl.DataFrame":
+def _with_places(frame: pl.DataFrame, others: pl.Series) -> pl.DataFrame:
     """The block, with pid and tid in the ``fields`` of events that do not use their track's first spelling."""
-    pl = import_polars()
     if "track" not in frame.columns or others.null_count() == len(others):
         return frame
     places = others.gather(frame["track"].fill_null(0)).alias("places")
@@ -189,9 +183,8 @@ def _with_places(frame: "pl.DataFrame", others: "pl.Series") -> "pl.DataFrame":
     return frame.with_columns(places).with_columns(fields.cast(pl.Binary).alias("fields")).drop("places")
 
 
-def _finish(frame: "pl.DataFrame", dictionaries: "dict[str, pl.Series]", base_ns: int) -> "pl.DataFrame":
+def _finish(frame: pl.DataFrame, dictionaries: dict[str, pl.Series], base_ns: int) -> pl.DataFrame:
     """The block with texts instead of their numbers, with kinds, and with times that count from 1970."""
-    pl = import_polars()
     missing = [pl.lit(None, dtype=pl.Int64).alias(name) for name in ("ts", "dur") if name not in frame.columns]
     codes = frame["phase"]
     frame = _close_open_ended(frame.with_columns(dictionaries["kind"].gather(codes), *missing))
@@ -216,9 +209,8 @@ def _as_number(value: Any) -> Any:
     return int(value) if is_number else value
 
 
-def _has_clock(frame: "pl.DataFrame", base_ns: int) -> bool:
+def _has_clock(frame: pl.DataFrame, base_ns: int) -> bool:
     """Whether times count from 1970, because the file has a base or its times are that large."""
-    pl = import_polars()
     latest: Any = frame.lazy().filter(pl.col("kind") != "metadata").select(pl.col("ts").max()).collect().item()
     return base_ns > 0 or (latest is not None and latest > _UNIX_NS)
 
@@ -233,12 +225,11 @@ def _base_ns(header: dict[str, Any]) -> int:
     return number if 0 < number <= _LATEST_BASE_NS else 0
 
 
-def _header_of_a_list(frames: "list[pl.DataFrame]") -> dict[str, Any]:
+def _header_of_a_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
     """The header, with the base, in the first metadata event of a bare list of ours; empty for other lists.
 
     Composer's merger adds an event or two before that one.
     """
-    pl = import_polars()
     for frame in frames:
         first = frame.lazy().filter(pl.col("phase") == ord("M")).head(_MOST_BEFORE_HEADER + 1).collect()
         if len(first):
@@ -249,7 +240,6 @@ def _header_of_a_list(frames: "list[pl.DataFrame]") -> dict[str, Any]:
 
 def _pair(trace: TraceEvents) -> None:
     """Gives spans that are written as two events their durations."""
-    pl = import_polars()
     frame, repairs = trace.frame, trace.about.repairs
     halves = frame.select("phase", "ts", "track", "category", "id", "id_text").with_row_index("row")
     halves = halves.filter(pl.col("phase").cast(pl.String).is_in(list(map(chr, _HALVES))))
@@ -270,9 +260,8 @@ def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
     return row["row"], key, phase in "BbS", row["ts"]
 
 
-def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
+def _close_open_ended(frame: pl.DataFrame) -> pl.DataFrame:
     """Gives an ``X`` event without a duration the duration 0; one without a time is not a span."""
-    pl = import_polars()
     is_whole = pl.col("phase") == ord("X")
     if not frame.select((is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).any()).item():
         return frame
@@ -285,15 +274,13 @@ def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
 
 def event_schema() -> dict[str, Any]:
     """The columns of a trace's events, in order, and their types."""
-    pl = import_polars()
     wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | {"phase": pl.Categorical}
     categories = dict.fromkeys(("id_text", *ARGUMENT_TEXTS), pl.Categorical)
     return wanted | categories | dict.fromkeys(_STORED_AS_STRINGS, pl.String)
 
 
-def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
+def complete_frame(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with all columns, in order, including those that no event has."""
-    pl = import_polars()
     wanted = event_schema()
     if "name" not in frame.columns:
         frame = frame.with_columns(pl.lit("", dtype=pl.String).alias("name"))

@@ -1,9 +1,10 @@
 """Reads the live folder of a run that is still recording, as a trace."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import polars as pl
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.live.chunk import LiveName
@@ -11,12 +12,9 @@ from kinetoscope.live.contents import LiveProcess, LiveTrack, read_live_folder
 from kinetoscope.live.folders import is_live_folder, read_live_run
 from kinetoscope.live.record import Flag, Kind, Record
 from kinetoscope.live.window_log import LiveWindow, SavedWindows, read_windows
-from kinetoscope.table.events import KINDS, TraceAbout, complete_frame, import_polars
+from kinetoscope.table.events import KINDS, TraceAbout, complete_frame
 from kinetoscope.table.trace import Trace
 from kinetoscope.training.wording import counted
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _COLUMNS = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
@@ -48,7 +46,6 @@ def read_found(name: FoundLive) -> Trace:
 
 
 def _nothing(name: str, notes: list[str]) -> Trace:
-    import_polars()
     about = TraceAbout([], {"kinetoscope": {"live": True, "notes": notes}})
     return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
 
@@ -58,7 +55,6 @@ def read_live(folder: Path) -> Trace:
 
     Nothing is cached, and the folder is not changed. Raises `NothingThereError` if it is empty.
     """
-    import_polars()
     run, (windows, damages) = read_live_run(folder), read_windows(folder)
     left = read_live_folder(folder)
     rows = _Rows(SavedWindows(windows))
@@ -75,8 +71,7 @@ def read_live(folder: Path) -> Trace:
     return Trace(str(folder), about, frame.lazy())
 
 
-def _frame(columns: dict[str, list[Any]]) -> "pl.DataFrame":
-    pl = import_polars()
+def _frame(columns: dict[str, list[Any]]) -> pl.DataFrame:
     schema = {"kind": pl.Enum(KINDS), "phase": pl.Categorical, "name": pl.String, "category": pl.String}
     schema |= {"track": pl.UInt32, "args": pl.Binary}
     schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)

@@ -17,7 +17,7 @@ from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
-from kinetoscope.table.events import TraceEvents, block_frame, build_events, import_polars
+from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.executors import each_with
 from kinetoscope.table.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.table.trace import Trace, TraceSet
@@ -62,7 +62,6 @@ def load(
 
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
     """
-    import_polars()
     if isinstance(source, (str, os.PathLike)) and is_single(name := os.fspath(source)):
         return load_one(name, cache=cache)
     names = names_in(source, attempt)

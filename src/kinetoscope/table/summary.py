@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from kinetoscope.table.display import shown
-from kinetoscope.table.events import import_polars
 from kinetoscope.training.wording import counted, sized
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ class TraceSummary:
 
 def summarize_trace(trace: "Trace") -> TraceSummary:
     """Counts what is in a trace, in one pass over four of its columns."""
-    pl = import_polars()
     kinds = dict(trace.events.group_by(pl.col("kind").cast(pl.String)).len().collect().rows())
     spans = trace.events.filter(pl.col("kind") == "span")
     figures = spans.select(
@@ -127,7 +127,6 @@ def _time(summary: TraceSummary) -> str:
 
 def _categories(trace: "Trace") -> dict[str, int]:
     """The number of spans of each category, most frequent first."""
-    pl = import_polars()
     counts = trace.events.filter(pl.col("kind") == "span").group_by("category").len().collect()
     ordered = sorted(counts.rows(), key=lambda row: (-row[1], row[0] or ""))
     return {category or "none": count for category, count in ordered}

@@ -6,19 +6,17 @@ from dataclasses import asdict
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import polars as pl
 
 from kinetoscope.clock.file_clock import FileClock, file_clock
 from kinetoscope.table.display import render_html, shown
-from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout, import_polars
+from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
 from kinetoscope.table.summary import render_summary, summarize_trace
 from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans, track_names
 from kinetoscope.training.wording import counted, printable_lines
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _ASYNCHRONOUS = ("b", "S")
 _RECORDING = r"^PyTorch Profiler \(\d+\)$"
@@ -35,7 +33,7 @@ class Trace:
         trace.spans.filter(pl.col("category") == "kernel").group_by("name").agg(pl.col("dur").sum()).collect()
     """
 
-    def __init__(self, name: str, about: TraceAbout, events: "pl.LazyFrame") -> None:
+    def __init__(self, name: str, about: TraceAbout, events: pl.LazyFrame) -> None:
         self.name = name
         self.header = about.header
         self.repairs = about.repairs
@@ -61,12 +59,12 @@ class Trace:
         return asdict(summarize_trace(self))
 
     @property
-    def events(self) -> "pl.LazyFrame":
+    def events(self) -> pl.LazyFrame:
         """All events in the order of the file, with all columns; ``kind`` tells what each is."""
         return self._events
 
     @property
-    def spans(self) -> "pl.LazyFrame":
+    def spans(self) -> pl.LazyFrame:
         """One row per span: see `kinetoscope.table.events.SPAN_COLUMNS`."""
         return self._of_kind("span").select(SPAN_COLUMNS)
 
@@ -86,7 +84,7 @@ class Trace:
             return self._cut_at(self._ends_of_recordings())
         return [part for rank in self.ranks for part in self._parts_of(rank)]
 
-    def nested(self) -> "pl.LazyFrame":
+    def nested(self) -> pl.LazyFrame:
         """The spans of threads and streams, with four more columns on how they nest.
 
         ``row`` counts these spans; ``parent`` is the row of the innermost span of the track that contains a span
@@ -96,31 +94,29 @@ class Trace:
 
             trace.nested().group_by("name").agg(pl.col("self_ns").sum()).sort("self_ns").collect()
         """
-        pl = import_polars()
         spans = self._of_kind("span").filter(~pl.col("phase").is_in(_ASYNCHRONOUS)).drop_nulls(("ts", "dur"))
         measured = nest_spans(spans.select("ts", "dur", "track").collect())
         return pl.concat([spans.select(SPAN_COLUMNS).with_row_index("row"), measured.lazy()], how="horizontal")
 
     @property
-    def instants(self) -> "pl.LazyFrame":
+    def instants(self) -> pl.LazyFrame:
         """One row per instant, with its arguments."""
         return self._of_kind("instant").select(INSTANT_COLUMNS)
 
     @cached_property
-    def counters(self) -> "pl.LazyFrame":
+    def counters(self) -> pl.LazyFrame:
         """One row per value: ``ts``, ``track``, ``name``, ``category``, ``series``, ``value``."""
-        pl = import_polars()
         rows = self._of_kind("counter").select("ts", "track", "name", "category", "args").collect()
         schema = {"ts": pl.Int64, "track": pl.UInt32} | dict.fromkeys(("name", "category", "series"), pl.String)
         return pl.DataFrame(counter_rows(rows.iter_rows()), schema=schema | {"value": pl.Float64}).lazy()
 
     @property
-    def flows(self) -> "pl.LazyFrame":
+    def flows(self) -> pl.LazyFrame:
         """One row per end of an arrow; the rows of one arrow have its category, name and id."""
         return self._of_kind("flow").rename({"phase": "step"}).select(FLOW_COLUMNS)
 
     @cached_property
-    def tracks(self) -> "pl.LazyFrame":
+    def tracks(self) -> pl.LazyFrame:
         """One row per track; for the columns see `kinetoscope.table.tracks.build_tracks`."""
         return build_tracks(self._events, self._places).lazy()
 
@@ -130,9 +126,8 @@ class Trace:
         return track_names(self._events, self._places)
 
     @property
-    def metadata(self) -> "pl.LazyFrame":
+    def metadata(self) -> pl.LazyFrame:
         """The fields of the file beside its events: ``key``, and ``value`` as JSON."""
-        pl = import_polars()
         values = [msgspec.json.encode(value).decode() for value in self.header.values()]
         schema = {"key": pl.String, "value": pl.String}
         return pl.DataFrame({"key": list(self.header), "value": values}, schema=schema).lazy()
@@ -253,7 +248,6 @@ class Trace:
 
     def _parts_of(self, rank: int) -> "list[Trace]":
         """What a rank recorded in each window, of a merged trace."""
-        pl = import_polars()
         tracks = self.tracks.filter(pl.col("pid_number") == rank).select("track").collect()["track"]
         events = self._events.filter(pl.col("track").is_in(tracks.implode()))
         said = self._own_header.get("files")
@@ -269,7 +263,6 @@ class Trace:
 
     def _ends_of_recordings(self) -> list[int]:
         """When each recording of Kineto's but the last ended."""
-        pl = import_polars()
         recordings = self.spans.filter((pl.col("category") == "Trace") & pl.col("name").str.contains(_RECORDING))
         ends = recordings.select(end=pl.col("ts") + pl.col("dur")).collect()["end"].drop_nulls().sort()
         return ends.to_list()[:-1]
@@ -282,24 +275,22 @@ class Trace:
 
     def _between(self, begin_ns: int | None, end_ns: int | None) -> "Trace":
         """The trace without what began before a moment, or no earlier than another one."""
-        pl = import_polars()
         is_within = pl.col("ts").is_between(
             -(2**63) if begin_ns is None else begin_ns, 2**63 - 1 if end_ns is None else end_ns - 1
         )
         return self._with(self._events.filter(pl.col("kind").is_in(["metadata", "flow"]) | is_within), self.header)
 
-    def _with(self, events: "pl.LazyFrame", header: dict[str, Any]) -> "Trace":
+    def _with(self, events: pl.LazyFrame, header: dict[str, Any]) -> "Trace":
         about = TraceAbout(self._places, header, self.repairs, self.base_ns, self.has_clock)
         return Trace(self.name, about, events)
 
-    def _of_kind(self, kind: str) -> "pl.LazyFrame":
-        pl = import_polars()
+    def _of_kind(self, kind: str) -> pl.LazyFrame:
         return self._events.filter(pl.col("kind") == kind)
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
     """The errors of frames whose Parquet file was deleted."""
-    return OSError, import_polars().exceptions.PolarsError
+    return OSError, pl.exceptions.PolarsError
 
 
 def rank_in_name(name: str) -> int | None:
@@ -382,46 +373,45 @@ class TraceSet(Sequence[Trace]):
         return [trace for trace in self._traces if trace.rank == rank]
 
     @property
-    def events(self) -> "pl.LazyFrame":
+    def events(self) -> pl.LazyFrame:
         """The events of all traces."""
         return self._all([trace.events for trace in self._traces])
 
     @property
-    def spans(self) -> "pl.LazyFrame":
+    def spans(self) -> pl.LazyFrame:
         """The spans of all traces."""
         return self._all([trace.spans for trace in self._traces])
 
-    def nested(self) -> "pl.LazyFrame":
+    def nested(self) -> pl.LazyFrame:
         """The spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
         return self._all([trace.nested() for trace in self._traces])
 
     @property
-    def instants(self) -> "pl.LazyFrame":
+    def instants(self) -> pl.LazyFrame:
         """The instants of all traces."""
         return self._all([trace.instants for trace in self._traces])
 
     @property
-    def counters(self) -> "pl.LazyFrame":
+    def counters(self) -> pl.LazyFrame:
         """The counters of all traces."""
         return self._all([trace.counters for trace in self._traces])
 
     @property
-    def flows(self) -> "pl.LazyFrame":
+    def flows(self) -> pl.LazyFrame:
         """The flows of all traces."""
         return self._all([trace.flows for trace in self._traces])
 
     @property
-    def tracks(self) -> "pl.LazyFrame":
+    def tracks(self) -> pl.LazyFrame:
         """The tracks of all traces."""
         return self._all([trace.tracks for trace in self._traces])
 
     @property
-    def metadata(self) -> "pl.LazyFrame":
+    def metadata(self) -> pl.LazyFrame:
         """The fields of all traces."""
         return self._all([trace.metadata for trace in self._traces])
 
-    def _all(self, frames: "list[pl.LazyFrame]") -> "pl.LazyFrame":
-        pl = import_polars()
+    def _all(self, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
         marked = [
             frame.with_columns(
                 pl.lit(trace.rank, dtype=pl.Int64).alias("rank"), pl.lit(place, dtype=pl.UInt32).alias("trace")

@@ -6,14 +6,12 @@ Where spans of a track overlap and neither contains the other, both are inside t
 import os
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 try:
     from kinetoscope import _native
@@ -29,10 +27,9 @@ _DESCRIBED = {
 }
 
 
-def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.DataFrame":
+def build_tracks(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> pl.DataFrame:
     """One row per track: its pid and tid (as text, and as numbers if they are numbers), its names in the trace, its
     ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond."""
-    pl = import_polars()
     texts = {"pid": _texts([pid for pid, _ in places]), "tid": _texts([tid for _, tid in places])}
     numbers = {f"{name}_number": [_number(text) for text in values] for name, values in texts.items()}
     schema = dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Int64)
@@ -54,7 +51,7 @@ def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.D
     )
 
 
-def track_names(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> frozenset[str]:
+def track_names(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> frozenset[str]:
     """The names that metadata events say of processes and threads."""
     described = _described(events, places)
     return frozenset(name for column in ("process", "thread") for name in described[column] if name is not None)
@@ -70,9 +67,8 @@ def _number(text: str | None) -> int | None:
     return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= 18 and digits.isascii() else None
 
 
-def _described(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
+def _described(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
     """What metadata events say about each track. Those of a process apply to all its tracks."""
-    pl = import_polars()
     rows = events.filter(pl.col("kind") == "metadata").select("name", "track", "args").collect()
     of_process: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
     of_thread: defaultdict[str, dict[int, Any]] = defaultdict(dict)
@@ -100,8 +96,7 @@ def _plain(value: Any, column: str) -> Any:
     return None if value is None else str(value)
 
 
-def _measured(events: "pl.LazyFrame") -> "pl.DataFrame":
-    pl = import_polars()
+def _measured(events: pl.LazyFrame) -> pl.DataFrame:
     spans = events.filter(pl.col("kind") == "span")
     is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
     return (
@@ -128,25 +123,24 @@ def counter_rows(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> d
     return rows
 
 
-def nest_spans(spans: "pl.DataFrame", *, clip: bool = False) -> "pl.DataFrame":
+def nest_spans(spans: pl.DataFrame, *, clip: bool = False) -> pl.DataFrame:
     """For each row of ``ts``, ``dur`` and ``track``: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
 
     ``self_ns`` is the part of a span that none of its direct children covers. With ``clip``, a span that begins within
     another one is its child and ends with it at the latest; ``dur`` is then what is left of each.
     """
-    pl = import_polars()
     spans = spans.select(pl.col("ts", "dur").cast(pl.Int64), pl.col("track").cast(pl.UInt32))
     if _native is None or os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
         schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32} | ({"dur": pl.Int64} if clip else {})
         return pl.DataFrame(_Sweep(spans, clip).columns, schema=schema)
-    columns = _native.nest_spans(spans.rechunk().__arrow_c_stream__(), clip)
+    columns: list[Any] = _native.nest_spans(spans.rechunk().__arrow_c_stream__(), clip)
     return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in columns])
 
 
 class _Sweep:
     """The twin of `src/native/scan/nested.c`, and the reference for its tests."""
 
-    def __init__(self, spans: "pl.DataFrame", clip: bool) -> None:
+    def __init__(self, spans: pl.DataFrame, clip: bool) -> None:
         num_spans = len(spans)
         self._own_ns: list[int] = [0] * num_spans
         self._parents: list[int | None] = [None] * num_spans
@@ -186,9 +180,8 @@ class _Sweep:
         return open_end_ns <= begin_ns or (self._clipped_ns is None and open_end_ns < end_ns)
 
 
-def _in_order(spans: "pl.DataFrame") -> Any:
+def _in_order(spans: pl.DataFrame) -> Any:
     """Track, row, begin and end of each span, by track, begin, and latest end first."""
-    pl = import_polars()
     ends = pl.col("ts") + pl.col("dur").clip(0)
     rows = spans.with_row_index("row").select("track", "row", "ts", end=ends)
     return rows.sort("track", "ts", "end", descending=[False, False, True], maintain_order=True).iter_rows()

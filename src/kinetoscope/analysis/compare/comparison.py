@@ -2,16 +2,13 @@
 
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import polars as pl
 
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
 from kinetoscope.table.display import render_html, shown, some
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SCHEMA = 1
 _MOST_LINES = 8
@@ -89,9 +86,9 @@ class Comparison:
         return [row for row in self.rows if row.is_worse_by(self.threshold)]
 
     @property
-    def frame(self) -> "pl.DataFrame":
+    def frame(self) -> pl.DataFrame:
         """The rows as a table."""
-        return import_polars().DataFrame([row.to_dict() for row in self.rows], infer_schema_length=None)
+        return pl.DataFrame([row.to_dict() for row in self.rows], infer_schema_length=None)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data."""

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import polars as pl
+
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import (
     HIGH_SHARE,
@@ -25,11 +27,8 @@ from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
 from kinetoscope.analysis.stragglers import StragglerRow, later_ranks
 from kinetoscope.analysis.window import FEWEST_STEPS
-from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from kinetoscope.analysis.analyze import RunReport
 
 _FEWEST_RECURRING = 3
@@ -136,7 +135,7 @@ class Case:
 
     def host_ns(self, part: str) -> float:
         """What threads of the host spend with a part that replays know, without runs of small kernels."""
-        return int(self._patients.filter(~import_polars().col("in_run"))[part].sum()) / max(1, len(self._steps))
+        return int(self._patients.filter(~pl.col("in_run"))[part].sum()) / max(1, len(self._steps))
 
     def launching_ns(self) -> float:
         """What the host takes to launch kernels, with the operators around the launches, without runs of small ones."""
@@ -183,15 +182,15 @@ class Case:
         """For how long in a step a device does nothing but copy from its host, on average."""
         return sum(one.exposed_to_device_ns for one in self._own_signs) / max(1, len(self._steps))
 
-    def stops(self, kind: str) -> "pl.DataFrame":
+    def stops(self, kind: str) -> pl.DataFrame:
         """The signs of one kind, those that took the most first."""
-        return self._stops.filter(import_polars().col("kind") == kind)
+        return self._stops.filter(pl.col("kind") == kind)
 
     def total_ns(self, kind: str) -> float:
         """What the signs of one kind took of a step."""
         return int(self.stops(kind)["total_ns"].sum()) / max(1, len(self._steps))
 
-    def in_steps(self, kind: str) -> "pl.DataFrame":
+    def in_steps(self, kind: str) -> pl.DataFrame:
         """Those that come in several steps of a window, not once or twice around it."""
         return self.stops(kind).filter("is_recurring")
 
@@ -201,7 +200,7 @@ class Case:
 
     def around_windows_ns(self, kind: str) -> float:
         """What all others take of a window, and of what comes before and after its steps."""
-        others = self.stops(kind).filter(~import_polars().col("is_recurring"))
+        others = self.stops(kind).filter(~pl.col("is_recurring"))
         return int(others["total_ns"].sum()) / max(1, len(self._own_signs))
 
     def calls(self, kind: str) -> float:
@@ -223,9 +222,8 @@ class Case:
         small = self._patients.filter("in_run")
         return len(small) / max(1, len(self._steps)), int(small["weight"].sum()) / max(1, len(self._steps))
 
-    def where(self, stops: "pl.DataFrame", *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
+    def where(self, stops: pl.DataFrame, *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
         """The places of signs; ``with_steps``, also those steps. Lines are in order of the column ``lines_by``."""
-        pl = import_polars()
         kinds = stops["kind"].unique()
         is_kind = pl.col("kind").is_in(kinds.implode())
         where = _where(stops, self._sampled.filter(is_kind), with_steps=with_steps, lines_by=lines_by)
@@ -235,18 +233,17 @@ class Case:
 
     def _library_call(self, kind: str, line: str) -> LibraryCall | None:
         """Where the time of a line goes that calls a library which has the loop."""
-        calls = import_polars().concat([one.library_calls for one in self._own_signs])
+        calls = pl.concat([one.library_calls for one in self._own_signs])
         return find_library_call(calls, kind, line)
 
-    def share_of_line(self, stops: "pl.DataFrame", lines_by: str = "total_ns") -> float | None:
+    def share_of_line(self, stops: pl.DataFrame, lines_by: str = "total_ns") -> float | None:
         """The part that the first of the lines has in all signs of which a line is known."""
-        by_line = stops.drop_nulls("line").group_by("line").agg(import_polars().col(lines_by).sum())
+        by_line = stops.drop_nulls("line").group_by("line").agg(pl.col(lines_by).sum())
         most: Any = by_line[lines_by].max()
         return most / by_line[lines_by].sum() if most else None
 
     def where_late(self, rows: Sequence[StragglerRow]) -> Where:
         """The ranks that are late, their steps, and what they did in them."""
-        pl = import_polars()
         found: dict[str, list[Any]] = {"stops": [], "sampled": []}
         for row in rows:
             is_then = pl.col("kind").is_in(_STOPS_OF_CAUSES.get(row.cause, ())) & pl.col("step").is_in(row.steps)
@@ -261,7 +258,7 @@ class Case:
     def sampled_line(self, kind: str) -> SampledLine | None:
         """The line that took the most of the time of one kind of signs, if one is sure. Samples of one step may depend
         on each other, so there are only as many independent ones as steps."""
-        sampled = self._sampled.filter(import_polars().col("kind") == kind)
+        sampled = self._sampled.filter(pl.col("kind") == kind)
         lines = _sampled_lines(sampled)
         if not lines:
             return None
@@ -284,10 +281,9 @@ class Case:
         ready_ns = sum(starved + running for starved, running in known)
         return sum(starved for starved, _ in known) / ready_ns if ready_ns else 0.0
 
-    def sampled(self, kind: str) -> "pl.DataFrame":
+    def sampled(self, kind: str) -> pl.DataFrame:
         """The samples in signs of one kind by ``line``, ``call`` and ``state``, the most frequent first, with their
         ``share``."""
-        pl = import_polars()
         keys = ("line", "call", "state")
         found = (
             self._sampled.filter(pl.col("kind") == kind).group_by(*keys).agg(pl.col("total_ns", "num_samples").sum())
@@ -390,15 +386,14 @@ class Case:
         return finding
 
     @cached_property
-    def _stops(self) -> "pl.DataFrame":
-        pl = import_polars()
+    def _stops(self) -> pl.DataFrame:
         is_recurring = pl.col("step").drop_nulls().n_unique().over("kind", "name") >= _FEWEST_RECURRING
         stops = pl.concat([one.stops.with_columns(is_recurring=is_recurring) for one in self._own_signs])
         return stops.sort("total_ns", descending=True)
 
     @cached_property
-    def _sampled(self) -> "pl.DataFrame":
-        return import_polars().concat([one.sampled for one in self._own_signs])
+    def _sampled(self) -> pl.DataFrame:
+        return pl.concat([one.sampled for one in self._own_signs])
 
     @cached_property
     def _own_signs(self) -> list[Signs]:
@@ -406,13 +401,13 @@ class Case:
         return [one for one in self.signs if one.rank not in self.late_ranks]
 
     @cached_property
-    def _patients(self) -> "pl.DataFrame":
+    def _patients(self) -> pl.DataFrame:
         """The edges of ranks that are not late."""
         return self.graph.edges.filter(~is_of_ranks(self.late_ranks))
 
 
 def _where(
-    stops: "pl.DataFrame", sampled: "pl.DataFrame", *, with_steps: bool = False, lines_by: str = "total_ns"
+    stops: pl.DataFrame, sampled: pl.DataFrame, *, with_steps: bool = False, lines_by: str = "total_ns"
 ) -> Where:
     """The places of signs. Lines that were sampled say more than those where recorded functions begin."""
     steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
@@ -420,22 +415,20 @@ def _where(
     return Where(steps=steps, spans=_named(stops, "name"), lines=lines)
 
 
-def _sampled_lines(sampled: "pl.DataFrame") -> tuple[str, ...]:
+def _sampled_lines(sampled: pl.DataFrame) -> tuple[str, ...]:
     """The lines that took the most, of those that are no chance."""
     if not len(sampled):
         return ()
-    pl = import_polars()
     hits = sampled.drop_nulls("line").group_by("line").agg(pl.col("num_samples").sum(), pl.col("step").n_unique())
     num_steps = sampled["step"].n_unique()
     sure = [line for line, num_samples, steps in hits.iter_rows() if is_line_sure(num_samples, steps, num_steps)]
     return _named(sampled.with_columns(line=pl.when(pl.col("line").is_in(sure)).then("line")), "line")
 
 
-def _named(stops: "pl.DataFrame", column: str, weight: str = "total_ns") -> tuple[str, ...]:
+def _named(stops: pl.DataFrame, column: str, weight: str = "total_ns") -> tuple[str, ...]:
     """The names, or lines, of the signs that took the most, and more than a small part of all."""
     if not stops[column].count():
         return ()
-    pl = import_polars()
     by_name = stops.drop_nulls(column).group_by(column).agg(pl.col(weight).sum())
     by_name = by_name.filter(pl.col(weight) >= _NAMED_SHARE * pl.lit(stops[weight].sum()))
     return tuple(by_name.sort(weight, column, descending=[True, False])[column].head(MOST_NAMED).to_list())

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
 from kinetoscope.analysis.replay.replay import PARTS, Change, ReplayGraph
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SMALL_KERNEL_NS = 20_000
 """A small kernel takes less than this, and less than the host takes for it."""
@@ -43,7 +41,6 @@ class FaultGraph:
     def without_small_runs(self, *, with_operators: bool = False) -> ReplayGraph:
         """The graph in which ``python``, of which only what is spare counts, and ``launch`` do not count runs of small
         kernels. ``with_operators``, what operators take before a launch counts as ``launch``."""
-        pl = import_polars()
         parts = pl.sum_horizontal(PARTS)
         own_ns = (pl.col("weight") - parts).clip(0, _MOST_OPERATOR_NS)
         is_own = pl.col("is_launched") & pl.lit(with_operators)
@@ -59,7 +56,6 @@ class FaultGraph:
     def only_small_runs(self) -> ReplayGraph:
         """The graph in which ``launch`` is all that the host does for runs of small kernels, and ``transfer`` those of
         them that do next to nothing."""
-        pl = import_polars()
         of_host = pl.when("in_run").then("weight").otherwise(0)
         empty = self.edges.filter("is_empty")
         return self._with_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
@@ -71,35 +67,32 @@ class FaultGraph:
     def without_copies_that_block(self) -> ReplayGraph:
         """The graph in which ``sync`` is all other waits, and ``transfer`` the copies of single values for which the
         host waited: who does not wait for a value does not read it."""
-        pl = import_polars()
         waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
         is_value = pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
         values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
         return self._with_edges(self._with_syncs_of_copies(False).with_columns(is_communication=_is_of_events(values)))
 
-    def _with_syncs_of_copies(self, wanted: bool) -> "pl.DataFrame":
+    def _with_syncs_of_copies(self, wanted: bool) -> pl.DataFrame:
         """The edges, of which only waits for copies to the device are ``sync``, or only all others."""
-        pl = import_polars()
         copies = self._device_edges.filter(pl.col("name").str.contains(COPY_TO_DEVICE))
         is_of_copy = pl.col("source").is_in(copies["target"].implode())
         is_other = (pl.col("kind") == "sync") & (is_of_copy != wanted)
         return self.edges.with_columns(kind=pl.when(is_other).then(pl.lit("kept")).otherwise("kind"))
 
     @property
-    def _device_edges(self) -> "pl.DataFrame":
-        return self.edges.filter(import_polars().col("kind") == "device")
+    def _device_edges(self) -> pl.DataFrame:
+        return self.edges.filter(pl.col("kind") == "device")
 
-    def _with_edges(self, edges: "pl.DataFrame") -> ReplayGraph:
+    def _with_edges(self, edges: pl.DataFrame) -> ReplayGraph:
         return replace(self.as_recorded, edges=edges)
 
     @cached_property
-    def edges(self) -> "pl.DataFrame":
+    def edges(self) -> pl.DataFrame:
         """All edges, with what findings know of them.
 
         ``is_launched`` are those to a launch, ``in_run`` what the host does before the launch of a kernel in a run of
         small ones, ``is_empty`` kernels of such runs that do next to nothing.
         """
-        pl = import_polars()
         edges = self.as_recorded.edges
         launches = _launches(edges)
         launched = launches.group_by("target").agg(pl.col("takes_ns").sum())
@@ -116,18 +109,16 @@ class FaultGraph:
         return edges.with_columns(is_empty=is_empty).drop("is_small", "takes_ns")
 
 
-def _is_of_events(edges: "pl.DataFrame") -> "pl.Expr":
+def _is_of_events(edges: pl.DataFrame) -> pl.Expr:
     """Whether an edge is one of these from an event's begin to its end, or leads to the begin from the event before."""
-    pl = import_polars()
     begins = edges["source"].implode()
     is_event = (pl.col("kind") == "device") & pl.col("source").is_in(begins)
     return is_event | ((pl.col("kind") == "stream") & pl.col("target").is_in(begins))
 
 
-def _launches(edges: "pl.DataFrame") -> "pl.DataFrame":
+def _launches(edges: pl.DataFrame) -> pl.DataFrame:
     """The launches of kernels: ``target``, the node of the launch; ``begin``, that of its kernel's begin; ``takes_ns``,
     how long the kernel takes."""
-    pl = import_polars()
     kind = pl.col("kind")
     kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(_NO_KERNELS))
     launches = edges.filter(kind == "launch").select(begin="target", target="source")

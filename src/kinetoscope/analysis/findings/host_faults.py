@@ -1,6 +1,8 @@
 """analysis: faults of the host: what keeps the training loop from giving the device its work."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
@@ -8,9 +10,6 @@ from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.table.display import shown
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _OVERHEAD_IS_HIGH = 0.2
 """Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
@@ -183,7 +182,7 @@ def garbage_collection(case: Case) -> Finding | None:
     )
 
 
-def _are_full(stops: "pl.DataFrame") -> bool:
+def _are_full(stops: pl.DataFrame) -> bool:
     """Whether the program asks for its collections: of those that Python begins, most are of younger generations."""
     return stops["name"].unique().to_list() == [_FULL_COLLECTION] and stops["num_calls"].sum() >= _FEWEST_ASKED_FOR
 
@@ -218,7 +217,7 @@ def recompilation(case: Case) -> Finding | None:
     )
 
 
-def _advice_on_guard(stops: "pl.DataFrame") -> str:
+def _advice_on_guard(stops: pl.DataFrame) -> str:
     """What to do, and which failed guard cost most, if that was recorded."""
     advice = (
         "Give each batch the same shape: drop_last=True in the DataLoader, padding to a multiple, or "

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.idle import idle_before_graphs_ns
@@ -13,11 +15,7 @@ from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.sampled_lines import LATE
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _DOUBLE = '"double"'
@@ -65,8 +63,8 @@ class Signs:
     """
 
     rank: int | None
-    stops: "pl.DataFrame"
-    sampled: "pl.DataFrame"
+    stops: pl.DataFrame
+    sampled: pl.DataFrame
     num_workers: int | None
     loader: dict[str, Any]
     processor_percent: float | None
@@ -78,7 +76,7 @@ class Signs:
     epoch_start_share: float | None
     processors: dict[str, int]
     exposed_to_device_ns: float
-    library_calls: "pl.DataFrame"
+    library_calls: pl.DataFrame
     graph_gaps_ns: int = 0
     lost_share: float = 0.0
 
@@ -113,7 +111,7 @@ def _counts(notes: list[dict[str, Any]]) -> dict[str, int]:
     return {name: value for name, value in said.items() if isinstance(value, int) and 0 <= value < _MOST_COUNTED}
 
 
-def _spans(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFrame]":
+def _spans(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
     """The stops of each kind: ``begin``, ``end``, ``track``, ``name``, and those of the ``line`` and the failed
     ``guard`` that they say themselves."""
     columns = ("begin", "end", "track", "name", "line", "guard")
@@ -138,17 +136,16 @@ def _in_float64(said: dict[str, Any]) -> InFloat64 | None:
     return InFloat64(name, kind, place, line if isinstance(line, str) else None)
 
 
-def _stops(window: RankWindow, spans: "Mapping[str, pl.DataFrame]") -> "pl.DataFrame":
-    pl = import_polars()
-    schema = dict.fromkeys(("kind", *_KEYS), pl.String) | dict.fromkeys(("step", "num_calls", "total_ns"), pl.Int64)
+def _stops(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    schema = pl.Schema(dict.fromkeys(("kind", *_KEYS), pl.String))
+    schema.update(dict.fromkeys(("step", "num_calls", "total_ns"), pl.Int64()))
     found = [_stops_of_kind(window, kind, of_kind) for kind, of_kind in spans.items() if len(of_kind)]
     stops = pl.concat([pl.DataFrame(schema=schema), *found])
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter(~pl.col("kind").is_in(["python", "blocked"]) | is_long)
 
 
-def _stops_of_kind(window: RankWindow, kind: str, spans: "pl.DataFrame") -> "pl.DataFrame":
-    pl = import_polars()
+def _stops_of_kind(window: RankWindow, kind: str, spans: pl.DataFrame) -> pl.DataFrame:
     if kind != "profiler":  # after the last step the recording itself is stopped
         spans = spans.filter(pl.col("begin") < pl.lit(window.steps["end"].max(), pl.Int64))
     spans = spans.with_columns(_steps_of(window, spans["begin"]))
@@ -165,10 +162,9 @@ def _stops_of_kind(window: RankWindow, kind: str, spans: "pl.DataFrame") -> "pl.
     return stops.select("kind", *_KEYS, "num_calls", "total_ns")
 
 
-def _sampled(window: RankWindow, host: HostTime, spans: "Mapping[str, pl.DataFrame]") -> "pl.DataFrame":
+def _sampled(window: RankWindow, host: HostTime, spans: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """See `Signs.sampled`. Spans that say their lines need no samples. Where workers make the batches, the loop's own
     lines say nothing about its waits for them."""
-    pl = import_polars()
     loop, workers = host.samples
     found = [loop.clear().with_columns(kind=pl.lit(""))]
     if not len(loop) and not len(workers):
@@ -192,36 +188,33 @@ def _sampled(window: RankWindow, host: HostTime, spans: "Mapping[str, pl.DataFra
     return _totals(window, pl.concat(found))
 
 
-def _whole(pieces: "pl.DataFrame") -> "pl.DataFrame":
+def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
     """The stretches that these are pieces of."""
     return pieces.select(begin="since", end="until")
 
 
-def _of_the_line(samples: "pl.DataFrame") -> "pl.DataFrame":
+def _of_the_line(samples: pl.DataFrame) -> pl.DataFrame:
     """The samples whose line is the one that ran when they were asked for, if there are some; else all."""
-    in_time = samples.filter(import_polars().col("state").ne_missing(LATE))
+    in_time = samples.filter(pl.col("state").ne_missing(LATE))
     return in_time if len(in_time) >= _FEWEST_IN_TIME else samples
 
 
-def _totals(window: RankWindow, samples: "pl.DataFrame") -> "pl.DataFrame":
+def _totals(window: RankWindow, samples: pl.DataFrame) -> pl.DataFrame:
     """The samples by kind, line and step."""
-    pl = import_polars()
     samples = samples.with_columns(_steps_of(window, samples["at"]).alias("step")).drop_nulls("step")
     totals = pl.len().alias("num_samples"), pl.col("lasts_ns").sum().alias("total_ns")
     return samples.group_by("kind", "line", "call", "state", "step", maintain_order=True).agg(*totals)
 
 
-def _steps_of(window: RankWindow, times: "pl.Series") -> "pl.Series":
+def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
     """The step in which each time lies, or the next one; null after the last."""
-    pl = import_polars()
     place = num_before(window.steps["end"], times).to_frame("place")
     is_known = pl.col("place") < len(window.steps)
     return window.steps["step"].gather(place.select(pl.when(is_known).then("place"))["place"])
 
 
-def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFrame]":
+def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
     """Calls that wait, under the name of the operator around each: of copies to the device, and all others."""
-    pl = import_polars()
     calls = host.synchronising
     operators = around(window.operators, calls["track"], calls["begin"])
     calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
@@ -230,9 +223,8 @@ def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFram
     return {"copy": calls.filter(is_copy), "sync": calls.filter(~is_copy)}
 
 
-def _exposed_to_device_ns(device: "pl.DataFrame") -> float:
+def _exposed_to_device_ns(device: pl.DataFrame) -> float:
     """For how long copies to the device run and no kernel does, on average over devices."""
-    pl = import_polars()
     is_to_device = pl.col("name").str.contains(COPY_TO_DEVICE)
     exposed_ns = [
         union_ns(events.filter(is_to_device | (pl.col("kind") != "copy")))
@@ -242,16 +234,14 @@ def _exposed_to_device_ns(device: "pl.DataFrame") -> float:
     return sum(exposed_ns) / max(1, len(exposed_ns))
 
 
-def _pauses(window: RankWindow, stretches: "pl.DataFrame") -> "pl.DataFrame":
+def _pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     """The stretches of the loop's thread in which only Python was busy, or nothing, under the name of the operator
     after each."""
-    pl = import_polars()
     return stretches.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
 
 
-def _double_products(window: RankWindow) -> "pl.DataFrame":
+def _double_products(window: RankWindow) -> pl.DataFrame:
     """Products of matrices of 64 bits that are computed on the host."""
-    pl = import_polars()
     products = window.operators.filter(pl.col("name").is_in(list(_PRODUCTS)))
     is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
     return products.filter(is_double & pl.lit(not len(window.device)))
@@ -259,7 +249,6 @@ def _double_products(window: RankWindow) -> "pl.DataFrame":
 
 def _lost_share(window: RankWindow) -> float:
     """Which part of the calls that launch kernels, copies and sets has no event on a device."""
-    pl = import_polars()
     if not len(window.device):
         return 0.0
     launches = window.runtime_calls.filter(
@@ -272,7 +261,6 @@ def _lost_share(window: RankWindow) -> float:
 def _processor_percent(window: RankWindow) -> float | None:
     """How busy the machine's cores were on average, where the system profiler recorded that. The first reading of older
     recordings is a 0 that says nothing, and of few readings the mean does not."""
-    pl = import_polars()
     is_busy = (pl.col("name") == "cpu") & (pl.col("series") == "percent")
     values = window.trace.counters.filter(is_busy).select("ts", "value").collect().sort("ts")["value"]
     values = values[1:] if len(values) and not values[0] else values

@@ -1,13 +1,11 @@
 """analysis: the critical path of a run: what, if it took less time, would let the run end earlier."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +26,6 @@ class CriticalSpan:
 
 def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) -> list[CriticalSpan]:
     """The part from ``begin_ns`` to ``end_ns``, or to the end, of the critical path of the window that has it."""
-    pl = import_polars()
     nodes = graph.nodes.with_row_index("node")
     bounds = nodes.drop_nulls("window").group_by("window").agg(since=pl.col("time").min(), until=pl.col("time").max())
     window = bounds.filter((pl.col("since") <= begin_ns) & (pl.col("until") > begin_ns))["window"]
@@ -44,10 +41,9 @@ def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) 
     return _joined(found[::-1])
 
 
-def _last_causes(graph: ReplayGraph, begin_ns: int) -> "pl.DataFrame":
+def _last_causes(graph: ReplayGraph, begin_ns: int) -> pl.DataFrame:
     """For each node the edge that asks for the latest time: ``target``, ``source``, ``rank``, ``kind``, ``name``, and
     the times of source and target. Nodes before ``begin_ns`` have none."""
-    pl = import_polars()
     times = pl.lit(graph.nodes["time"])
     edges = graph.edges.with_columns(since=times.gather("source"), until=times.gather("target"))
     edges = edges.filter(pl.col("until") > begin_ns).sort(pl.col("since") + pl.col("weight"))

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
@@ -12,10 +13,6 @@ from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _KINDS = {"compute": "other_stream", "wait": "other_stream"}
 """The kind of edge for a cause, where it has another name."""
@@ -27,14 +24,13 @@ class Dependencies:
     device events begins at node ``2 * i`` and ends at the next one. ``waiting_ns`` is the time between two of them, of
     which ``unexplained_ns`` is for no reason that the graph knows."""
 
-    nodes: "pl.DataFrame"
-    edges: "pl.DataFrame"
+    nodes: pl.DataFrame
+    edges: pl.DataFrame
     waiting_ns: int
     unexplained_ns: int
 
     def of_sample(self) -> "Dependencies":
         """The same for a replay of some ranks only: to be joined, a collective needs two of its ranks, not all."""
-        pl = import_polars()
         if "group_size" not in self.edges.columns:
             return self
         return replace(self, edges=self.edges.with_columns(pl.col("group_size").clip(upper_bound=2)))
@@ -45,7 +41,6 @@ def find_dependencies(
 ) -> Dependencies:
     """The graph of one window. Its edges say how much of them is inside of ``operators``; ``pace`` is that of
     `LateBatches`."""
-    pl = import_polars()
     finder = _Finder(window, host, TimedOperators(window, operators), LateBatches(host, pace))
     rank = pl.lit(window.rank, dtype=pl.Int64)
     return Dependencies(
@@ -55,16 +50,14 @@ def find_dependencies(
 
 class _Finder:
     def __init__(self, window: RankWindow, host: HostTime, operators: TimedOperators, late: LateBatches) -> None:
-        pl = import_polars()
         self._late_fetches = late.fetches
         row = pl.int_range(pl.len(), dtype=pl.UInt32)
         self._window, self._host, self._operators = window, host, operators
         events = window.device if len(window.device) else host.calls_as_events
         self._device = events.with_columns(begin_node=2 * row, end_node=2 * row + 1)
 
-    def nodes(self) -> "pl.DataFrame":
+    def nodes(self) -> pl.DataFrame:
         """Device events first, then the moments of host threads."""
-        pl = import_polars()
         device = self._device
         begins = device.select(node="begin_node", time="begin", is_end=pl.lit(False))
         ends = device.select(node="end_node", time="end", is_end=pl.lit(len(self._window.device) > 0))
@@ -72,9 +65,8 @@ class _Finder:
         host = self._points.select("node", "time", is_end=is_end)
         return pl.concat([begins, ends, host], how="vertical_relaxed").sort("node").drop("node")
 
-    def edges(self) -> "pl.DataFrame":
+    def edges(self) -> pl.DataFrame:
         """The edges, one kind after the other."""
-        pl = import_polars()
         edges = [self._host_edges(), self._thread_edges(), self._sync_edges(), self._loader_edges()]
         if len(self._device):
             edges += [self._begin_edges(), self._device_edges()]
@@ -83,9 +75,8 @@ class _Finder:
     # -- threads of the host --
 
     @cached_property
-    def _points(self) -> "pl.DataFrame":
+    def _points(self) -> pl.DataFrame:
         """The moments of threads, in order: ``track``, ``time``, ``node``, ``is_step_end``."""
-        pl = import_polars()
         steps = self._window.steps
         launches = self._device.drop_nulls("launch_begin").select(track="launch_track", time="launch_begin")
         waits = (self._waits.waits, self._waits.in_time, self._pauses)
@@ -96,14 +87,13 @@ class _Finder:
         node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
         return points.with_columns(node=node, is_step_end=is_step_end)
 
-    def _with_node(self, rows: "pl.DataFrame", node: str, track: str, time: str) -> "pl.DataFrame":
+    def _with_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
         """The rows with the node of a moment of a thread."""
         points = self._points.select("track", "time", "node").rename({"track": track, "time": time, "node": node})
         return rows.join(points, on=[track, time], how="inner", maintain_order="left")
 
-    def _host_edges(self) -> "pl.DataFrame":
+    def _host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
-        pl = import_polars()
         following = self._points.select(pl.col("node", "time").shift(-1).over("track"))
         edges = self._points.select("track", source="node", begin="time")
         edges = edges.hstack(following.rename({"node": "target", "time": "end"})).drop_nulls("target")
@@ -119,21 +109,19 @@ class _Finder:
         weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
         return edges.select("source", "target", kind=pl.lit("host"), weight=weight).hstack(self._parts(edges))
 
-    def _parts(self, edges: "pl.DataFrame") -> "pl.DataFrame":
+    def _parts(self, edges: pl.DataFrame) -> pl.DataFrame:
         """What the time of edges of threads is made of."""
         return self._host.parts(edges).hstack(self._operators.on_threads(edges))
 
     @cached_property
-    def _pauses(self) -> "pl.DataFrame":
+    def _pauses(self) -> pl.DataFrame:
         """When the loop's thread waited for others."""
-        pl = import_polars()
         track, nothing = pl.lit(self._window.loop_track, dtype=pl.UInt32), pl.lit(0, dtype=pl.Int64)
         pauses = self._host.visits.select(track=track, begin="paused_from", end="paused_until", own_ns=nothing)
         return pauses.unique()
 
-    def _thread_edges(self) -> "pl.DataFrame":
+    def _thread_edges(self) -> pl.DataFrame:
         """The loop's thread starts a visit, and goes on when it has ended; what it does before and after is its own."""
-        pl = import_polars()
         loop = pl.lit(self._window.loop_track, dtype=pl.UInt32)
         visits = self._host.visits.rename({"track": "visited", "begin": "visited_from", "end": "visited_until"})
         visits = visits.with_columns(track=loop)
@@ -155,9 +143,8 @@ class _Finder:
 
     # -- workers of a loader --
 
-    def _loader_edges(self) -> "pl.DataFrame":
+    def _loader_edges(self) -> pl.DataFrame:
         """A batch that came late is made as late again, however fast the loop is."""
-        pl = import_polars()
         first = self._points.filter(pl.col("track") == self._window.loop_track)["time"].min()
         late = self._late_fetches.with_columns(pl.col("since").fill_null(pl.lit(first, pl.Int64)))
         late = self._with_node(self._with_node(late, "target", "track", "end"), "source", "track", "since")
@@ -169,8 +156,7 @@ class _Finder:
     def _waits(self) -> HostWaits:
         return HostWaits(self._device, self._host)
 
-    def _sync_edges(self) -> "pl.DataFrame":
-        pl = import_polars()
+    def _sync_edges(self) -> pl.DataFrame:
         edges = self._with_node(pl.concat([self._waits.waits, self._waits.in_time]), "target", "track", "end")
         delay = pl.col("end") - pl.col("event_end")
         weight = pl.when(pl.col("event_end") > pl.col("begin")).then(delay).otherwise(0)
@@ -185,10 +171,9 @@ class _Finder:
         """Why the device's events began when they did."""
         return DeviceBegins(self._device, self._window.runtime_calls)
 
-    def _begin_edges(self) -> "pl.DataFrame":
+    def _begin_edges(self) -> pl.DataFrame:
         """To the begin of each event: from its launch, from the event before it on its stream, and from those of other
         streams that it waited for."""
-        pl = import_polars()
         events = self.begins.events
         launched = self._with_node(events, "launch", "launch_track", "launch_begin")
         causes = [
@@ -206,10 +191,9 @@ class _Finder:
         ]
         return pl.concat(found)
 
-    def _device_edges(self) -> "pl.DataFrame":
+    def _device_edges(self) -> pl.DataFrame:
         """From each event's begin to its end. What was launched before the recording began is as it was, whatever is
         changed: it has no name."""
-        pl = import_polars()
         is_launched = pl.col("launch_begin").is_not_null()
         return self._device.select(
             source="begin_node",
@@ -222,9 +206,8 @@ class _Finder:
             group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
         ).hstack(self._operators.on_device(self._device))
 
-    def _exposed_ns(self) -> "pl.Series":
+    def _exposed_ns(self) -> pl.Series:
         """For how much of each communication nothing is computed meanwhile; nothing for other events."""
-        pl = import_polars()
         events, kind = self._device, pl.col("kind")
         if len(self._window.device):
             computed = Coverage(events.filter(kind == "compute")).within(events["begin"], events["end"])

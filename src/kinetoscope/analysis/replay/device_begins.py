@@ -2,12 +2,9 @@
 another stream."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 NEAR_NS = 30_000
 """An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
@@ -37,21 +34,20 @@ class DeviceBegins:
     ``compute_ns``, ``wait_ns``.
     """
 
-    def __init__(self, device: "pl.DataFrame", calls: "pl.DataFrame") -> None:
+    def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
         self._device = device
         events = _with_waited(_with_compute_before(_with_event_before(device), device), device, calls)
         self._least_ns = dict.fromkeys(_MOMENTS, 0)
         self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later("launch_begin", "before_end"))
         self._least_ns["stream"] = self._usual_ns(events, "stream", _is_later("before_end", "launch_begin"))
         events = self._with_other_stream(events)
-        self._least_ns["other_stream"] = self._usual_ns(events, "other_stream", True)
+        self._least_ns["other_stream"] = self._usual_ns(events, "other_stream", pl.lit(True))
         self._least_ns["compute"] = self._least_ns["wait"] = self._least_ns["other_stream"]
         self.events = events.with_columns(self._weight(cause).alias(f"{cause}_ns") for cause in _MOMENTS)
 
     @cached_property
-    def unexplained_ns(self) -> "pl.Series":
+    def unexplained_ns(self) -> pl.Series:
         """How long each event began after everything that it is known to have waited for."""
-        pl = import_polars()
         known = [pl.col(moment) + pl.col(f"{cause}_ns") for cause, moment in _MOMENTS.items()]
         return self.events.select((pl.col("begin") - pl.max_horizontal(known)).fill_null(0).alias("lag"))["lag"]
 
@@ -62,7 +58,6 @@ class DeviceBegins:
         What was in flight when the recording began does not count: what it waited for was not recorded, and no change
         moves it.
         """
-        pl = import_polars()
         rows = self.events.select("device", "begin", "end", "launch_begin", lag=self.unexplained_ns)
         gap = (pl.col("begin") - pl.col("end").cum_max().shift(1).over("device")).clip(0)
         first = pl.col("begin").filter(pl.col("launch_begin").is_not_null()).min()
@@ -70,16 +65,14 @@ class DeviceBegins:
         sums = rows.select("gap", lag=pl.min_horizontal("lag", "gap")).drop_nulls("gap").sum()
         return int(sums["gap"][0]), int(sums["lag"][0])
 
-    def _usual_ns(self, events: "pl.DataFrame", cause: str, is_last: "pl.Expr | bool") -> int:
+    def _usual_ns(self, events: pl.DataFrame, cause: str, is_last: pl.Expr) -> int:
         """How long after a cause its event usually begins, where it is the last cause."""
-        pl = import_polars()
         delay = (pl.col("begin") - pl.col(_MOMENTS[cause])).filter(is_last)
         usual = events.select(delay.filter(delay.is_between(0, NEAR_NS)).median()).item()
         return int(usual or 0)
 
-    def _weight(self, cause: str) -> "pl.Expr":
+    def _weight(self, cause: str) -> pl.Expr:
         """The least time from a cause to the begin: as usual; for the cause that comes last as long as it was."""
-        pl = import_polars()
         delay = pl.col("begin") - pl.col(_MOMENTS[cause])
         expected = {name: pl.col(moment) + self._least_ns[name] for name, moment in _MOMENTS.items()}
         is_near = delay.is_between(0, NEAR_NS)
@@ -88,10 +81,9 @@ class DeviceBegins:
         is_last = (expected[cause] >= pl.max_horizontal(list(expected.values()))) & is_near
         return pl.when(is_last).then(delay).otherwise(pl.min_horizontal(delay, pl.lit(self._least_ns[cause])))
 
-    def _with_other_stream(self, events: "pl.DataFrame") -> "pl.DataFrame":
+    def _with_other_stream(self, events: pl.DataFrame) -> pl.DataFrame:
         """With ``other`` and ``other_end``, the last event that ended on another stream just before this one began, if
         neither the launch nor the own stream says why it began then."""
-        pl = import_polars()
         events = _last_ends_of_other_streams(events, self._device)
         after_launch = pl.col("launch_begin") + self._least_ns["launch"] - self._least_ns["stream"]
         explained = pl.max_horizontal("before_end", "launch_begin", after_launch).fill_null(_LONG_AGO)
@@ -100,24 +92,21 @@ class DeviceBegins:
         return events.with_columns(pl.when(is_cause).then(name).alias(name) for name in ("other", "other_end"))
 
 
-def _is_later(one: str, than: str) -> "pl.Expr":
-    pl = import_polars()
+def _is_later(one: str, than: str) -> pl.Expr:
     return (pl.col(one) >= pl.col(than).fill_null(_LONG_AGO)).fill_null(False)
 
 
-def _with_event_before(device: "pl.DataFrame") -> "pl.DataFrame":
+def _with_event_before(device: pl.DataFrame) -> pl.DataFrame:
     """With ``before`` and ``before_end``, the last event of the same stream, if that has ended."""
-    pl = import_polars()
     before = pl.col("end_node", "end").shift(1).over("device", "stream")
     events = device.hstack(device.select(before).rename({"end_node": "before", "end": "before_end"}))
     is_over = pl.col("before_end") <= pl.col("begin")
     return events.with_columns(pl.when(is_over).then(name).alias(name) for name in ("before", "before_end"))
 
 
-def _with_compute_before(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
+def _with_compute_before(events: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
     of the last computation launched before it."""
-    pl = import_polars()
     launched = device.drop_nulls("launch_begin").sort("launch_begin")
     asking = launched.filter(pl.col("kind") == "communication").select("begin_node", "begin", "launch_begin", "device")
     computes = launched.filter(pl.col("kind") == "compute").select("launch_begin", "device", "stream")
@@ -129,11 +118,10 @@ def _with_compute_before(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
 
-def _with_waited(events: "pl.DataFrame", device: "pl.DataFrame", calls: "pl.DataFrame") -> "pl.DataFrame":
+def _with_waited(events: pl.DataFrame, device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
     the last communication launched before the last event that was recorded by then. It is the first one of the same
     thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
-    pl = import_polars()
     name, launched = pl.col("name").str, device.drop_nulls("launch_begin").sort("launch_begin")
     records = calls.filter(name.contains("EventRecord")).select(recorded="begin").sort("recorded")
     waits = calls.filter(name.ends_with("StreamWaitEvent")).select("track", at="begin").sort("at")
@@ -150,9 +138,8 @@ def _with_waited(events: "pl.DataFrame", device: "pl.DataFrame", calls: "pl.Data
     return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 
-def _last_ends_of_other_streams(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
+def _last_ends_of_other_streams(events: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """Each event with ``other`` and ``other_end``, the last end before it began on another stream of its device."""
-    pl = import_polars()
     took_time = pl.col("end") > pl.col("begin")  # two that did not, at the same time, would wait for each other
     ends = device.filter(took_time).select("device", "stream", other="end_node", other_end="end").sort("other_end")
     run = pl.col("stream").rle_id().over("device")

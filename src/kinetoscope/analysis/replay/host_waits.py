@@ -1,14 +1,11 @@
 """analysis: where threads of the host wait for the device, or for a collective on the CPU."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.replay.device_begins import NEAR_NS
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 OWN_SYNC_NS = 2_500
 """What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
@@ -23,23 +20,21 @@ class HostWaits:
     ``event_end``; ``own_ns``, what it takes even if it need not wait; and ``kind``, ``sync`` or ``thread``.
     """
 
-    def __init__(self, device: "pl.DataFrame", host: HostTime) -> None:
+    def __init__(self, device: pl.DataFrame, host: HostTime) -> None:
         self._device, self._host = device, host
 
     @cached_property
-    def waits(self) -> "pl.DataFrame":
+    def waits(self) -> pl.DataFrame:
         """Those in which a thread did wait."""
-        pl = import_polars()
         found = (self._for_copies(), self._calls.filter("has_waited"), self._for_collectives())
         waits = pl.concat([frame.select(_COLUMNS) for frame in found])
         in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
         return waits.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
 
     @cached_property
-    def in_time(self) -> "pl.DataFrame":
+    def in_time(self) -> pl.DataFrame:
         """Those calls whose event had ended before. Where calls of the name waited, it is as many launches back as for
         them; else what was launched before the last `EventRecord` that was over before each of them."""
-        pl = import_polars()
         back = pl.col("num_launched") - pl.col("place")
         is_usual = 2 * back.unique_counts().max() >= pl.len()
         usual = self._calls.filter("has_waited").group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
@@ -52,9 +47,8 @@ class HostWaits:
         in_time = pl.concat([frame.select(_COLUMNS) for frame in found])
         return in_time.filter(pl.col("event_end") <= pl.col("begin"))
 
-    def _for_records(self, calls: "pl.DataFrame") -> "pl.DataFrame":
+    def _for_records(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
-        pl = import_polars()
         name = pl.col("name").str
         is_for_stream = pl.col("name").shift(-1).over("track").str.ends_with("StreamWaitEvent").fill_null(False)
         records = self._host.window.runtime_calls.sort("begin").filter(name.contains("EventRecord") & ~is_for_stream)
@@ -69,18 +63,16 @@ class HostWaits:
         return calls.with_columns(place=pl.col("num_records") - back).join(records, on="place")
 
     @cached_property
-    def _launched(self) -> "pl.DataFrame":
+    def _launched(self) -> pl.DataFrame:
         """Events in the order of their launches: ``place``, ``launch_begin``, ``event`` and ``event_end``."""
-        pl = import_polars()
         launched = self._device.drop_nulls("launch_begin").sort("launch_begin")
         return launched.select(
             "launch_begin", place=pl.int_range(pl.len(), dtype=pl.Int64), event="end_node", event_end="end"
         )
 
     @cached_property
-    def _calls(self) -> "pl.DataFrame":
+    def _calls(self) -> pl.DataFrame:
         """Synchronising calls with the last event that ended before each returned, and whether it ``has_waited``."""
-        pl = import_polars()
         calls = self._host.synchronising.filter(pl.col("name").str.ends_with("Synchronize"))
         calls = calls.select("track", "begin", "end", "name", kind=pl.lit("sync")).sort("begin")
         launched = self._launched.select("launch_begin", num_launched=pl.col("place") + 1)
@@ -95,9 +87,8 @@ class HostWaits:
         own_ns = taken.filter(~is_in_call & (taken <= NEAR_NS)).median().cast(pl.Int64).fill_null(OWN_SYNC_NS)
         return found.with_columns(own_ns=own_ns, has_waited=is_in_call & (taken > own_ns))
 
-    def _for_copies(self) -> "pl.DataFrame":
+    def _for_copies(self) -> pl.DataFrame:
         """A copy's call waits for the copy."""
-        pl = import_polars()
         usual_ns = self._device.select((pl.col("launch_end") - pl.col("launch_begin")).median()).item()
         copies = self._device.filter(pl.col("kind") == "copy")
         copies = copies.select("correlation", event="end_node", event_end="end")
@@ -105,9 +96,8 @@ class HostWaits:
         own_ns = pl.lit(int(usual_ns or 0), dtype=pl.Int64)
         return calls.join(copies, on="correlation").with_columns(kind=pl.lit("sync"), own_ns=own_ns)
 
-    def _for_collectives(self) -> "pl.DataFrame":
+    def _for_collectives(self) -> pl.DataFrame:
         """The loop's thread waits for a collective on the CPU."""
-        pl = import_polars()
         event = (2 * pl.col("row") + 1).cast(pl.UInt32)
         waits = self._host.waits_for_calls.select("track", "begin", end="waited_until", event=event)
         own_ns = pl.lit(0, dtype=pl.Int64)

@@ -1,13 +1,10 @@
 """analysis: batches of a loader's workers that came late, and what each of them came so long after."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
@@ -33,19 +30,17 @@ class LateBatches:
         self._host, self._pace = host, pace
 
     @cached_property
-    def fetches(self) -> "pl.DataFrame":
+    def fetches(self) -> pl.DataFrame:
         """Fetches that waited: ``track``, ``begin``, ``end``; ``own_ns``, what one takes that need not wait; and
         ``since``, a moment after which the batch would come so late again: where the loop got the late batch just
         before, where it got the batch whose worker made this one next, or the first moment of the loop's thread,
         because this batch was asked for before that."""
-        pl = import_polars()
         late = self._late
         before = pl.when(pl.col("row").diff() <= _MOST_BETWEEN).then(pl.col("end").shift(1))
         return late.with_columns(since=pl.coalesce(before, "asked"))
 
     @cached_property
-    def _late(self) -> "pl.DataFrame":
-        pl = import_polars()
+    def _late(self) -> pl.DataFrame:
         fetches, taken = self._of_workers, pl.col("end") - pl.col("begin")
         apart = pl.col("end").diff().median() * self._pace
         little = (_LATE_SHARE * apart).cast(pl.Int64)
@@ -66,10 +61,10 @@ class LateBatches:
         return fetches.filter(taken - pl.col("own_ns") > pl.col("little"))
 
     @property
-    def _of_workers(self) -> "pl.DataFrame":
+    def _of_workers(self) -> pl.DataFrame:
         """The fetches that may wait for workers; where torch did not record the loader, all of them."""
         fetches = self._host.fetches.sort("begin")
         if self._host.num_workers == 0:
             return fetches.clear()
-        of_workers = fetches.filter(import_polars().col("name").str.contains("MultiProcessing"))
+        of_workers = fetches.filter(pl.col("name").str.contains("MultiProcessing"))
         return of_workers if len(of_workers) else fetches

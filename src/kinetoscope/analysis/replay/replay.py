@@ -13,12 +13,11 @@ from graphlib import TopologicalSorter
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from kinetoscope.analysis.replay.timed_operators import inside_column
-from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from kinetoscope.analysis.replay.dependencies import Dependencies
 
 try:
@@ -68,8 +67,8 @@ class ReplayGraph:
     recorded that others have.
     """
 
-    nodes: "pl.DataFrame"
-    edges: "pl.DataFrame"
+    nodes: pl.DataFrame
+    edges: pl.DataFrame
     waiting_ns: int = 0
     unexplained_ns: int = 0
     unjoined_share: float = 0.0
@@ -79,7 +78,7 @@ class ReplayGraph:
     def join(
         cls,
         parts: "Sequence[Dependencies]",
-        calls: "pl.DataFrame",
+        calls: pl.DataFrame,
         *,
         is_complete: bool = True,
         uneven_share: float = 0.0,
@@ -88,7 +87,6 @@ class ReplayGraph:
         ``row``, that of the event in its window; ``step``; and ``call``, the same for all parts of a call. All times
         are on one clock. Where a call does not say how many ranks it has, there are others than those recorded, unless
         the run ``is_complete``."""
-        pl = import_polars()
         offsets = [0, *accumulate(len(part.nodes) for part in parts)]
         nodes = _with_windows([part.nodes for part in parts])
         edges = _with_all_columns(
@@ -133,7 +131,7 @@ class ReplayGraph:
                 return f"{share:.0%} {what}; above {MOST_UNEXPLAINED:.0%}, a replay is not trusted."
         return None
 
-    def replay(self, change: Change | None = None) -> "pl.Series":
+    def replay(self, change: Change | None = None) -> pl.Series:
         """The time of each node with a change."""
         edges = self.edges.select(
             "source", "target", "weight", changed=_changed_weight(change or Change(), self.edges.columns)
@@ -147,7 +145,6 @@ class ReplayGraph:
     def begins_after_first(self, on_time: Collection[int]) -> dict[int, dict[int, float]]:
         """By rank and step: the most by which it begins a collective after the first one of its ranks, if nobody waits
         for those ``on_time``, which are left out."""
-        pl = import_polars()
         times = self.replay(Change(on_time=frozenset(on_time)))
         entries = self.edges.filter(pl.col("is_entry").fill_null(False) & ~is_of_ranks(on_time))
         entries = entries.select("rank", "step", "target", begin=times.gather(entries["source"])).drop_nulls()
@@ -158,9 +155,8 @@ class ReplayGraph:
             found.setdefault(rank, {})[step] = float(after_ns)
         return found
 
-    def time_ns(self, times: "pl.Series", without: Collection[int] = ()) -> int:
+    def time_ns(self, times: pl.Series, without: Collection[int] = ()) -> int:
         """How long the windows take, with these ``times`` of nodes: from the first moment of each to its last end."""
-        pl = import_polars()
         nodes = self.nodes.select("rank", "is_end", "window", begin="time", time=times)
         if without:
             nodes = nodes.filter(~is_of_ranks(without))
@@ -168,9 +164,8 @@ class ReplayGraph:
         return int(windows.select((pl.col("end") - pl.col("begin")).sum()).item() or 0)
 
 
-def _with_windows(parts: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The nodes of all parts, with ``window``, the number of the window that each is in."""
-    pl = import_polars()
     spans = [
         part.select(begin=pl.col("time").min(), end=pl.col("time").max(), part=pl.lit(place))
         for place, part in enumerate(parts)
@@ -181,9 +176,8 @@ def _with_windows(parts: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
     return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
 
 
-def _with_all_columns(edges: "Iterable[pl.DataFrame]") -> "pl.DataFrame":
+def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """All edges, with the columns that not every kind has."""
-    pl = import_polars()
     joined = pl.concat(edges, how="diagonal_relaxed")
     columns = dict.fromkeys((*PARTS, "spare_python", "exposed_ns", "group_size"), pl.Int64) | {"num_ranks": pl.UInt32}
     columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean, "step": pl.Int64}
@@ -191,10 +185,9 @@ def _with_all_columns(edges: "Iterable[pl.DataFrame]") -> "pl.DataFrame":
     return joined.with_columns(missing)
 
 
-def _without_circles(times: "pl.Series", edges: "pl.DataFrame") -> "pl.DataFrame":
+def _without_circles(times: pl.Series, edges: pl.DataFrame) -> pl.DataFrame:
     """The edges; if nodes wait for each other, as where a kernel began before its launch by clocks that differ, only
     those that lead from an earlier node to a later one."""
-    pl = import_polars()
     try:
         replay_times(times, edges.select("source", "target", "weight", changed="weight"))
     except ValueError:
@@ -204,10 +197,9 @@ def _without_circles(times: "pl.Series", edges: "pl.DataFrame") -> "pl.DataFrame
     return edges
 
 
-def _unjoined_share(nodes: "pl.DataFrame", edges: "pl.DataFrame", is_complete: bool) -> float:
+def _unjoined_share(nodes: pl.DataFrame, edges: pl.DataFrame, is_complete: bool) -> float:
     """Which part of the time of a rank, at most, was communication with ranks that did not record it. Where all ranks
     are there, a call in flight when the recording began is no sign: its other ranks began to record after it."""
-    pl = import_polars()
     size = pl.col("group_size").fill_null(0 if is_complete else 2**31)
     is_in_flight = pl.col("name").is_null() & pl.lit(is_complete)
     is_alone = (pl.col("num_ranks").fill_null(1) < size) & ~is_in_flight
@@ -219,9 +211,8 @@ def _unjoined_share(nodes: "pl.DataFrame", edges: "pl.DataFrame", is_complete: b
     return float(most or 0)
 
 
-def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataFrame, pl.DataFrame]":
+def _collective_edges(calls: pl.DataFrame, first_node: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A node for each call, at its last begin; and the edges to it from its begins, and from it to its ends."""
-    pl = import_polars()
     hub = (first_node + pl.col("call").rank("dense") - 1).cast(pl.UInt32)
     calls = calls.with_columns(hub=hub, last_begin=pl.col("begin").max().over("call"))
     hubs = calls.unique("hub").sort("hub").select(time="last_begin", is_end=pl.lit(False))
@@ -250,17 +241,16 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
     return hubs, pl.concat([entries, ends], how="diagonal")
 
 
-def replay_times(times: "pl.Series", edges: "pl.DataFrame") -> "pl.Series":
+def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
     """The new time of each node, of ``edges`` with ``source``, ``target``, ``weight`` and ``changed``, the weight from
     now on. Raises ValueError if some nodes wait for each other."""
-    pl = import_polars()
     schema = {"source": pl.UInt32, "target": pl.UInt32, "weight": pl.Int64, "changed": pl.Int64}
     edges = edges.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
     if _native is None or os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
         return pl.Series("time", _replay(times.to_list(), list(edges.iter_rows())), dtype=pl.Int64)
     nodes = times.cast(pl.Int64).rename("time").to_frame().rechunk()
-    (found,) = _native.replay_graph(nodes.__arrow_c_stream__(), edges.rechunk().__arrow_c_stream__())
-    return pl.Series("time", found)
+    found: list[Any] = _native.replay_graph(nodes.__arrow_c_stream__(), edges.rechunk().__arrow_c_stream__())
+    return pl.Series("time", found[0])
 
 
 def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) -> list[int]:
@@ -276,10 +266,9 @@ def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) ->
     return replayed
 
 
-def _saved_by_speed(faster: Mapping[str, float], columns: Collection[str]) -> "pl.Expr":
+def _saved_by_speed(faster: Mapping[str, float], columns: Collection[str]) -> pl.Expr:
     """What edges take less with some operators and kernels ``faster``: one column for all kernels, since a nest of
     conditions, one for each of 20 kernels, takes gigabytes."""
-    pl = import_polars()
     parts = {name: 1 - 1 / times for name, times in faster.items()}
     of_kernel = pl.col("name").cast(pl.String).replace_strict(parts, default=0.0, return_dtype=pl.Float64)
     is_kernel = pl.col("kind").is_in(["collective", "device"]) & pl.col("name").is_in(list(faster))
@@ -291,13 +280,12 @@ def _saved_by_speed(faster: Mapping[str, float], columns: Collection[str]) -> "p
     return pl.sum_horizontal(part.round().cast(pl.Int64) for part in saved)
 
 
-def is_of_ranks(ranks: Collection[int]) -> "pl.Expr":
+def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
     """Whether a row is of one of these ranks; where its rank is not known, it is not."""
-    return import_polars().col("rank").is_in(sorted(ranks)).fill_null(False)
+    return pl.col("rank").is_in(sorted(ranks)).fill_null(False)
 
 
-def _changed_weight(change: Change, columns: Collection[str]) -> "pl.Expr":
-    pl = import_polars()
+def _changed_weight(change: Change, columns: Collection[str]) -> pl.Expr:
     kind, weight = pl.col("kind"), pl.col("weight")
     nothing = pl.lit(0, dtype=pl.Int64)
     saved = pl.sum_horizontal(nothing, *(part for part in PARTS if part in change.without))

@@ -1,14 +1,11 @@
 """analysis: what is done inside of some operators, which a replay can then make faster."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import RankWindow, around
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Span = tuple[int, int, int, str]
 """Track, begin, end and name."""
@@ -18,7 +15,6 @@ class TimedOperators:
     """The operators of these ``names``. What is inside of two of them counts for the inner one."""
 
     def __init__(self, window: RankWindow, names: Iterable[str]) -> None:
-        pl = import_polars()
         self._names = sorted(names)
         spans = window.operators.filter(pl.col("name").is_in(self._names)).select("track", "begin", "end", "name")
         spans = spans.sort("track", "begin", "end", descending=[False, False, True])
@@ -26,9 +22,8 @@ class TimedOperators:
         stretches = list(_innermost(spans.with_columns(pl.col("name").cast(pl.String)).iter_rows()))
         self._stretches = pl.DataFrame(stretches, schema=schema, orient="row")
 
-    def on_threads(self, edges: "pl.DataFrame") -> "pl.DataFrame":
+    def on_threads(self, edges: pl.DataFrame) -> pl.DataFrame:
         """Of each of ``edges`` (``track``, ``begin``, ``end``), how long it is inside of each operator, as columns."""
-        pl = import_polars()
         found = []
         for name in self._names:
             inside = pl.zeros(len(edges), dtype=pl.Int64, eager=True)
@@ -40,9 +35,8 @@ class TimedOperators:
             found.append(inside.alias(inside_column(name)))
         return pl.DataFrame(found)
 
-    def on_device(self, device: "pl.DataFrame") -> "pl.DataFrame":
+    def on_device(self, device: pl.DataFrame) -> pl.DataFrame:
         """Of each event, how much was launched inside of each operator: all of it, or nothing."""
-        pl = import_polars()
         inside = around(self._stretches, device["launch_track"], device["launch_begin"])["name"]
         length = device["end"] - device["begin"]
         return pl.DataFrame(

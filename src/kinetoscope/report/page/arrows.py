@@ -1,22 +1,17 @@
 """report: which span leads to which: launches of kernels, and the flows of a trace."""
 
-from typing import TYPE_CHECKING
+import polars as pl
 
 from kinetoscope.analysis.window import RUNTIME_CALLS, innermost
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.report.page.rank_spans import ROLES
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _LAUNCHES = ("ac2g", "async_cpu_to_gpu")
 
 
-def launches(spans: "pl.DataFrame") -> "pl.Series":
+def launches(spans: pl.DataFrame) -> pl.Series:
     """The row of the call that launched each device event of a window; null for other spans."""
-    pl = import_polars()
     spans = spans.select("category", "correlation").with_row_index("launch")
     has_one = pl.col("correlation") > 0
     calls = spans.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & has_one).select("launch", "correlation")
@@ -26,9 +21,8 @@ def launches(spans: "pl.DataFrame") -> "pl.Series":
     return asked.join(calls, on="correlation", how="left", maintain_order="left")["launch"]
 
 
-def flows(trace: Trace, spans: "pl.DataFrame") -> "pl.DataFrame":
+def flows(trace: Trace, spans: pl.DataFrame) -> pl.DataFrame:
     """The arrows of a window's trace except launches: ``source`` and ``target``, rows of its spans, and ``name``."""
-    pl = import_polars()
     ends = trace.flows.filter(~pl.col("name").is_in(list(_LAUNCHES)) & pl.col("ts").is_not_null()).collect()
     if not len(ends):
         return pl.DataFrame(schema={"source": pl.UInt32, "target": pl.UInt32, "name": pl.String})

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
@@ -23,9 +25,6 @@ from kinetoscope.report.page.redaction import redacted
 from kinetoscope.report.page.step_ledgers import ledgers, mean_ledgers, step_ledgers
 from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_times
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MOST_RANKS = 64
 """The spans of so many ranks are shown at most."""
@@ -109,14 +108,14 @@ class _Shown:
         self._profiler_ns: list[tuple[int, int]] = []
         self._windows: set[tuple[Any, ...]] = set()
 
-    def has(self, window: RankTrace, spans: "pl.DataFrame") -> bool:
+    def has(self, window: RankTrace, spans: pl.DataFrame) -> bool:
         """Whether a window was here before: somebody may pass copies of a trace."""
         key = (window.rank, len(spans), spans["begin"].min(), spans["dur"].sum())
         is_copy = len(spans) > 0 and key in self._windows
         self._windows.add(key)
         return is_copy
 
-    def takes(self, window: RankTrace, spans: "pl.DataFrame") -> bool:
+    def takes(self, window: RankTrace, spans: pl.DataFrame) -> bool:
         """Whether a window is shown; after the first that is not, none is."""
         self._num_spans += len(spans)
         has_room = self._num_spans <= MOST_SPANS and len(self._ranks | {window.rank}) <= MOST_RANKS

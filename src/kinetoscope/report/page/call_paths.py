@@ -1,11 +1,6 @@
 """report: who called whom, each chain of calls once: for stacks, and for flame graphs."""
 
-from typing import TYPE_CHECKING
-
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 
 class CallPaths:
@@ -17,9 +12,8 @@ class CallPaths:
         self.callers: list[int] = []
         self._places: dict[tuple[int, int], int] = {}
 
-    def places(self, names: "pl.Series", parents: "pl.Series", depths: "pl.Series") -> "pl.Series":
+    def places(self, names: pl.Series, parents: pl.Series, depths: pl.Series) -> pl.Series:
         """The chain of each call, of its ``name``, the row of its parent or null, and its depth."""
-        pl = import_polars()
         calls = pl.DataFrame({"name": names, "parent": parents, "depth": depths}).with_row_index("row")
         found = pl.zeros(len(calls) + 1, pl.UInt32, eager=True)  # the last one is the caller of calls without a parent
         for of_depth in sorted(calls.partition_by("depth"), key=lambda part: part["depth"][0]):
@@ -27,9 +21,8 @@ class CallPaths:
             found = found.scatter(of_depth["row"], self._below(callers, of_depth["name"]) + 1)
         return found[:-1] - 1
 
-    def _below(self, callers: "pl.Series", names: "pl.Series") -> "pl.Series":
+    def _below(self, callers: pl.Series, names: pl.Series) -> pl.Series:
         """The places of chains, of those without their last call, and the name of that."""
-        pl = import_polars()
         pairs = pl.DataFrame({"caller": callers, "name": names})
         distinct = pairs.unique()
         places = [self._place(caller, name) for caller, name in distinct.iter_rows()]

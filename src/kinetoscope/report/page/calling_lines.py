@@ -1,6 +1,6 @@
 """report: which lines of the user's code called operators and launched kernels, where stacks were recorded."""
 
-from typing import TYPE_CHECKING
+import polars as pl
 
 from kinetoscope.analysis.operators import operator_calls
 from kinetoscope.analysis.source_lines import source_lines
@@ -8,10 +8,6 @@ from kinetoscope.analysis.window import RankWindow, read_windows
 from kinetoscope.pages.page_data import CallingLine
 from kinetoscope.report.page.rank_spans import PYTHON
 from kinetoscope.report.page.rank_traces import RankTrace
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 OPERATOR = "operator"
 _MOST_LINES = 5000
@@ -25,7 +21,7 @@ class CallingLinesBuilder:
         self._step_name = step_name
         self._sums: list[pl.DataFrame] = []
 
-    def add(self, part: RankTrace, spans: "pl.DataFrame") -> None:
+    def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
         """Adds a window, of which ``spans`` are all spans."""
         if PYTHON not in spans["category"]:
             return
@@ -36,7 +32,6 @@ class CallingLinesBuilder:
         """Those with the most time of their own first."""
         if not self._sums:
             return []
-        pl = import_polars()
         totals = pl.col("num_calls", "total_ns", "self_ns").sum()
         rows = pl.concat(self._sums).group_by(_WHO).agg(totals, pl.col("max_ns").max())
         rows = rows.with_columns(mean_ns=pl.col("total_ns") / pl.col("num_calls"))
@@ -44,23 +39,20 @@ class CallingLinesBuilder:
         return [CallingLine(**row) for row in rows.iter_rows(named=True)]
 
 
-def _operators(window: RankWindow) -> "pl.DataFrame":
-    pl = import_polars()
+def _operators(window: RankWindow) -> pl.DataFrame:
     calls = operator_calls(window)
     lines = source_lines(window, calls.select("track", ts="begin"))
     return calls.select("name", "dur", "self_ns", kind=pl.lit(OPERATOR)).with_columns(lines)
 
 
-def _kernels(window: RankWindow) -> "pl.DataFrame":
-    pl = import_polars()
+def _kernels(window: RankWindow) -> pl.DataFrame:
     kernels = window.device.drop_nulls("launch_begin")
     lines = source_lines(window, kernels.select(track="launch_track", ts="launch_begin"))
     dur = pl.col("end") - pl.col("begin")
     return kernels.select("name", "kind", dur=dur, self_ns=dur).with_columns(lines)
 
 
-def _by_line(calls: "pl.DataFrame") -> "pl.DataFrame":
-    pl = import_polars()
+def _by_line(calls: pl.DataFrame) -> pl.DataFrame:
     texts = [pl.col(name).cast(pl.String) for name in _WHO]
     dur = pl.col("dur")
     return (

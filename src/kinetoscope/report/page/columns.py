@@ -1,34 +1,30 @@
 """report: numbers and texts as a page wants them: numbers as planes of bytes, each text once."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.pages.page_data import Column
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
-def numbers(values: "pl.Series") -> Column:
+def numbers(values: pl.Series) -> Column:
     """A column of integers that are 0 or more."""
     return _in_planes(values, is_delta=False)
 
 
-def differences(values: "pl.Series") -> Column:
+def differences(values: pl.Series) -> Column:
     """A column of integers that differ little from one to the next."""
-    steps = values.cast(import_polars().Int64).diff().fill_null(values.first() or 0)
+    steps = values.cast(pl.Int64).diff().fill_null(values.first() or 0)
     return _in_planes(steps.to_frame("step").select(_folded())["step"], is_delta=True)
 
 
-def _folded() -> "pl.Expr":
+def _folded() -> pl.Expr:
     """Differences as numbers that are 0 or more, the small ones first."""
-    pl = import_polars()
     step = pl.col("step")
     return pl.when(step < 0).then(-2 * step - 1).otherwise(2 * step).alias("step")
 
 
-def _in_planes(values: "pl.Series", *, is_delta: bool) -> Column:
-    pl = import_polars()
+def _in_planes(values: pl.Series, *, is_delta: bool) -> Column:
     most: Any = values.max()
     num_bytes = max(1, (int(most or 0).bit_length() + 7) // 8)
     planes = []
@@ -54,9 +50,8 @@ class Texts:
         """The place of a text, which is added if it is new."""
         return self._places.setdefault(text, len(self._places))
 
-    def places(self, texts: "pl.Series") -> "pl.Series":
+    def places(self, texts: pl.Series) -> pl.Series:
         """The places of many texts; that of "" for null."""
-        pl = import_polars()
         texts = texts.cast(pl.String).fill_null("")
         distinct = texts.unique()
         places = pl.Series([self.place(text) for text in distinct], dtype=pl.UInt32)

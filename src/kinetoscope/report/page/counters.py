@@ -1,14 +1,12 @@
 """report: counters, as the timeline draws them below its tracks."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.pages.page_data import Counter
 from kinetoscope.report.page.columns import differences
 from kinetoscope.report.page.thinning import highest_and_lowest
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _UNITS = {
     "percent": "%",
@@ -26,17 +24,15 @@ MOST_POINTS = 4000
 """Of a counter with more values, that many are shown."""
 
 
-def build_counters(values: "pl.DataFrame", origin_ns: int) -> list[Counter]:
+def build_counters(values: pl.DataFrame, origin_ns: int) -> list[Counter]:
     """Counters of values (``rank``, ``name``, ``series``, ``ts``, ``value``)."""
-    pl = import_polars()
     values = values.filter(pl.col("value").is_finite()).sort("rank", "name", "series", "ts", nulls_last=True)
     return [
         _counter(of_one, origin_ns) for of_one in values.partition_by("rank", "name", "series", maintain_order=True)
     ]
 
 
-def _counter(values: "pl.DataFrame", origin_ns: int) -> Counter:
-    pl = import_polars()
+def _counter(values: pl.DataFrame, origin_ns: int) -> Counter:
     rank, name, series = values.select("rank", "name", "series").row(0)
     values = values[highest_and_lowest(values["value"], MOST_POINTS)]
     most: Any = values["value"].abs().max()

@@ -2,18 +2,16 @@
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.window import innermost
 from kinetoscope.report.page.call_paths import CallPaths
 from kinetoscope.report.page.columns import Texts
 from kinetoscope.report.page.rank_spans import PYTHON, shown_events
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.table.tracks import nest_spans
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _NUMBERS_OF_EVENTS = (
     *("External id", "external id", "External Id", "Ev Idx", "Record function id", "correlation", "cbid"),
@@ -33,9 +31,8 @@ class Details:
         self.all: list[dict[str, Any]] = []
         self._places: dict[str, int] = {}
 
-    def places(self, trace: Trace, events: "pl.Series") -> "pl.Series":
+    def places(self, trace: Trace, events: pl.Series) -> pl.Series:
         """Those of some of a trace's `shown_events`."""
-        pl = import_polars()
         wanted = shown_events(trace).select("event", pl.col("args").cast(pl.String, strict=False))
         wanted = wanted.filter(pl.col("event").is_in(events.implode())).collect()
         text = pl.col("args").fill_null("").str.replace_all(_NUMBERING, "").str.replace(r",\s*\}$", "}")
@@ -63,12 +60,11 @@ def _decoded(text: str) -> dict[str, Any]:
     return decoded if isinstance(decoded, dict) else {}
 
 
-def stacks_of(spans: "pl.DataFrame", wanted: "pl.DataFrame", texts: Texts, paths: CallPaths) -> "pl.Series":
+def stacks_of(spans: pl.DataFrame, wanted: pl.DataFrame, texts: Texts, paths: CallPaths) -> pl.Series:
     """The stack that led to each of ``wanted`` (``lane``, ``begin``): a place of ``paths`` plus 1, 0 for none.
 
     ``spans`` are all of a window.
     """
-    pl = import_polars()
     frames = spans.filter(pl.col("category") == PYTHON).select("name", "begin", "lane", "dur")
     if not len(frames):
         return pl.zeros(len(wanted), pl.UInt32, eager=True)

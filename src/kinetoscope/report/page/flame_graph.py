@@ -1,6 +1,6 @@
 """report: flame graphs: nested operators and Python stacks, summed by who called whom, of each rank and of all."""
 
-from typing import TYPE_CHECKING
+import polars as pl
 
 from kinetoscope.analysis.window import SAMPLES, STEP
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
@@ -8,11 +8,7 @@ from kinetoscope.pages.page_data import FlameGraph
 from kinetoscope.report.page.call_paths import CallPaths
 from kinetoscope.report.page.columns import Texts, numbers
 from kinetoscope.report.page.rank_spans import PYTHON, ROLES
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
-
-if TYPE_CHECKING:
-    import polars as pl
 
 OPERATORS, STACKS, SAMPLED = "Operators and markers", "Python functions", "Python lines, sampled"
 _MOST_FRAMES = 100_000  # in all graphs
@@ -27,9 +23,8 @@ class FlameGraphBuilder:
     def __init__(self) -> None:
         self._kinds = {OPERATORS: _Calls(), STACKS: _Calls(), SAMPLED: _Calls(are_counted=False)}
 
-    def add(self, rank: int | None, spans: "pl.DataFrame") -> None:
+    def add(self, rank: int | None, spans: pl.DataFrame) -> None:
         """Adds the spans of a window (`read_spans`)."""
-        pl = import_polars()
         is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
         is_of_thread = ~pl.col("category").is_in(list(_NOT_OF_THREADS)) & (pl.col("lane") % len(ROLES) < 2)
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
@@ -56,8 +51,7 @@ class _Calls:
     def ranks(self) -> list[int | None]:
         return sorted(self._sums, key=lambda rank: (rank is None, rank or 0))
 
-    def add(self, rank: int | None, spans: "pl.DataFrame") -> None:
-        pl = import_polars()
+    def add(self, rank: int | None, spans: pl.DataFrame) -> None:
         if not len(spans):
             return
         names = self._texts.places(spans["name"])
@@ -80,9 +74,8 @@ class _Calls:
             return found
         return [self._graph(title, None, _joined(list(by_rank.values())), most), *found]
 
-    def _graph(self, title: str, rank: int | None, sums: "pl.DataFrame", most: int) -> FlameGraph:
+    def _graph(self, title: str, rank: int | None, sums: pl.DataFrame, most: int) -> FlameGraph:
         """The frames that take the most time, and their callers."""
-        pl = import_polars()
         kept = self._with_callers(sums.top_k(most, by="total")["path"].to_list())
         frames = sums.filter(pl.col("path").is_in(kept)).sort("path")
         place = {path: place for place, path in enumerate(frames["path"])}
@@ -108,6 +101,5 @@ class _Calls:
         return sorted(kept)
 
 
-def _joined(parts: "list[pl.DataFrame]") -> "pl.DataFrame":
-    pl = import_polars()
+def _joined(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by("path").agg(pl.col(name).sum() for name in _SUMS)

@@ -3,7 +3,9 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import CATEGORIES, memory_pieces
@@ -16,10 +18,6 @@ from kinetoscope.pages.page_data import Allocation, MemoryOverTime, StepEnd
 from kinetoscope.report.page.columns import differences, numbers
 from kinetoscope.report.page.rank_traces import RankTrace
 from kinetoscope.report.page.thinning import highest_and_lowest
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 ALLOCATED = "allocated"
 """The category of all memory, where a trace does not say which memory was freed."""
@@ -35,7 +33,7 @@ _WHO = ("category", "name", "line", "step")
 class _Part:
     """The memory of one device in one window: ``sizes`` has the ``ts`` of some moments and a column per category."""
 
-    sizes: "pl.DataFrame"
+    sizes: pl.DataFrame
     peak_bytes: int
     alive: list[Allocation]
 
@@ -53,7 +51,7 @@ class MemoryBuilder:
             pieces = memory_pieces(window, HostTime(window))
             for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
                 device = events["device"][0]
-                own = pieces.filter(import_polars().col("device").eq_missing(device))
+                own = pieces.filter(pl.col("device").eq_missing(device))
                 found = _part_of_device(window, events, own)
                 key = part.rank, device_name(device)
                 self._parts.setdefault(key, []).append(replace(found, sizes=part.moved(found.sizes, "ts")))
@@ -82,12 +80,11 @@ def device_name(device: int | None) -> str:
 
 
 def _has_memory(part: RankTrace) -> bool:
-    pl = import_polars()
     found = part.trace.instants.filter((pl.col("name") == "[memory]") & pl.col("total_allocated").is_not_null())
     return bool(found.select(pl.len()).collect().item())
 
 
-def _part_of_device(window: RankWindow, events: "pl.DataFrame", pieces: "pl.DataFrame") -> _Part:
+def _part_of_device(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame) -> _Part:
     """The memory of one device, of its ``events`` and its ``pieces``."""
     sizes = _sizes(events, pieces)
     total = sizes.drop("ts").sum_horizontal()
@@ -99,9 +96,8 @@ def _part_of_device(window: RankWindow, events: "pl.DataFrame", pieces: "pl.Data
     )
 
 
-def _sizes(events: "pl.DataFrame", pieces: "pl.DataFrame") -> "pl.DataFrame":
+def _sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """What is alive after each of a device's events, a column for each category."""
-    pl = import_polars()
     if not len(pieces):
         return events.select("ts", pl.col("total").clip(0).alias(ALLOCATED))
     rows = pl.col("row").fill_null(0)
@@ -121,9 +117,8 @@ def _sizes(events: "pl.DataFrame", pieces: "pl.DataFrame") -> "pl.DataFrame":
     return sizes.drop("row")
 
 
-def _alive(window: RankWindow, events: "pl.DataFrame", pieces: "pl.DataFrame", row: int) -> list[Allocation]:
+def _alive(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: int) -> list[Allocation]:
     """What is alive after an event of a device, by who allocated it, the largest first."""
-    pl = import_polars()
     is_alive = (pl.col("row").fill_null(0) <= row) & (pl.col("end_row") > row).fill_null(True)
     alive = pieces.filter(is_alive)
     places = alive["row"].fill_null(0)
@@ -148,7 +143,6 @@ def _alive(window: RankWindow, events: "pl.DataFrame", pieces: "pl.DataFrame", r
 def _graph(
     rank: int | None, device: str, parts: list[_Part], origin_ns: int, most: int, steps: list[StepRow]
 ) -> MemoryOverTime:
-    pl = import_polars()
     sizes = pl.concat([part.sizes for part in parts], how="diagonal").sort("ts").fill_null(0)
     sizes = sizes[highest_and_lowest(sizes.drop("ts").sum_horizontal(), most)]
     categories = [name for name in (*CATEGORIES, ALLOCATED) if name in sizes.columns]

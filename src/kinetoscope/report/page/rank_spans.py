@@ -1,6 +1,6 @@
 """report: the spans that one rank recorded in one window, as the timeline shows them."""
 
-from typing import TYPE_CHECKING
+import polars as pl
 
 from kinetoscope.analysis.intervals import union_ns
 from kinetoscope.analysis.window import (
@@ -14,11 +14,7 @@ from kinetoscope.analysis.window import (
 )
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.report.page.rows import rows_of
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
-
-if TYPE_CHECKING:
-    import polars as pl
 
 PYTHON = "python_function"
 ROLES = ("thread", "markers", "asynchronous")
@@ -31,11 +27,10 @@ _IN_THREADS = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *OPERATORS, *ANNOTATIONS, *AN
 _IN_THREADS += (*SAMPLES, PYTHON, "gc", "compile", "kinetoscope", "overhead", "ac2g", "async_cpu_to_gpu")
 
 
-def read_spans(trace: Trace) -> "pl.DataFrame":
+def read_spans(trace: Trace) -> pl.DataFrame:
     """The spans and instants of a window: ``begin`` and ``dur``, ``lane`` (3 times the track, plus the place of its
     role in `ROLES`) and ``row`` in it, ``name``, ``category``, ``correlation``, and ``event``, their row in
     `shown_events`. ``begin`` is a time of the trace's own clock."""
-    pl = import_polars()
     columns = ("ts", "dur", "track", "name", "category", "correlation", "phase", "kind")
     spans = shown_events(trace).select("event", *columns).collect()
     spans = spans.with_columns(pl.col("dur").fill_null(0).clip(0), pl.col("category").fill_null(""))
@@ -44,10 +39,9 @@ def read_spans(trace: Trace) -> "pl.DataFrame":
     return spans.select("event", "lane", "name", "category", "correlation", "dur", rows, begin="ts")
 
 
-def profiler_ns(spans: "pl.DataFrame") -> tuple[int, int]:
+def profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
     """How long the thread of the loop was busy with the profiler itself within the steps of a window, and around them;
     of all spans of the window."""
-    pl = import_polars()
     is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
     tracks = spans.filter(is_step).select(pl.col("lane") // len(ROLES)).to_series().unique()
     is_own = (pl.col("category") == "kinetoscope") & (pl.col("lane") // len(ROLES)).is_in(tracks.implode())
@@ -58,9 +52,8 @@ def profiler_ns(spans: "pl.DataFrame") -> tuple[int, int]:
     return in_steps_ns, own_ns - in_steps_ns
 
 
-def shown_events(trace: Trace) -> "pl.LazyFrame":
+def shown_events(trace: Trace) -> pl.LazyFrame:
     """The events that are shown as spans, counted by ``event``."""
-    pl = import_polars()
     is_span = (
         (pl.col("kind") == "span") & (pl.col("category") != _RECORDING).fill_null(True) & (pl.col("dur").is_not_null())
     )
@@ -68,8 +61,7 @@ def shown_events(trace: Trace) -> "pl.LazyFrame":
     return trace.events.filter((is_span | is_instant) & pl.col("ts").is_not_null()).with_row_index("event")
 
 
-def _role(has_markers: bool) -> "pl.Expr":
-    pl = import_polars()
+def _role(has_markers: bool) -> pl.Expr:
     is_marker = ~pl.col("category").is_in(list(_IN_THREADS)) & (pl.col("category") != "") & pl.lit(has_markers)
     role = pl.when(pl.col("phase").cast(pl.String).is_in(list(_ASYNCHRONOUS))).then(2).when(is_marker).then(1)
     return role.otherwise(0).cast(pl.UInt32)

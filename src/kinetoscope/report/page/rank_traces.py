@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.summaries import recorded_until
 from kinetoscope.table.load import load_one
 from kinetoscope.table.trace import Trace, rank_in_name
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Source = str | Trace
 
@@ -28,7 +27,7 @@ class RankTrace:
     shifts: tuple[TimeShift, ...]
     is_named: bool
 
-    def moved(self, times: "pl.DataFrame", column: str) -> "pl.DataFrame":
+    def moved(self, times: pl.DataFrame, column: str) -> pl.DataFrame:
         """The frame, with a column of times on the common clock."""
         for shift in self.shifts:
             times = times.with_columns(shift.expression(column))

@@ -1,20 +1,15 @@
 """report: in which row of its track each span is drawn, so that no span lies on another one."""
 
-from typing import TYPE_CHECKING
+import polars as pl
 
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
 
-if TYPE_CHECKING:
-    import polars as pl
 
-
-def rows_of(spans: "pl.DataFrame") -> "pl.Series":
+def rows_of(spans: pl.DataFrame) -> pl.Series:
     """The row of each span (``ts``, ``dur``, ``track``): below the spans that contain it, and beside no other one.
 
     Where spans overlap and neither contains the other, the later one goes to the next row that is free.
     """
-    pl = import_polars()
     nested = spans.select("ts", pl.col("dur").clip(0), "track").with_row_index("place")
     nested = nested.with_columns(nest_spans(nested).rename({"depth": "row"}).get_columns())
     nested = nested.with_columns(end=pl.col("ts") + pl.col("dur"))
@@ -26,15 +21,14 @@ def rows_of(spans: "pl.DataFrame") -> "pl.Series":
     return nested["row"]
 
 
-def _with_overlaps(nested: "pl.DataFrame") -> "pl.Series":
+def _with_overlaps(nested: pl.DataFrame) -> pl.Series:
     """The tracks in which nested spans of one row overlap."""
-    pl = import_polars()
     in_rows = nested.sort("track", "row", "ts")
     before = pl.col("end").shift(1).over("track", "row")
     return in_rows.filter(pl.col("ts") < before)["track"].unique()
 
 
-def _free_rows(spans: "pl.DataFrame") -> list[int]:
+def _free_rows(spans: pl.DataFrame) -> list[int]:
     """The first free row of each span, below its parent; spans come by track, in the order of time."""
     rows: list[int] = []
     row_of: dict[int, int] = {}

@@ -1,19 +1,13 @@
 """report: what is left of values and spans that are too many for a page."""
 
-from typing import TYPE_CHECKING
-
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
 MOST_PIXELS = 3840
 """How wide a page is at most."""
 
 
-def highest_and_lowest(values: "pl.Series", most: int) -> "pl.Series":
+def highest_and_lowest(values: pl.Series, most: int) -> pl.Series:
     """The rows, in order, of the highest and the lowest value of each of ``most`` / 2 stretches; all rows of fewer."""
-    pl = import_polars()
     rows = pl.int_range(len(values), dtype=pl.UInt32, eager=True)
     if len(values) <= most:
         return rows
@@ -25,14 +19,13 @@ def highest_and_lowest(values: "pl.Series", most: int) -> "pl.Series":
     return pl.concat([found["high"], found["low"]]).unique().sort()
 
 
-def spans_to_show(spans: "pl.DataFrame", most: int) -> "pl.DataFrame":
+def spans_to_show(spans: pl.DataFrame, most: int) -> pl.DataFrame:
     """The ``most`` spans (``begin``, ``dur``, ``track``, ``row``, ``is_named``, ``key``, ``launch``) to show of too
     many, and the calls that launched them.
 
     First come all that are as long as a pixel where everything is seen at once, and the longest one that begins in
     each pixel of a row, so that no stretch looks empty; then those that are named, and then the longest ones.
     """
-    pl = import_polars()
     if len(spans) <= most:
         return spans
     pixel_ns = pixel_of(spans)
@@ -47,8 +40,7 @@ def spans_to_show(spans: "pl.DataFrame", most: int) -> "pl.DataFrame":
     return spans.filter(pl.col("key").is_in(wanted.implode()))
 
 
-def pixel_of(spans: "pl.DataFrame") -> int:
+def pixel_of(spans: pl.DataFrame) -> int:
     """How much time a pixel has in nanoseconds where all spans are seen at once."""
-    pl = import_polars()
     length = spans.select((pl.col("begin") + pl.col("dur")).max() - pl.col("begin").min()).item()
     return max(1, length // MOST_PIXELS)

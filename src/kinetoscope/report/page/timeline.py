@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.window import place_in
@@ -15,10 +17,6 @@ from kinetoscope.report.page.details import Details, stacks_of
 from kinetoscope.report.page.rank_traces import RankTrace
 from kinetoscope.report.page.thinning import pixel_of, spans_to_show
 from kinetoscope.report.page.tracks import Tracks
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 MOST_SPANS = 1_000_000
 """So many spans are shown at most. A page of them has about 10 MB."""
@@ -45,7 +43,7 @@ class TimelineBuilder:
         self._num_on_track: Counter[int] = Counter()
         self._add_steps()
 
-    def add(self, part: RankTrace, spans: "pl.DataFrame") -> None:
+    def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
         """Adds a window, and its ``spans`` (`read_spans`)."""
         begins = part.moved(spans.select("begin"), "begin")["begin"]
         is_named = place_in(_named_steps(self._report, part.rank), begins).is_not_null()
@@ -71,7 +69,6 @@ class TimelineBuilder:
 
     def build(self, origin_ns: int) -> Timeline:
         """The timeline, whose times begin at ``origin_ns``."""
-        pl = import_polars()
         order = sorted(range(len(self._tracks.all)), key=lambda place: self._tracks.all[place].sorted_by())
         spans = spans_to_show(pl.concat(self._spans), self._most_spans)
         spans = spans.with_columns(pl.col("begin") - origin_ns)
@@ -92,7 +89,7 @@ class TimelineBuilder:
             notes=self._notes(spans),
         )
 
-    def _notes(self, spans: "pl.DataFrame") -> list[str]:
+    def _notes(self, spans: pl.DataFrame) -> list[str]:
         """What is not shown, in sentences."""
         if not self._num_spans:
             return []
@@ -107,9 +104,8 @@ class TimelineBuilder:
             )
         return notes
 
-    def _append(self, **columns: "pl.Series") -> int:
+    def _append(self, **columns: pl.Series) -> int:
         """Adds spans; returns the key of the first one."""
-        pl = import_polars()
         first = self._num_spans
         spans = pl.DataFrame({name: values.alias(name) for name, values in columns.items()})
         values = [pl.col(name).cast(getattr(pl, dtype)) for name, dtype in _TYPES.items()]
@@ -120,7 +116,6 @@ class TimelineBuilder:
         return first
 
     def _add_steps(self) -> None:
-        pl = import_polars()
         rows = self._report.steps
         nothing = pl.zeros(len(rows), pl.UInt32, eager=True)
         tracks = {rank: self._tracks.steps(rank) for rank in dict.fromkeys(row.rank for row in rows)}
@@ -137,9 +132,8 @@ class TimelineBuilder:
             stack=nothing,
         )
 
-    def _details_of(self, part: RankTrace, spans: "pl.DataFrame", is_named: "pl.Series") -> "dict[str, pl.Series]":
+    def _details_of(self, part: RankTrace, spans: pl.DataFrame, is_named: pl.Series) -> dict[str, pl.Series]:
         """The arguments and stacks of the longest spans of each track, and of those in the steps of findings."""
-        pl = import_polars()
         is_long = pl.col("dur").rank("ordinal", descending=True).over("lane") <= MOST_DETAILED
         wanted = spans.with_row_index("at").filter(is_long | pl.lit(is_named))
         found = {
@@ -151,19 +145,17 @@ class TimelineBuilder:
             for name, places in found.items()
         }
 
-    def _add_flows(self, part: RankTrace, spans: "pl.DataFrame", first: int) -> None:
-        pl = import_polars()
+    def _add_flows(self, part: RankTrace, spans: pl.DataFrame, first: int) -> None:
         arrows = flows(part.trace, spans)
         names = self._texts.places(arrows["name"]).alias("name")
         self._flows.append(arrows.select(pl.col("source", "target") + first).with_columns(names))
 
     def _add_counters(self, part: RankTrace) -> None:
-        pl = import_polars()
         counters = part.moved(part.trace.counters.collect(), "ts")
         rank = pl.lit(part.rank, dtype=pl.Int64)
         self._counters.append(counters.select("name", "series", "ts", "value", rank=rank))
 
-    def _page_tracks(self, spans: "pl.DataFrame", order: Sequence[int]) -> list[Track]:
+    def _page_tracks(self, spans: pl.DataFrame, order: Sequence[int]) -> list[Track]:
         begins = _row_begins(spans, len(order))
         abouts = [self._tracks.all[place] for place in order]
         return [
@@ -179,9 +171,8 @@ class TimelineBuilder:
         ]
 
 
-def _named_steps(report: RunReport, rank: int | None) -> "pl.DataFrame":
+def _named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
     """The steps of a rank that findings name, as stretches of time."""
-    pl = import_polars()
     named = {
         step
         for finding in report.findings
@@ -193,15 +184,14 @@ def _named_steps(report: RunReport, rank: int | None) -> "pl.DataFrame":
     return pl.DataFrame(stretches, schema={"begin": pl.Int64, "end": pl.Int64}).sort("begin")
 
 
-def _inverse(order: "pl.Series") -> "pl.Series":
+def _inverse(order: pl.Series) -> pl.Series:
     """For each number, its place in ``order``; for those that are not in it, null."""
-    pl = import_polars()
     most: Any = order.max()
     places = pl.repeat(None, 0 if most is None else most + 1, dtype=pl.UInt32, eager=True)
     return places.scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
 
 
-def _row_begins(spans: "pl.DataFrame", num_tracks: int) -> list[list[int]]:
+def _row_begins(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
     """For each track, the first span of each of its rows, and the end of the last one."""
     begins: list[list[int]] = [[] for _ in range(num_tracks)]
     counts = spans.group_by("track", "row", maintain_order=True).len()
@@ -212,7 +202,7 @@ def _row_begins(spans: "pl.DataFrame", num_tracks: int) -> list[list[int]]:
     return [rows or [0] for rows in begins]
 
 
-def _columns(spans: "pl.DataFrame", places: "pl.Series") -> Spans:
+def _columns(spans: pl.DataFrame, places: pl.Series) -> Spans:
     return Spans(
         begins=differences(spans["begin"]),
         durations=numbers(spans["dur"]),
@@ -224,7 +214,7 @@ def _columns(spans: "pl.DataFrame", places: "pl.Series") -> Spans:
     )
 
 
-def _arrows(flows: "pl.DataFrame", places: "pl.Series") -> Flows:
+def _arrows(flows: pl.DataFrame, places: pl.Series) -> Flows:
     ends = [places.gather(flows[end]).alias(end) for end in ("source", "target")]
     found = flows.select("name", *ends).drop_nulls().sort("source")
     return Flows(

@@ -2,14 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from kinetoscope.report.page.rank_spans import ROLES
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
-
-if TYPE_CHECKING:
-    import polars as pl
 
 KINDS = ("steps", "markers", "thread", "stream")
 
@@ -43,9 +41,8 @@ class Tracks:
         """The place of the track of a rank's steps."""
         return self._place((rank,), TrackAbout(rank=rank, kind="steps", process="", name="Steps", order=0))
 
-    def places(self, trace: Trace, rank: int | None, lanes: "pl.Series") -> "pl.Series":
+    def places(self, trace: Trace, rank: int | None, lanes: pl.Series) -> pl.Series:
         """The places of the tracks of a window's lanes (`read_spans`)."""
-        pl = import_polars()
         distinct = lanes.unique().sort()
         rows = {row["track"]: row for row in trace.tracks.collect().iter_rows(named=True)}
         found = [self._of_lane(rows[lane // len(ROLES)], rank, ROLES[lane % len(ROLES)]) for lane in distinct]
