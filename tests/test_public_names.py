@@ -67,6 +67,20 @@ def test_importing_kinetoscope_loads_none_of_its_rooms():
     assert done.stdout.strip() == "['kinetoscope']"
 
 
+def test_a_process_that_trains_never_loads_what_looks_at_traces(tmp_path):
+    """Not even where the run's end tells the first finding and writes a report: another process does."""
+    pytest.importorskip("torch")
+    program = (
+        "import sys, torch, kinetoscope\n"
+        "with kinetoscope.profile('run', diagnose=True, report=True, profile_memory=True) as profiler:\n"
+        "    for _ in profiler.batches(range(14)): torch.ones(3).sum()\n"
+        "offline = ('polars', 'kinetoscope.table', 'kinetoscope.analysis', 'kinetoscope.report')\n"
+        "print([name for name in offline if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "[]"
+
+
 def test_profilers_and_markers_come_without_torch_and_numpy():
     program = (
         "import sys; from kinetoscope import Profiler, cyclic_schedule, marker; "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
-from kinetoscope.errors import MissingExtraError, SettingsError
+from kinetoscope.errors import SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.contract import check_callbacks, check_flag, check_number
@@ -125,10 +125,6 @@ def _check_flags(**flags: Any) -> None:
 def _check_can_report(report: bool, handlers: list[Any]) -> None:
     if not report:
         return
-    if importlib.util.find_spec("polars") is None:
-        raise MissingExtraError(
-            "report=True needs polars, which is not installed. Install it: pip install 'kinetoscope[analysis]'"
-        )
     if not any(hasattr(type(handler), "recipe") for handler in handlers):
         raise SettingsError(
             "report=True has no effect: no handler in handlers writes traces. Add a JSONTraceHandler()."

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.findings.faults import KINDS
 from kinetoscope.analysis.findings.finding import build_finding
 

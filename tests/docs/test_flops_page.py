@@ -2,10 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.device_peaks import peak_flops_per_s
 from kinetoscope.analysis.flop_formulas import FORMULAS
 

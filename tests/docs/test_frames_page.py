@@ -8,8 +8,6 @@ import pytest
 
 import kinetoscope
 
-pl = pytest.importorskip("polars")
-
 PAGE = Path(__file__).parents[2] / "docs" / "frames.md"
 TABLES = {"events": "E", "spans": "S", "instants": "I", "flows": "F"}
 

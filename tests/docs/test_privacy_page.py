@@ -3,10 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("polars")
-
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 
 

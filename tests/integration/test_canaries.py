@@ -19,8 +19,6 @@ from page_columns import page_text
 from simulated_training import Settings, simulate
 from simulated_training.settings import Fault
 
-pytest.importorskip("polars")
-
 FAULTS = (
     Fault(kind="slow_loader", cost_ns=3_000_000),
     Fault(kind="leak", num_bytes=2**22),

@@ -87,8 +87,6 @@ def larger(large) -> Path:
 
 @pytest.fixture(params=COMMANDS)
 def verb(request) -> str:
-    if request.param in ("info", "columns"):
-        pytest.importorskip("polars")
     return request.param
 
 
@@ -173,7 +171,6 @@ def test_ctrl_c_ends_the_work_on_several_files(larger, tmp_path):
 
 
 def test_ctrl_c_ends_a_command_that_waits_for_a_pipe(tmp_path):
-    pytest.importorskip("polars")
     command = [sys.executable, "-m", "kinetoscope", "info", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None

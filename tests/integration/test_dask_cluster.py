@@ -23,8 +23,6 @@ from kinetoscope.table.load import load_one, names_in
 from ports import free_port
 from simulated_training import Fault, Settings, simulate
 
-pytest.importorskip("polars")
-
 LONGEST_WAIT_S = 100
 KILLED = """
 import os, sys

@@ -80,7 +80,6 @@ def test_the_run_leaves_the_files_it_should(run):
 
 
 def test_its_report_has_the_same_numbers_everywhere(run):
-    pytest.importorskip("polars")
     assert_one_truth(kinetoscope.analyze(run, cache=False))
 
 

@@ -17,8 +17,6 @@ from prepared_python import run_prepared
 from trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("polars")
-
 SCHEDULE = cyclic_schedule(skip_first=1, warmup=1, active=10, per="run")
 NUM_ROWS = 100_000
 

@@ -58,7 +58,6 @@ def test_a_trace_becomes_perfettos_and_not_back(file, tmp_path):
 
 
 def test_a_trace_comes_back_from_parquet_with_all_its_events(tmp_path, file):
-    pytest.importorskip("polars")
     assert kinetoscope("convert", file, tmp_path / "trace.parquet").returncode == 0
     done = kinetoscope("convert", tmp_path / "trace.parquet", tmp_path / "back.json")
     assert done.returncode == 0, done.stderr
@@ -166,7 +165,6 @@ def test_ranks_within_a_merged_trace_are_not_missing(tmp_path):
 
 
 def test_from_parquet_to_perfettos_format(file, tmp_path):
-    pytest.importorskip("polars")
     kinetoscope("convert", file, tmp_path / "trace.parquet")
     assert kinetoscope("convert", tmp_path / "trace.parquet", tmp_path / "out.pftrace").returncode == 0
     with load(tmp_path / "out.pftrace") as loaded:
@@ -222,7 +220,6 @@ def test_an_output_that_is_a_pipe_which_nobody_reads_is_refused_at_once(file, tm
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
 def test_a_named_pipe_is_refused_in_a_sentence_though_nobody_writes_it(file, tmp_path, verb, suffix):
     """Else the command would wait for ever."""
-    pytest.importorskip("polars")
     path, output = tmp_path / f"pipe{suffix}", tmp_path / "out.json"
     os.mkfifo(path)
     words = [word.replace("PATH", str(path)).replace("OUT", str(output)) for word in verb]
@@ -247,7 +244,6 @@ def test_what_a_shell_passes_for_a_command_is_read_like_the_standard_input(file)
 
 
 def test_loading_a_named_pipe_or_one_in_a_list_is_an_error(tmp_path):
-    pytest.importorskip("polars")
     os.mkfifo(tmp_path / "pipe.json")
     for source in (tmp_path / "pipe.json", [tmp_path / "pipe.json"]):
         with pytest.raises(TraceFileError, match="it is a named pipe, not a file"):

@@ -8,8 +8,6 @@ import pytest
 from kinetoscope.cli import main
 from page_columns import span, write_trace
 
-pytest.importorskip("polars")
-
 LONG = "long " + "x" * 100_000
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\u202eevil"
 MOST_LETTERS = 20_000

@@ -10,7 +10,6 @@ import kinetoscope
 from prepared_python import start_with_torch
 
 pytest.importorskip("torch")
-pytest.importorskip("polars")
 PROGRAM = Path(__file__).parents[1] / "gloo_training.py"
 NUM_STEPS, EVERY, LATE_RANK, SLEEP_NS = 40, 3, 1, 20_000_000
 

@@ -1,12 +1,11 @@
 """Where the loop's time goes in real runs: an optimizer with a closure, no operators of torch, three windows."""
 
+import polars as pl
 import pytest
 
 import kinetoscope
 
 torch = pytest.importorskip("torch")
-pl = pytest.importorskip("polars")
-
 IN_STEP = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_ns", "sync_ns", "gc_ns", "python_ns")
 
 

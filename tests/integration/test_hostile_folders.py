@@ -17,8 +17,6 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 pytestmark = pytest.mark.skipif(
     IS_PURE, reason="the recorder in Python keeps everything in memory: a kill leaves nothing"
 )
-pytest.importorskip("polars")
-
 from hostile_folders.making import STRANGE, Outside, make_hostile, make_outside  # noqa: E402
 from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
 from prepared_python import OURS, run_prepared  # noqa: E402

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("polars")
-
 EVENTS = [
     {"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 7, "tid": 8, "ts": 0, "dur": 2e6},
     {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 7, "tid": 8, "ts": 10, "dur": 5},

@@ -9,8 +9,6 @@ import pytest
 import kinetoscope
 
 pytest.importorskip("torch")
-pytest.importorskip("polars")
-
 TRAINER = """
 import json
 

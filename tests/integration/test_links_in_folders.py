@@ -11,8 +11,6 @@ import kinetoscope
 from kinetoscope.cli import main
 from kinetoscope.errors import UnsafePathError
 
-pytest.importorskip("polars")
-
 TROUBLE_OF_DIFF = 2  # its 1 means that something got slower
 SECRET = "the-name-of-a-secret"
 

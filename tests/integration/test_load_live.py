@@ -5,12 +5,12 @@ import sys
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import kinetoscope
 from kinetoscope.recording.recorder_choice import IS_PURE
 
-pl = pytest.importorskip("polars")
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder to look at")
 
 TRAINING = """

@@ -5,7 +5,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-pytest.importorskip("polars")
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")

@@ -9,12 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from kinetoscope.cli import main
 from kinetoscope.recording.recorder_choice import IS_PURE
-
-pl = pytest.importorskip("polars")
 
 VALUES = {"2**70": str(2**70), "-1": "-1", "1e400": "1e400", "NaN": "NaN", "huge": "1e308", "text": '"text"'}
 MARK = "planted-here"

@@ -4,8 +4,6 @@ import signal
 
 import pytest
 
-pytest.importorskip("polars")
-
 import kinetoscope
 from kinetoscope.recording.recorder_choice import IS_PURE
 from one_truth import assert_one_truth, screen

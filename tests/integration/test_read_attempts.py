@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 
+import polars as pl
 import pytest
 
 import kinetoscope
@@ -12,8 +13,6 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.recording.recorder_choice import IS_PURE
 from page_columns import page_text
 from prepared_python import run_command, run_program, run_with_torch
-
-pl = pytest.importorskip("polars")
 
 TRAIN = """
 import os, sys

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("polars")
 pytest.importorskip("torch")
 
 import kinetoscope

@@ -273,7 +273,6 @@ def test_a_contributed_file_that_cannot_be_read_is_left_out_and_one_that_is_dama
 
 
 def test_a_trace_of_a_gpu_tells_the_same_after_its_kernels_were_renamed(tmp_path):
-    pytest.importorskip("polars")
     original, redacted = Path(__file__).parents[1] / "data" / "hta" / "pipeline.json.gz", tmp_path / "rank0.json"
     before = kinetoscope.analyze(original, cache=False)
     kernels = {row.name for row in before.kernels if row.kind == "compute"}
@@ -311,7 +310,6 @@ def test_what_a_killed_run_left_is_not_recovered_with_its_names_unless_asked_to(
     assert "redacts what it writes (redact=)" in refused.stderr
     assert "--without-redaction" in refused.stderr
     assert {path.relative_to(run).parts[0] for path in secrets_below(run)} == {"live"}
-    pytest.importorskip("polars")
     with pytest.raises(TraceFileError, match="No trace in"):
         kinetoscope.load(run)
     recovered = run_command("recover", run, "--without-redaction")

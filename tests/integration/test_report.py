@@ -9,8 +9,6 @@ import pytest
 from page_columns import page_bytes
 
 pytest.importorskip("torch")
-pytest.importorskip("polars")
-
 PROGRAM = """
 import torch
 import kinetoscope

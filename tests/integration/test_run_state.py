@@ -11,7 +11,6 @@ import kinetoscope
 from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_command
 
-pytest.importorskip("polars")
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder to look at")
 
 TRAIN = """

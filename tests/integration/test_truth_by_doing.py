@@ -11,8 +11,6 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("polars")
-
 from doing.table import write_table
 from doing.trials import FAULTS, SCRIPTS, findings_of, first_finding, run_training, try_fault
 from kinetoscope.recording.recorder_choice import IS_PURE

@@ -88,7 +88,6 @@ def test_traces_are_merged(kinetoscope, tmp_path):
 
 
 def test_a_trace_is_loaded_again_and_again(kinetoscope, tmp_path):
-    pytest.importorskip("polars")
     write_trace(tmp_path / "rank0.json")
     script = "import kinetoscope\nfor _ in range(2): print(kinetoscope.load('rank0.json').spans.collect().height)"
     done = kinetoscope(script=script)

@@ -4,14 +4,13 @@ import gc
 import importlib.util
 import os
 import socket
-import sys
 import time
 
 import pytest
 
 import kinetoscope
 from kinetoscope import GCPauses, ProfilerAction, SystemProfiler
-from kinetoscope.errors import FileNameError, FolderNotEmptyError, MissingExtraError, SettingsError
+from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -237,15 +236,8 @@ def test_settings_of_files_are_refused_where_nothing_writes_files(tmp_path, sett
 
 
 def test_a_report_that_nothing_writes_traces_for_is_refused(tmp_path):
-    pytest.importorskip("polars")
     with pytest.raises(SettingsError, match=r"report=True has no effect: no handler in handlers writes traces"):
         kinetoscope.profile(tmp_path, torch=False, handlers=MemoryTraceHandler(), report=True)
-
-
-def test_a_report_without_polars_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(MissingExtraError, match="pip install"):
-        kinetoscope.profile(tmp_path, report=True)
 
 
 def test_further_sources_record_beside_the_others_and_only_if_asked_for(tmp_path):

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from arrow_streams import AlteredStream
@@ -215,10 +216,9 @@ def test_finishing_a_save_accepts_only_the_object_that_began_it():
 
 
 def spans_table(num_rows: int = 3, **columns: Any) -> Any:
-    polars = pytest.importorskip("polars")
-    types = {"ts": polars.Int64, "dur": polars.Int64, "track": polars.UInt32}
+    types = {"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32}
     values = {"ts": list(range(num_rows)), "dur": [1] * num_rows, "track": [0] * num_rows}
-    return polars.DataFrame(values | columns, schema=types)
+    return pl.DataFrame(values | columns, schema=types)
 
 
 @pytest.mark.parametrize("name", ["ts", "dur", "track"])

@@ -1,6 +1,5 @@
 """Looks for the first finding on a run that was just saved, in a process beside training, which may write a report."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -38,7 +37,7 @@ class FirstFinding:
         """The first finding on the traces in ``folder``, as a sentence, and where the report is, if one is wanted; ""
         if there is none, or none in time."""
         # In a frozen application, sys.executable is the user's program.
-        is_possible = importlib.util.find_spec("polars") is not None and not getattr(sys, "frozen", False)
+        is_possible = not getattr(sys, "frozen", False)
         most_s = MOST_SECONDS_WITH_REPORT if self.writes_report else MOST_SECONDS
         if is_possible and timeout_s > 0 and not self._has_given_up:
             self._reason = "it was not ready in time"

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.errors import MissingExtraError, TraceFileError
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_event import MOST_DIGITS
 from kinetoscope.formats.chrome_scan import (
     BYTES,
@@ -46,17 +46,6 @@ _STORED_AS_STRINGS = ("name", "category")
 _HALVES = list(b"BEbeSF")
 _KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
 _KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
-
-
-def import_polars() -> Any:
-    """The library of the frames; `MissingExtraError` says how to install it."""
-    try:
-        import polars
-    except ImportError as error:
-        raise MissingExtraError(
-            "Traces as tables need polars, which is not installed. Install it: pip install 'kinetoscope[analysis]'"
-        ) from error
-    return polars
 
 
 @dataclass(slots=True)

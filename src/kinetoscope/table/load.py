@@ -57,8 +57,8 @@ def load(
     ``executor``, if given: processes, or a Dask cluster's ``client.get_executor()``. A damaged file is read as far as
     possible, and ``repairs`` says what was done.
 
-    Raises `TraceFileError` if there is no trace, `UnsafePathError` for a link, a pipe or a device among the traces of a
-    folder, and `MissingExtraError` without polars.
+    Raises `TraceFileError` if there is no trace, and `UnsafePathError` for a link, a pipe or a device among the traces
+    of a folder.
 
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
     """

@@ -11,7 +11,6 @@ from typing import Any
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
 from torch.profiler import DeviceType
 
-from kinetoscope.errors import SettingsError
 from kinetoscope.torch.event_columns import EventColumns, event_method
 from kinetoscope.torch.stacks import recorded_stacks
 
@@ -86,11 +85,9 @@ class AverageList(EventList):
     """What `key_averages` returns: torch's list, with torch's ``table``, and `to_polars`."""
 
     def to_polars(self) -> Any:
-        """The rows as a polars DataFrame, times in microseconds; polars comes with ``kinetoscope[analysis]``."""
-        try:
-            import polars
-        except ImportError as error:
-            raise SettingsError("to_polars() needs polars. Install it: pip install 'kinetoscope[analysis]'.") from error
+        """The rows as a polars DataFrame, times in microseconds."""
+        import polars  # here, and not in a process that only trains
+
         as_text = {"input_shapes", "overload_name"}
         return polars.DataFrame(
             {name: [str(value) if name in as_text else value for value in self._values(name)] for name in _COLUMNS}

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("polars")
-
 from hta_comparison.our_numbers import kinds_of_hta, our_numbers
 from hta_comparison.reading import as_hta_reads
 

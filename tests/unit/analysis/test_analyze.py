@@ -5,18 +5,14 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.errors import SettingsError
-from simulated_training import Fault, Settings, simulate
-
-pytest.importorskip("polars")
-
-import polars as pl
-
 from kinetoscope.analysis import sample
 from kinetoscope.analysis.run_report import TABLES
+from kinetoscope.errors import SettingsError
+from simulated_training import Fault, Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,12 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from simulated_training import Settings, simulate
-
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.operators import operator_rows
 from kinetoscope.analysis.packing import pack
 from kinetoscope.analysis.summaries import Selection, sum_trace
+from simulated_training import Settings, simulate
 
 SETTINGS = Settings(num_ranks=3, num_layers=2, num_warmup_steps=1, step_ns=1_200_000, has_memory=False)
 

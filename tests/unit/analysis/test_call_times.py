@@ -3,13 +3,12 @@
 import itertools
 import math
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pl = pytest.importorskip("polars")
-
-from kinetoscope.analysis.call_times import EXACT_CALLS, add_calls, sum_calls, with_quantiles  # noqa: E402
+from kinetoscope.analysis.call_times import EXACT_CALLS, add_calls, sum_calls, with_quantiles
 
 
 def windows_of(*durations_ns, bytes_each=None):

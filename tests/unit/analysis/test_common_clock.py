@@ -6,11 +6,8 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from simulated_training import START_NS, Settings, simulate
-
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
+from simulated_training import START_NS, Settings, simulate
 
 SECOND = 10**9
 HOURS_NS = 3 * 3600 * SECOND

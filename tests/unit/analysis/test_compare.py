@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("polars")
-
 import kinetoscope
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.by_step import StepTimes

@@ -8,8 +8,6 @@ import kinetoscope
 from simulated_training import planted_settings
 from simulated_training.analysed import write_changed
 
-pytest.importorskip("polars")
-
 NVIDIA, AMD = "Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Host -> Device)"
 INTEL = "Memcpy M2D (MEMORY(Unknown) -> DEVICE)"
 WITHIN_THE_DEVICE = "Memcpy DtoD (Device -> Device)"

@@ -10,8 +10,6 @@ import kinetoscope
 from simulated_training import Fault, Settings, random_settings, simulate
 from simulated_training.analysed import analysed
 
-pytest.importorskip("polars")
-
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 SEEDS = sorted({*range(NUM_RUNS), 4, 21, 29, 32, 33, 45, 59})
 """Runs in which costs were above the step, or below the saving; in the long tests any."""

@@ -3,10 +3,6 @@
 from collections import Counter
 from itertools import pairwise
 
-import pytest
-
-pytest.importorskip("polars")
-
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed
 

@@ -6,8 +6,6 @@ import pytest
 
 import kinetoscope
 
-pytest.importorskip("polars")
-
 MS = 1_000
 STEP_MS = 100
 FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

@@ -8,12 +8,9 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.findings.faults import KINDS
 from simulated_training import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
 from simulated_training.analysed import analysed, write_changed
-
-pytest.importorskip("polars")
-
-from kinetoscope.analysis.findings.faults import KINDS
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 

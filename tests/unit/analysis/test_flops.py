@@ -11,8 +11,6 @@ import kinetoscope
 from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
 from simulated_training import Settings, simulate
 
-pytest.importorskip("polars")
-
 LOOP, STREAM = 1, 7
 A100 = "NVIDIA A100-SXM4-80GB"
 FLOPS = 2 * 512 * 1024 * 2048

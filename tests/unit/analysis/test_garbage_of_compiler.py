@@ -2,13 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 import kinetoscope
 from simulated_training import planted_settings
 from simulated_training.analysed import write_changed
-
-pytest.importorskip("polars")
 
 
 def kinds_with_pauses(folder, name, *, within):

@@ -2,14 +2,10 @@
 
 from itertools import pairwise
 
+import polars as pl
 import pytest
 
 import kinetoscope
-
-pytest.importorskip("polars")
-
-import polars as pl
-
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import memory_pieces
 from kinetoscope.analysis.window import read_windows

@@ -2,15 +2,13 @@
 
 from itertools import pairwise
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetoscope.analysis.intervals import Coverage, num_before, num_begun
 from kinetoscope.recording.recorder_choice import IS_PURE
-
-pl = pytest.importorskip("polars")
-
-from kinetoscope.analysis.intervals import Coverage, num_before, num_begun  # noqa: E402
 
 TIMES = st.integers(0, 60)
 INTERVALS = st.lists(st.tuples(TIMES, TIMES), max_size=12)

@@ -7,8 +7,6 @@ import pytest
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed
 
-pytest.importorskip("polars")
-
 NODE = (4, 5, 6, 7)
 
 

@@ -1,10 +1,6 @@
 """Where a library has the loop, such as a trainer, a finding names the user's line that calls it and its function."""
 
-import pytest
-
 from sampled_traces import LOOP_SAMPLES, NUM_STEPS, STEP_US, busy_steps, each_step, found_in, stack
-
-pytest.importorskip("polars")
 
 TRAINING = "train.py(30): <module>"
 LIBRARY = ("json/__init__.py(8): dump", "json/encoder.py(18): encode")

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("polars")
-
 import kinetoscope
 from kinetoscope.analysis.loop_counts import LoopCounts, per_second
 from kinetoscope.analysis.one_run import what_is_missing

@@ -9,8 +9,6 @@ import kinetoscope
 from simulated_training import Fault, Settings, simulate
 from simulated_training.analysed import analysed
 
-pytest.importorskip("polars")
-
 CPU = Settings(num_ranks=1, has_device=False, has_states=True, step_spans="both", num_steps=12)
 WAIT = Fault(kind="blocked", cost_ns=4_000_000)
 PREEMPTED = Fault(kind="preempted", cost_ns=2_000_000)

@@ -5,9 +5,6 @@ import json
 import pytest
 
 import kinetoscope
-
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import memory_pieces
 from kinetoscope.analysis.window import read_windows

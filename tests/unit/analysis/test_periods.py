@@ -8,8 +8,6 @@ from kinetoscope.analysis.periods import in_every, period_of
 from simulated_training import FINDINGS, Fault, Settings, planted_settings
 from simulated_training.analysed import analysed
 
-pytest.importorskip("polars")
-
 IN_EVERY_FOURTH = ("slow_loader", "items", "pageable_copies", "slow_network", "gc", "slow_python", "recompilation")
 
 

@@ -6,8 +6,6 @@ import pytest
 
 import kinetoscope
 
-pytest.importorskip("polars")
-
 MS = 1_000
 BASE_NS = 1_790_000_000_000_000_000
 

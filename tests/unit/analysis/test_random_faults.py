@@ -15,8 +15,6 @@ from simulated_training import healthy_settings, planted_run
 from simulated_training.analysed import analysed
 from simulated_training.writer import SYNC_NS
 
-pytest.importorskip("polars")
-
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 FIRST_SEED = int(os.environ.get("KINETOSCOPE_SEED", random.SystemRandom().randrange(10**6) if NUM_RUNS else 1_000))
 SEEDS = range(FIRST_SEED, FIRST_SEED + (NUM_RUNS or 6))

@@ -3,16 +3,14 @@
 import subprocess
 import sys
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetoscope.analysis.replay.dependencies import Dependencies
+from kinetoscope.analysis.replay.replay import DROPPED, ReplayGraph, replay_times
 from kinetoscope.recording.recorder_choice import IS_PURE
-
-pl = pytest.importorskip("polars")
-
-from kinetoscope.analysis.replay.dependencies import Dependencies  # noqa: E402
-from kinetoscope.analysis.replay.replay import DROPPED, ReplayGraph, replay_times  # noqa: E402
 
 both = pytest.mark.parametrize(
     "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]

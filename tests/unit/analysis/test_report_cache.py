@@ -7,15 +7,12 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
-from simulated_training import Settings, simulate
-
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.errors import TraceFileError
 from kinetoscope.table import load
 from kinetoscope.table.load import read_trace
+from simulated_training import Settings, simulate
 
 
 @pytest.fixture(scope="module")

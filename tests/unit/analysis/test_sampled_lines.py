@@ -16,8 +16,6 @@ from sampled_traces import (
     waiting_steps,
 )
 
-pytest.importorskip("polars")
-
 
 def worker(begin):
     """A worker that makes a batch for 50 ms, and waits for its next one for as long."""

@@ -4,16 +4,15 @@ import json
 import os
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
-pl = pytest.importorskip("polars")
-
-import kinetoscope  # noqa: E402
-from kinetoscope.analysis.analyze import report_of  # noqa: E402
-from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph  # noqa: E402
-from kinetoscope.analysis.summaries import Selection  # noqa: E402
-from simulated_training import Fault, Settings, random_settings, simulate  # noqa: E402
-from simulated_training.analysed import analysed  # noqa: E402
+import kinetoscope
+from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph
+from kinetoscope.analysis.summaries import Selection
+from simulated_training import Fault, Settings, random_settings, simulate
+from simulated_training.analysed import analysed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 

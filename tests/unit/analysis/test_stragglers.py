@@ -6,12 +6,9 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.replay.replay import Change
 from simulated_training import Fault, Settings, planted_settings, simulate
 from simulated_training.analysed import analysed
-
-pytest.importorskip("polars")
-
-from kinetoscope.analysis.replay.replay import Change
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")

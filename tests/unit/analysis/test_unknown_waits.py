@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("polars")
-
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed
 

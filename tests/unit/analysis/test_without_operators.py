@@ -6,8 +6,6 @@ import pytest
 
 import kinetoscope
 
-pytest.importorskip("polars")
-
 MS = 1_000
 
 

@@ -8,8 +8,6 @@ import pytest
 from kinetoscope.cli import main
 from simulated_training import Settings, simulate
 
-pytest.importorskip("polars")
-
 SETTINGS = Settings(num_ranks=2, num_steps=10, num_layers=2, has_device=False)
 
 

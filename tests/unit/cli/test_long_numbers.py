@@ -6,8 +6,6 @@ import pytest
 
 from kinetoscope.cli import main
 
-pytest.importorskip("polars")
-
 SPAN = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 90}
 STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 1, "dur": 100}
 LONG = "the long number"

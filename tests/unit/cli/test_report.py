@@ -6,8 +6,6 @@ from kinetoscope.cli import main
 from page_columns import page_text, span, write_trace
 from simulated_training import Settings, simulate
 
-pytest.importorskip("polars")
-
 
 @pytest.fixture
 def run_folder(tmp_path):

@@ -81,8 +81,6 @@ def output_of(command, folder):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_kinetoscope_did_not_write_is_replaced_only_with_force(command, capsys, tmp_path):
-    if "parquet" in command:
-        pytest.importorskip("polars")
     output = output_of(command, tmp_path)
     output.parent.mkdir(exist_ok=True)
     output.write_text(foreign())
@@ -101,8 +99,6 @@ def test_a_file_that_kinetoscope_did_not_write_is_replaced_only_with_force(comma
     [command for command in COMMANDS if command.startswith("merge") or "pftrace" in command or "parquet" in command],
 )
 def test_a_file_that_kinetoscope_wrote_is_replaced_without_asking(command, tmp_path, capsys):
-    if "parquet" in command:
-        pytest.importorskip("polars")
     for _ in range(2):
         assert main(command.split()) == 0
     assert capsys.readouterr().err == ""

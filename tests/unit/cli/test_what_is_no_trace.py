@@ -26,8 +26,6 @@ VERBS = {
 @pytest.fixture(params=VERBS)
 def refusal(request, tmp_path, monkeypatch, capsys):
     """The message with which a command refuses a file with this content."""
-    if request.param in ("info", "parquet"):
-        pytest.importorskip("polars")
     monkeypatch.chdir(tmp_path)
 
     def of(content, name="in.json"):

@@ -9,8 +9,6 @@ import pytest
 from kinetoscope.cli import main
 from simulated_training import Fault, Settings, simulate
 
-pytest.importorskip("polars")
-
 
 @pytest.fixture(scope="module")
 def run():

@@ -364,7 +364,6 @@ def test_the_merger_is_a_command(tmp_path):
 
 
 def test_a_trace_of_the_face_loads_as_one_of_its_rank():
-    pytest.importorskip("polars")
     engine = Engine(only_markers(cyclic_schedule(warmup=0, active=2), [JSONTraceHandler()]))
     engine.fit(3)
     engine.close()

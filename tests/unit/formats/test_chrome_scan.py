@@ -14,8 +14,6 @@ from kinetoscope.formats.chrome_scan import TwinScanner, new_scanner
 from scanning import SCANNERS, Reading, read_with
 from twins import TWINS
 
-pytest.importorskip("polars")
-
 SPAN = {"ph": "X", "name": "a", "cat": "c", "pid": 1, "tid": 2, "ts": 1.5, "dur": 2.25}
 KINETO = """\
  {

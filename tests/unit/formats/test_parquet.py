@@ -2,12 +2,11 @@
 
 import random
 
+import polars as pl
 import pytest
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.parquet import require_small
-
-pl = pytest.importorskip("polars")
 
 
 def test_real_columns_are_small_enough_also_such_as_hold_nearly_nothing(tmp_path):

@@ -250,7 +250,6 @@ def test_the_oldest_unsaved_cycle_goes_when_they_take_too_much_and_the_next_trac
     assert num_lost * 8_000 <= lost_records <= num_lost * 8_010
     sentence = f"{num_lost} cycle{'s' * (num_lost > 1)} with {lost_records:,} records could not be saved"
     merge_traces(tmp_path / "merged.json", *paths)
-    pytest.importorskip("polars")
     for trace in (paths[-1], tmp_path / "merged.json"):
         assert sentence in " ".join(load(trace).notes)
     assert f"Lost so far: {counted(num_lost, 'cycle')} with {counted(lost_records, 'record')}." in caplog.text

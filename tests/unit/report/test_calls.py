@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.report.calls import call_tables, operators_by_name, without_types

@@ -2,10 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.report.comparison import comparison_sentences

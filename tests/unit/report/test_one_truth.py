@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("polars")
-
 import kinetoscope
 from one_truth import assert_one_truth, screen
 from simulated_training import Fault, Settings

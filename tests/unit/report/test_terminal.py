@@ -5,16 +5,12 @@ import re
 from dataclasses import replace
 
 import pytest
-
-import kinetoscope
-from simulated_training import Settings, healthy_settings, planted_settings, simulate
-
-pytest.importorskip("polars")
-
 from rich.console import Console
 
+import kinetoscope
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.report.terminal import render_report
+from simulated_training import Settings, healthy_settings, planted_settings, simulate
 
 
 def analyse(settings, folder):

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("polars")
-
 from kinetoscope.report.words import bound, largest_part
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed

@@ -11,8 +11,6 @@ import kinetoscope
 from kinetoscope.table import cache
 from kinetoscope.table.load import read_trace
 
-pytest.importorskip("polars")
-
 EVENTS = [{"ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": 0, "dur": 1}]
 
 

@@ -2,13 +2,12 @@
 
 import json
 
+import polars as pl
 import pytest
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
 from kinetoscope.table.convert import convert_parquet
-
-pytest.importorskip("polars")
 
 EVENTS = [
     {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "pythön"}},
@@ -65,8 +64,6 @@ def test_pids_and_tids_that_are_text_come_back_as_text(tmp_path):
 
 
 def test_a_foreign_parquet_file_is_refused_with_the_way_to_make_one(tmp_path):
-    import polars as pl
-
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(TraceFileError, match=r"not a trace.*kinetoscope convert"):
         convert_parquet(tmp_path / "x.parquet", tmp_path / "x.json")

@@ -1,5 +1,6 @@
 """table/cache.py: a Parquet file from a stranger is a trace, or a sentence says what is wrong with it."""
 
+import polars as pl
 import pytest
 
 import kinetoscope
@@ -7,8 +8,6 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.table.cache import write_parquet
 from kinetoscope.table.load import read_trace
 from simulated_training import Settings, simulate
-
-pl = pytest.importorskip("polars")
 
 NEVER_EMPTY = ("kind", "phase", "name", "track")
 

@@ -9,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.errors import KinetoscopeError, MissingExtraError, SettingsError, TraceFileError
+from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.table.trace import Trace, TraceSet
-
-pl = pytest.importorskip("polars")
 
 BASE_NS = 1_790_857_026_000_000_000
 EVENTS: list[dict[str, Any]] = [
@@ -224,10 +223,3 @@ def test_if_there_is_no_trace_the_error_says_what_a_trace_is(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(TraceFileError, match=r"No trace in .*Pass a trace file"):
         kinetoscope.load(tmp_path / name)
-
-
-def test_without_polars_the_error_names_the_line_that_installs_it(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kinetoscope\[analysis\]'") as raised:
-        kinetoscope.load(write(tmp_path / "trace.json"))
-    assert isinstance(raised.value, KinetoscopeError)

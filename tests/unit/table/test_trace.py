@@ -2,13 +2,12 @@
 
 import json
 
+import polars as pl
 import pytest
 
 import kinetoscope
 from kinetoscope.table.convert import convert_parquet
 from kinetoscope.table.trace import Trace, TraceSet
-
-pl = pytest.importorskip("polars")
 
 BASE_NS = 1_790_857_026_000_000_000
 

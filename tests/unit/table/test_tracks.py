@@ -2,14 +2,13 @@
 
 import random
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.table.tracks import nest_spans
-
-pl = pytest.importorskip("polars")
 
 
 def nested(spans, *, pure=False, clip=False):

@@ -1,9 +1,5 @@
 """report/page/communication.py: collective calls in groups, and who waited for whom."""
 
-import pytest
-
-pytest.importorskip("polars")
-
 from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.report.page.communication import communication, waits
 

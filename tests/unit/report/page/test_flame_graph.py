@@ -1,10 +1,6 @@
 """The flame graphs of a page."""
 
-import pytest
-
 from page_columns import page_of, read_column, span, write_trace
-
-pytest.importorskip("polars")
 
 
 def frames_of(graph):

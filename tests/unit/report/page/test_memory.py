@@ -1,11 +1,7 @@
 """The memory over time of a page."""
 
-import pytest
-
 from kinetoscope.pages.page_data import Allocation, StepEnd
 from page_columns import page_of, read_column, span, write_trace
-
-pytest.importorskip("polars")
 
 
 def memory(ts, num_bytes, total, address, tid=1):

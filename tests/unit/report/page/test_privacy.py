@@ -8,8 +8,6 @@ from kinetoscope.report.page.own_words import is_ours
 from kinetoscope.report.page.redaction import LEFT_OUT
 from page_columns import page_of, span, write_trace
 
-pytest.importorskip("polars")
-
 HOME = "/home/alice.secret"
 
 

@@ -1,10 +1,8 @@
 """Which spans are left of too many for a page."""
 
-import pytest
+import polars as pl
 
 from kinetoscope.report.page.thinning import MOST_PIXELS, spans_to_show
-
-pl = pytest.importorskip("polars")
 
 PIXEL_NS = 1000
 SHORT_NS, LONG_NS = 100, 900

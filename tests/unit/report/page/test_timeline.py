@@ -12,8 +12,6 @@ from kinetoscope.report.page.timeline import TimelineBuilder
 from page_columns import page_of, read_column, span, write_trace
 from simulated_training import Fault, Settings, simulate
 
-pytest.importorskip("polars")
-
 
 def spans_of(timeline):
     """All spans as rows, with the rank, kind and name of their tracks and their row in it."""
