@@ -171,7 +171,7 @@ ARGUMENTS = [
     ["merge", "OUT", "FILE", "--last"],
     ["merge", "OUT", "FILE", "--ranks"],
     ["merge", "OUT", "FILE", "--batches"],
-    *(["merge", "--from-manifest", "TRACES", "OUT", option] for option in ("--wait", "--cycles", "--node-rank")),
+    *(["merge", "--from-manifest", "TRACES", "OUT", option] for option in ("--wait", "--node-rank")),
     ["check", "FILE", "--jobs"],
     ["convert", "FILE", "OUT", "--jobs"],
     ["info", "FILE", "--attempt"],

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +13,10 @@ from kinetoscope.cli.progress import progress_bar
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
-from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, upload_waiting
-from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded
+from kinetoscope.storage.upload_queue import delete_when_uploaded
 from kinetoscope.training.wording import counted, printable_lines, sized
-from kinetoscope.writing.side_process import give_way, is_left
+from kinetoscope.writing.side_process import give_way
 
-_BETWEEN_LOOKS_S = 1.0
 _EXAMPLES = """\
 examples:
   kinetoscope merge merged.json rank0.json rank1.json
@@ -66,9 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wait", metavar="S", type=seconds, default=0.0, help="seconds to wait for ranks that still write"
     )
     parser.add_argument(
-        "--cycles", metavar="N", type=whole_number, help="with --wait: do not wait for ranks that have saved N cycles"
-    )
-    parser.add_argument(
         "--node-rank", metavar="N", type=whole_number, default=0, help="the node whose ranks are merged"
     )
     parser.add_argument(
@@ -77,8 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attempt-of", metavar="START", help="with --from-manifest: merge the attempt of this start, not the last one"
     )
-    parser.add_argument("--again-if-left", metavar="S", type=seconds, help=argparse.SUPPRESS)
-    parser.add_argument("--upload-if-left", metavar=("RANK", "URL"), nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--as-list", action="store_true", help="write a bare list of events, as Composer does")
     parser.add_argument(
         "--nice",
@@ -98,40 +90,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.nice or (arguments.nice is None and arguments.from_manifest):
         give_way()
     with progress_bar("merging") as on_progress:
-        report = _merge(arguments, arguments.wait, on_progress)
-        if arguments.again_if_left is not None and is_left():  # the run has ended meanwhile and saved more
-            report = _merge(arguments, arguments.again_if_left, on_progress)
+        report = _merge(arguments, on_progress)
     _print_result(report, arguments)
-    if report and arguments.upload_if_left and is_left():
-        _upload(arguments)
     return 0
 
 
-def _upload(arguments: argparse.Namespace) -> None:
-    """Uploads the merged trace of a run that has ended meanwhile."""
-    rank, url = int(arguments.upload_if_left[0]), arguments.upload_if_left[1]
-    output = Path(arguments.output)
-    add_upload(arguments.run_folder, rank, output, url)
-    settings = {"retry_for_s": RETRY_BESIDE_TRAINING_FOR_S, "allowed": AllowedUploads([url], [output.parent])}
-    while upload_waiting(arguments.run_folder, rank, **settings).is_busy:
-        time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for uploads just before this one was added
-
-
-def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) -> MergeReport | None:
+def _merge(arguments: argparse.Namespace, on_progress: Progress) -> MergeReport | None:
     ranks = given("--ranks", whole_numbers, arguments.ranks) if arguments.ranks else None
     if arguments.from_manifest:
         run_folder = arguments.run_folder or Path(arguments.from_manifest).parent
         return merge_manifest(
             arguments.from_manifest,
             arguments.output,
-            wait_s,
+            arguments.wait,
             ranks,
             node_rank=arguments.node_rank,
             start=arguments.attempt_of,
             align_on=arguments.align_on,
             on_progress=on_progress,
             as_list=arguments.as_list,
-            num_cycles=arguments.cycles,
             run_folder=run_folder,
             delete=partial(delete_when_uploaded, run_folder),
         )

@@ -1,12 +1,19 @@
-"""Runs the merge of the node's traces in a process beside training."""
+"""Runs the merge of the node's traces in a process beside training: both sides, the one that trains and the other."""
 
+import dataclasses
+import json
 import logging
 import sys
+import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
+from kinetoscope.errors import KinetoscopeError
 from kinetoscope.training.once_log import OnceLog
-from kinetoscope.writing.side_process import SideProcess
+from kinetoscope.training.wording import printable_lines
+from kinetoscope.writing.side_process import SideProcess, give_way, is_left
 
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
@@ -14,10 +21,30 @@ _WAIT_FOR_RANKS_S = 10.0
 _WAIT_FOR_CYCLES_S = 5.0
 # A process that ends just as the time is up may not have noticed that nobody waits for it.
 _LAST_LOOK_S = 0.25
+_BETWEEN_LOOKS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """What the process beside training is told, as JSON: the arguments of `merge_manifest`, and what it does if nobody
+    waits for it any more when it has merged."""
+
+    folder: str
+    output: str
+    run_folder: str
+    node_rank: int
+    start: str
+    as_list: bool
+    upload: tuple[int, str] | None
+    """The rank whose queue the merged file goes into, and its URL."""
+    wait_s: float = 0.0
+    num_cycles: int | None = None
+    again_s: float | None = None
+    """How long to wait for other ranks when what was saved meanwhile is merged too; None: it is not."""
 
 
 class MergeProcess:
-    """Runs ``python -m kinetoscope merge --from-manifest``, one at a time, at low priority.
+    """Runs ``python -m kinetoscope.handlers.merge_process``, one at a time, at low priority.
 
     A process that still runs when nobody waits for it any more finishes by itself. If it was started beside training,
     it then merges once more, with what was saved since, and uploads the merged file: ``upload`` is the rank whose queue
@@ -36,10 +63,7 @@ class MergeProcess:
         upload: tuple[int, str] | None = None,
     ) -> None:
         self._output = output
-        self._command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(folder), str(output)]
-        self._command += ["--node-rank", str(node_rank), "--attempt-of", start, "--run-folder", str(run_folder)]
-        self._command += ["--as-list"] * as_list
-        self._command += [] if upload is None else ["--upload-if-left", str(upload[0]), upload[1]]
+        self._task = MergeTask(str(folder), str(output), str(run_folder), node_rank, start, as_list, upload)
         self._process = SideProcess(self._report)
         self._last_start = monotonic()
         self._failed = False
@@ -48,7 +72,7 @@ class MergeProcess:
     def start_if_due(self) -> None:
         """Merges the saved traces, unless a merge started within the last minute or is running."""
         if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._process.is_running:
-            self._start("--again-if-left", str(_WAIT_FOR_RANKS_S))
+            self._start(again_s=_WAIT_FOR_RANKS_S)
 
     def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
         """Merges at the end of the run. Returns whether the merged file is there.
@@ -59,9 +83,9 @@ class MergeProcess:
         until = monotonic() + timeout_s
         if self._process.wait(until):
             if num_cycles is None:
-                self._start("--wait", str(_WAIT_FOR_RANKS_S))
+                self._start(wait_s=_WAIT_FOR_RANKS_S)
             else:
-                self._start("--wait", str(_WAIT_FOR_CYCLES_S), "--cycles", str(num_cycles))
+                self._start(wait_s=_WAIT_FOR_CYCLES_S, num_cycles=num_cycles)
         if not self._process.wait(until):
             self._process.leave()
         if not self._process.wait(until + _LAST_LOOK_S):
@@ -69,10 +93,11 @@ class MergeProcess:
             return False
         return not self._failed and self._output.exists()
 
-    def _start(self, *options: str) -> None:
+    def _start(self, *, wait_s: float = 0.0, num_cycles: int | None = None, again_s: float | None = None) -> None:
         self._last_start = monotonic()
+        task = dataclasses.replace(self._task, wait_s=wait_s, num_cycles=num_cycles, again_s=again_s)
         try:
-            self._process.start([*self._command, *options])
+            self._process.start([sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(task))])
         except OSError as error:
             self._failed = True
             _log.error("Merging into %s cannot be started: %s.", self._output, error)
@@ -83,3 +108,55 @@ class MergeProcess:
             _log.error("Merging into %s failed: %s", self._output, errors or f"exit status {status}")
         elif errors:
             self._once.warn("%s", errors, about=errors)
+
+
+# -- the other process, whose imports are no business of the one that trains --
+
+
+def _work(task: MergeTask) -> int:
+    """Merges, and returns the exit code; what is wrong is a line on stderr."""
+    give_way()
+    try:
+        is_merged = _merge(task, task.wait_s)
+        if task.again_s is not None and is_left():  # the run has ended meanwhile and saved more
+            is_merged = _merge(task, task.again_s)
+        if is_merged and task.upload and is_left():
+            _upload(task, *task.upload)
+    except (KinetoscopeError, OSError) as error:
+        print(printable_lines(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _merge(task: MergeTask, wait_s: float) -> bool:
+    from kinetoscope.merge.manifest_merge import merge_manifest
+    from kinetoscope.storage.upload_queue import delete_when_uploaded
+
+    report = merge_manifest(
+        task.folder,
+        task.output,
+        wait_s,
+        node_rank=task.node_rank,
+        start=task.start,
+        as_list=task.as_list,
+        num_cycles=task.num_cycles,
+        run_folder=Path(task.run_folder),
+        delete=partial(delete_when_uploaded, Path(task.run_folder)),
+    )
+    return report is not None
+
+
+def _upload(task: MergeTask, rank: int, url: str) -> None:
+    """Uploads the merged trace of a run that has ended meanwhile."""
+    from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, upload_waiting
+    from kinetoscope.storage.upload_queue import add_upload
+
+    run_folder, output = Path(task.run_folder), Path(task.output)
+    add_upload(run_folder, rank, output, url)
+    settings = {"retry_for_s": RETRY_BESIDE_TRAINING_FOR_S, "allowed": AllowedUploads([url], [output.parent])}
+    while upload_waiting(run_folder, rank, **settings).is_busy:
+        time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for uploads just before this one was added
+
+
+if __name__ == "__main__":
+    sys.exit(_work(MergeTask(**json.loads(sys.argv[1]))))
