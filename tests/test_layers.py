@@ -15,7 +15,7 @@ LIVE = GROUND | {"formats", "live", "recording", "torch", "storage", "sources", 
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "training": set(),
+    "training": {"msgspec"},
     "clock": {"training"},
     "writing": set(),
     "pages": set(),
@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
 # Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
-    "training": set(),
+    "training": {"msgspec"},
     "clock": set(),
     "writing": set(),
     "formats": {"msgspec", "isal", "zstandard"},

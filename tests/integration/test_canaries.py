@@ -38,7 +38,7 @@ def run(tmp_path_factory):
     for path in sorted((folder / "plain").rglob("*.json*")):
         plant(path, planted / "traces")
     (planted / "traces" / ".manifest").mkdir()
-    (planted / "traces" / ".manifest" / "rank0.jsonl").write_text(json.dumps({"host": CANARY, "attempt": CANARY}))
+    (planted / "traces" / ".manifest" / "rank0.jsonl").write_text(json.dumps({"attempt": {"host": CANARY, "run_id": CANARY}}))
     return planted
 
 

@@ -241,8 +241,8 @@ def test_recover_goes_through_no_link_in_the_runs_folder(run, outside, name):
 
 
 def write_manifest(run, *lines, rank=0):
-    started = {"type": "started", "rank": rank, "local_rank": 0, "node_rank": 0, "world_size": 1}
-    started |= {"local_world_size": 1, "pid": 1, "host": "elsewhere", "attempt": "a-0"}
+    attempt = {"run_id": "a", "restart": 0, "pid": 1, "host": "elsewhere"}
+    started = {"type": "started", "ranks": {"rank": rank}, "attempt": attempt}
     folder = run / "traces" / ".manifest"
     folder.mkdir(parents=True, exist_ok=True)
     closed = {"type": "closed", "rank": rank}

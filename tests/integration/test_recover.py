@@ -265,7 +265,8 @@ def test_leftovers_of_another_machine_are_used_only_when_asked_for(killed):
     (folder,) = (killed / "run" / "live").iterdir()
     (folder / "owner.lock").write_text("the boot id of another machine\n")
     run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(run | {"host": "another machine"}))
+    run["attempt"]["host"] = "another machine"
+    (folder / "run.json").write_text(json.dumps(run))
     assert "--other-hosts" in recover(killed).stdout
     assert folder.exists()
     assert recover(killed, "--other-hosts").returncode == 0

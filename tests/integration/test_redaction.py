@@ -154,7 +154,7 @@ def test_ranks_of_a_launcher_that_names_its_host_leave_no_name_of_it(tmp_path, m
             assert secrets_below(tmp_path / "run" / "traces") == []
     assert secrets_below(tmp_path) == []
     (started, *_) = (tmp_path / "run" / "traces" / ".manifest" / "rank0.jsonl").read_text().splitlines()
-    assert json.loads(started)["attempt"] == "a node-0"
+    assert json.loads(started)["attempt"]["run_id"] == "a node"
 
 
 def test_the_systems_counters_are_redacted_too(tmp_path):

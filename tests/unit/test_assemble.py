@@ -2,7 +2,6 @@
 
 import gc
 import importlib.util
-import os
 import socket
 import time
 
@@ -70,10 +69,7 @@ def test_a_restarted_job_stays_in_its_folder(tmp_path, monkeypatch):
 
 
 def _started(profiler):
-    ranks, attempt = profiler.run.ranks, profiler.run.attempt
-    return RankStarted(
-        ranks.rank, ranks.local_rank, 0, 2, 2, os.getpid(), socket.gethostname(), attempt.name, attempt.start
-    )
+    return RankStarted(profiler.run.ranks, profiler.run.attempt)
 
 
 def test_sources_can_be_left_out_or_brought_along(tmp_path):

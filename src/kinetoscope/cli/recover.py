@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(printable_lines(sentence))
     for failure in filter(None, failures):
         _say(f"kinetoscope recover: {failure}")
-    if num_waiting := sum(len(read_queue(run_folder, rank.run.rank)) for rank in ranks):
+    if num_waiting := sum(len(read_queue(run_folder, rank.run.ranks.rank)) for rank in ranks):
         waiting = counted(num_waiting, "file")
         print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {run_folder}")
     return 1 if any(failures) else 0
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
     """Which attempts of the run came after the one of the recovered rank; "" if there is none."""
-    restart = rank.run.restart
+    restart = rank.run.attempt.restart
     for folder in dict.fromkeys(merge.folder for merge in rank.merges):
         traces = folder if attempt_of_name(folder.name) is None else folder.parent
         last = max(attempt_folders(traces), default=0)
@@ -140,7 +140,7 @@ def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], li
     found: dict[tuple[RecoveredMerge, int], list[RecoveredRank]] = {}
     for rank in ranks:
         for merge in dict.fromkeys(rank.merges):
-            found.setdefault((merge, rank.run.node_rank), []).append(rank)
+            found.setdefault((merge, rank.run.ranks.node_rank), []).append(rank)
     return found
 
 
@@ -158,16 +158,16 @@ def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) 
     """Merges the attempts of the ``ranks``, each with what its other ranks have saved, and queues the files."""
     merged: set[str] = set()
     for run in (rank.run for rank in ranks):
-        if run.start in merged:
+        if run.attempt.start in merged:
             continue
-        attempt = find_attempt(merge.folder, run.node_rank, run.start)
+        attempt = find_attempt(merge.folder, run.ranks.node_rank, run.attempt.start)
         merged |= attempt.starts
         report = merge_manifest(
             merge.folder,
             merge.output,
             as_list=merge.as_list,
-            node_rank=run.node_rank,
-            start=run.start,
+            node_rank=run.ranks.node_rank,
+            start=run.attempt.start,
             run_folder=run_folder,
             replaces=False,
             delete=partial(delete_when_uploaded, run_folder),
@@ -177,13 +177,15 @@ def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) 
             print(f"Merged {files} of {of_ranks} into {report.output}.")
             if merge.url:
                 url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
-                add_upload(run_folder, run.rank, report.output, url)
+                add_upload(run_folder, run.ranks.rank, report.output, url)
 
 
 def _summary(rank: RecoveredRank) -> str:
     num_spans = sum(thread.num_spans for thread in rank.threads.values())
     num_open = sum(thread.num_open for thread in rank.threads.values())
-    lines = [f"Rank {rank.run.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."]
+    lines = [
+        f"Rank {rank.run.ranks.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."
+    ]
     lines += [
         f"  {printable(thread.name)}: {thread.num_spans:,} finished, {thread.num_open} open"
         for thread in rank.threads.values()

@@ -7,10 +7,9 @@ import msgspec
 from msgspec import Meta
 
 from kinetoscope.errors import TraceFileError
+from kinetoscope.training.ranks import Number
 
 _LARGEST = 2**62
-Number = Annotated[int, Meta(ge=0, lt=2**31)]
-"""A rank, a pid, or how many there are of something that people count."""
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Nanoseconds = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 Amount = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)] | Annotated[float, Meta(ge=-1e18, le=1e18)]

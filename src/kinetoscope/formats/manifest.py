@@ -8,34 +8,30 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.header import Count, Moment, Number, told
+from kinetoscope.formats.header import Count, Moment, told
 from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
+from kinetoscope.training.ranks import Attempt, Number, Ranks, Start
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER = ".manifest"
 _OF_ANOTHER_VERSION = "`$.type`"  # the end of the error for an entry of a kind that this version does not know
 _MANIFEST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
-Start = Annotated[str, msgspec.Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_length=128)]
-"""`Attempt.start`: files are called after it."""
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
-    """An attempt of a rank begins to write into the folder. ``start`` is also the name of its live folder."""
+    """An attempt of a rank begins to write into the folder."""
 
-    rank: Number
-    local_rank: Number
-    node_rank: Number
-    world_size: Number
-    local_world_size: Number
-    pid: Number
-    host: str
-    attempt: str
-    start: Start = ""
+    ranks: Ranks
+    attempt: Attempt
+
+    @property
+    def start(self) -> Start:
+        """The name of the start, and of its live folder."""
+        return self.attempt.start
 
 
 class RanksBeside(msgspec.Struct, frozen=True, tag="beside"):

@@ -128,7 +128,7 @@ class TracePlaces:
             RunFolder(folder).path_of(name)
             RunFolder(folder).path_of(merged or name)
         except (OSError, FileNameError) as error:
-            self._say(f"Rank {run.rank}'s traces get other names than its run gave them. {error}")
+            self._say(f"Rank {run.ranks.rank}'s traces get other names than its run gave them. {error}")
             filename, merged = _OURS.filename, _OURS.merged
         remote = self._checked(recipe.remote, run, cycle)
         # The URL of the merged file is not a format: its variables are already filled in.
@@ -142,7 +142,7 @@ class TracePlaces:
             if remote:
                 check_url(FileNameFormat(remote).fill(run.run_name, cycle.ranks, cycle.timestamp), "remote")
         except (FileNameError, SettingsError) as error:
-            self._say(f"Rank {run.rank}'s traces are not queued for upload. {error}")
+            self._say(f"Rank {run.ranks.rank}'s traces are not queued for upload. {error}")
             return ""
         return remote
 
@@ -155,8 +155,8 @@ class TracePlaces:
             return Path(os.path.realpath(wanted))
         ours = self._run.make_folder(_OURS.folder)
         self._say(
-            f"Rank {run.rank}'s traces are written to {ours}. The run wrote them to {wanted!r}, which is outside of "
-            f"the run's folder or behind a link: to write there, pass --traces DIR."
+            f"Rank {run.ranks.rank}'s traces are written to {ours}. The run wrote them to {wanted!r}, which is "
+            f"outside of the run's folder or behind a link: to write there, pass --traces DIR."
         )
         return ours
 
@@ -200,7 +200,7 @@ def recover(
     for folder in found:
         try:
             run = read_live_run(folder)
-            state = owner_state(folder, run.host, run.pid)
+            state = owner_state(folder, run.attempt)
             if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
                 if run.redacts and not without_redaction:
                     raise TraceFileError(_REDACTS)
@@ -235,7 +235,7 @@ class _Ends:
 
     def give_up(self, folder: Path, error: Exception) -> UnrecoveredRank:
         """Deletes a folder that cannot be read if it is not wanted, and if its process is known to be dead."""
-        is_unreadable = isinstance(error, TraceFileError) and owner_state(folder, "", 0) is Owner.DEAD
+        is_unreadable = isinstance(error, TraceFileError) and owner_state(folder, None) is Owner.DEAD
         if not (self._discard and is_unreadable):
             return UnrecoveredRank(folder, error)
         try:
@@ -250,7 +250,7 @@ def _folders_without_run(run_folder: Path) -> Iterator[Path]:
     run = RunFolder(run_folder)
     for name in run.names("live"):
         path = run.path / "live" / name
-        if run.is_folder(f"live/{name}") and not is_live_folder(path) and owner_state(path, "", 0) is not Owner.ALIVE:
+        if run.is_folder(f"live/{name}") and not is_live_folder(path) and owner_state(path, None) is not Owner.ALIVE:
             yield path
 
 

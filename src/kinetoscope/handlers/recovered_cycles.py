@@ -28,7 +28,6 @@ from kinetoscope.live.record import (
 from kinetoscope.live.window_log import LiveWindow, read_windows
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
-from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
 
@@ -67,7 +66,7 @@ class RankRecords:
         self._folder, self._run = live_folder, run
         left = read_live_folder(live_folder)
         self._log, damages_of_log = read_windows(live_folder)
-        self._owner = next((process for process in left.processes if process.pid == run.pid), None)
+        self._owner = next((process for process in left.processes if process.pid == run.attempt.pid), None)
         # The first process, which has the most records, keeps the ids of its names.
         self._processes = sorted(left.processes, key=lambda process: process is not self._owner)
         self.damages = left.damages + damages_of_log
@@ -113,9 +112,9 @@ class RankRecords:
         return Cycle(
             number=window.cycle,
             run_name=run.run_name,
-            ranks=Ranks(run.rank, run.local_rank, run.world_size, run.local_world_size, run.node_rank),
-            attempt=Attempt(run.run_id, run.restart, run.pid, run.start, run.host),
-            pid=run.pid,
+            ranks=run.ranks,
+            attempt=run.attempt,
+            pid=run.attempt.pid,
             begin_timestamp=window.begin,
             timestamp=window.end or _end(window.begin, threads, names),
             begin=begin,
@@ -123,7 +122,10 @@ class RankRecords:
             names=names,
             recorded=WindowRecords(lambda: threads),
             contributions=Contributions(window.cycle, files),
-            metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
+            metadata={
+                "distributedInfo": {"rank": run.ranks.rank, "world_size": run.ranks.world_size},
+                "recovered": True,
+            },
             damages=self.damages,
             base_ns=run.base_ns,
             epochs=window.epochs,

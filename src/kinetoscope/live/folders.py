@@ -10,10 +10,8 @@ from typing import Annotated
 
 import msgspec
 
-from kinetoscope.clock.clock import process_base_ns
 from kinetoscope.errors import TraceFileError, UnsafePathError
-from kinetoscope.formats.header import Number, told
-from kinetoscope.formats.manifest import Start
+from kinetoscope.formats.header import told
 from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -23,9 +21,6 @@ _log = logging.getLogger("kinetoscope")
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
 _RUN = "run.json"
-Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-
-
 Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -53,7 +48,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
 
 
 class LiveRun(msgspec.Struct, frozen=True):
-    """The process to which a live folder belongs: a rank of an attempt of a run, process ``pid`` on ``host``.
+    """The process to which a live folder belongs: a rank of an attempt of a run.
 
     ``base_ns`` is the zero of the times in the process's traces. A live folder outside its run's folder has a random
     ``token``; the pointer in the run's folder holds the same one. ``redacts``: the run redacts what it writes, but what
@@ -61,42 +56,12 @@ class LiveRun(msgspec.Struct, frozen=True):
     """
 
     run_name: str
-    rank: Number
-    local_rank: Number
-    world_size: Positive
-    local_world_size: Positive
-    node_rank: Number
-    run_id: str
-    restart: Number
-    pid: Number
-    host: str
+    ranks: Ranks
+    attempt: Attempt
     recipes: list[TraceRecipe]
-    start: Start = ""
     token: str = ""
     base_ns: Moment = 0
     redacts: bool = False
-
-
-def live_run(
-    run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe], *, redacts: bool = False
-) -> LiveRun:
-    """What `recover` has to know about a run."""
-    return LiveRun(
-        run_name=run_name,
-        rank=ranks.rank,
-        local_rank=ranks.local_rank,
-        world_size=ranks.world_size,
-        local_world_size=ranks.local_world_size,
-        node_rank=ranks.node_rank,
-        run_id=attempt.run_id,
-        restart=attempt.restart,
-        pid=attempt.pid,
-        host=attempt.host,
-        recipes=recipes,
-        start=attempt.start,
-        base_ns=process_base_ns(),
-        redacts=redacts,
-    )
 
 
 def write_live_run(folder: Path, run: LiveRun) -> None:
@@ -252,11 +217,11 @@ def report_leftovers(run_folder: Path) -> None:
             if is_live_folder(folder):  # else another rank has deleted its own meanwhile
                 _log.warning("An earlier attempt left something that cannot be read. %s", error)
             continue
-        if owner_state(folder, run.host, run.pid) is Owner.DEAD:
+        if owner_state(folder, run.attempt) is Owner.DEAD:
             _log.warning(
                 "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "
                 "kinetoscope recover %s",
-                run.rank,
+                run.ranks.rank,
                 folder,
                 run_folder,
             )

@@ -127,7 +127,7 @@ class LiveFolder:
             self._lock = OwnerLock(self.path)  # before run.json: once that exists, others check the lock
             self._write_run(run_folder, wanted, run)
             self._windows = WindowLog(self.path)
-            self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
+            self._recorder.open_folder(str(self.path), run.ranks.rank, limit_bytes)
         except OSError as error:
             self._warn(self.path or wanted, error)
             self._delete()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from kinetoscope.training.ranks import is_process_alive
+from kinetoscope.training.ranks import Attempt, is_process_alive
 
 _NAME = "owner.lock"
 _BOOT_ID_BYTES = 64
@@ -63,16 +63,17 @@ class OwnerLock:
             os.close(file)
 
 
-def owner_state(folder: Path | None, host: str, pid: int) -> Owner:
+def owner_state(folder: Path | None, attempt: Attempt | None) -> Owner:
     """Whether the process that made the live folder ``folder`` is alive. Never raises.
 
-    This is read from its lock. If there is no folder or no lock, it is whether a process ``pid`` exists, if ``host`` is
-    this machine; the state of a process on another machine is unknown then.
+    This is read from its lock. If there is no folder or no lock, it is whether the process of the ``attempt`` exists,
+    if that was on this machine; the state of a process on another machine, or of an unknown one, is unknown then.
     """
+    host = attempt.host if attempt is not None else ""
     state = _ask_lock(folder / _NAME, host) if folder is not None else Owner.UNKNOWN
-    if state is not Owner.UNKNOWN or not _is_here(host):
+    if state is not Owner.UNKNOWN or attempt is None or not _is_here(host):
         return state
-    return Owner.ALIVE if is_process_alive(pid) else Owner.DEAD
+    return Owner.ALIVE if is_process_alive(attempt.pid) else Owner.DEAD
 
 
 def _ask_lock(path: Path, host: str) -> Owner:

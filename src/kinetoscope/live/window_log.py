@@ -11,8 +11,9 @@ from typing import Annotated
 
 import msgspec
 
-from kinetoscope.formats.header import Moment, Number, told
+from kinetoscope.formats.header import Moment, told
 from kinetoscope.formats.own_json import append_line, decode_struct
+from kinetoscope.training.ranks import Number
 from kinetoscope.training.run_folder import RunFolder
 
 _LOG = "windows.jsonl"

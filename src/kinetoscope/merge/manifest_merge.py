@@ -182,8 +182,7 @@ class _Waiting:
             return manifest.closed
         if self.num_cycles is not None and len(manifest.traces) >= self.num_cycles:
             return True
-        live_folder = live_folder_of(self.run_folder, started.start)
-        return owner_state(live_folder, started.host, started.pid) is Owner.DEAD
+        return owner_state(live_folder_of(self.run_folder, started.start), started.attempt) is Owner.DEAD
 
 
 def find_attempt(
@@ -202,7 +201,7 @@ def find_attempt(
 
 
 def _of_node(starts: list[RankManifest], node_rank: int) -> list[RankManifest]:
-    return [manifest for manifest in starts if manifest.started is not None and manifest.started.node_rank == node_rank]
+    return [one for one in starts if one.started is not None and one.started.ranks.node_rank == node_rank]
 
 
 def _together(members: list[RankManifest], manifests: list[RankManifest]) -> list[RankManifest]:
@@ -251,7 +250,7 @@ def _left_out(other: RankManifest, folder: Path) -> str:
 
 def _num_local_ranks(manifests: list[RankManifest]) -> int:
     """How many ranks this node has, according to those that started; at least 1."""
-    return max((manifest.started.local_world_size for manifest in manifests if manifest.started), default=1)
+    return max((manifest.started.ranks.local_world_size for manifest in manifests if manifest.started), default=1)
 
 
 def _is_contained(output: Path, attempt: ListedAttempt) -> bool:

@@ -10,9 +10,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.clock import take_anchor
+from kinetoscope.clock.clock import process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.live.folders import live_run
+from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording import compiler
 from kinetoscope.recording.callbacks import Callbacks
@@ -247,7 +247,9 @@ class Run:
         if folder:
             recipes = [recipe for handler in self.handlers if (recipe := recipe_of(handler))]
             redacts = self.redactor is not None
-            run = live_run(self.state.run_name, self.attempt, self.ranks, recipes, redacts=redacts)
+            run = LiveRun(
+                self.state.run_name, self.ranks, self.attempt, recipes, base_ns=process_base_ns(), redacts=redacts
+            )
             self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
 
     # -- events -----------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ class TraceFolder:
 
     def _begin(self, attempt: Attempt) -> None:
         try:
-            append_entry(self.path, self._ranks.rank, _started(self._ranks, attempt))
+            append_entry(self.path, self._ranks.rank, RankStarted(self._ranks, attempt))
         except OSError as error:
             raise FolderNotWritableError(
                 f"The trace folder {self.path} cannot be used: {error.strerror or error}. Choose another folder."
@@ -204,9 +204,9 @@ class TraceFolder:
 
     def _is_beside(self, other: RankStarted, attempt: Attempt) -> bool:
         """Whether another rank of this launch and node is alive."""
-        if (other.attempt, other.node_rank) != (attempt.name, self._ranks.node_rank):
+        if (other.attempt.name, other.ranks.node_rank) != (attempt.name, self._ranks.node_rank):
             return False
-        return owner_state(live_folder_of(self.run_folder, other.start), other.host, other.pid) is Owner.ALIVE
+        return owner_state(live_folder_of(self.run_folder, other.start), other.attempt) is Owner.ALIVE
 
     def _make(self, folder: Path) -> Path:
         """Makes the folder. Raises `FolderNotWritableError` if it is not writable or leads out of the run's folder."""
@@ -234,7 +234,9 @@ class TraceFolder:
         this run. But if this rank has a manifest too, it is from an earlier run.
         """
         manifests = read_manifest(self.path)
-        attempts = {manifest.rank: manifest.started.attempt for manifest in manifests if manifest.started is not None}
+        attempts = {
+            manifest.rank: manifest.started.attempt.name for manifest in manifests if manifest.started is not None
+        }
         if attempt.name in attempts.values() and self._ranks.rank not in attempts:
             return
         stranger = _first_file(path for path in self.path.iterdir() if not _is_ours_now(path))
@@ -276,21 +278,7 @@ def _is_used(run_folder: Path, ranks: Ranks) -> bool:
 def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
     if started is None:
         return False
-    return owner_state(live_folder_of(run_folder, started.start), started.host, started.pid) is Owner.DEAD
-
-
-def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
-    return RankStarted(
-        rank=ranks.rank,
-        local_rank=ranks.local_rank,
-        node_rank=ranks.node_rank,
-        world_size=ranks.world_size,
-        local_world_size=ranks.local_world_size,
-        pid=attempt.pid,
-        host=attempt.host,
-        attempt=attempt.name,
-        start=attempt.start,
-    )
+    return owner_state(live_folder_of(run_folder, started.start), started.attempt) is Owner.DEAD
 
 
 def _first_file(paths: Iterable[Path]) -> Path | None:

@@ -208,7 +208,7 @@ def _described(folder: Path, name: str, manifests: list[str]) -> FoundRun:
         run.problem = str(error)
         return run
     run.ranks = sorted({manifest.rank for manifest in found})
-    run.world_size = max((one.started.world_size for one in found if one.started is not None), default=None)
+    run.world_size = max((one.started.ranks.world_size for one in found if one.started is not None), default=None)
     run.state = next((state for state in RunState if state in states), RunState.UNKNOWN)
     run.num_unsaved = left.count(Owner.DEAD)
     return run
@@ -231,12 +231,10 @@ def _state(run: Path, manifest: RankManifest) -> RunState:
     """How the process is doing that wrote a manifest last."""
     if manifest.closed or manifest.started is None:
         return RunState.COMPLETE if manifest.closed else RunState.UNKNOWN
-    owner = owner_state(live_folder_of(run, manifest.start), manifest.started.host, manifest.started.pid)
-    return _STATES[owner]
+    return _STATES[owner_state(live_folder_of(run, manifest.start), manifest.started.attempt)]
 
 
 def _owners_of_live_folders(run: Path) -> Iterator[Owner]:
     for folder in live_folders(run):
         with suppress(TraceFileError):
-            process = read_live_run(folder)
-            yield owner_state(folder, process.host, process.pid)
+            yield owner_state(folder, read_live_run(folder).attempt)

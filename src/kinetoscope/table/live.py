@@ -59,14 +59,20 @@ def read_live(folder: Path) -> Trace:
     left = read_live_folder(folder)
     rows = _Rows(SavedWindows(windows))
     for process in left.processes:
-        rows.add_process(process, run.rank)
+        rows.add_process(process, run.ranks.rank)
     if not rows.columns["name"]:
         raise NothingThereError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
     frame = complete_frame(_frame(rows.columns))
-    own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "start": run.start, "live": True}
+    own = {
+        "rank": run.ranks.rank,
+        "run_name": run.run_name,
+        "host": run.attempt.host,
+        "start": run.attempt.start,
+        "live": True,
+    }
     own |= {"cycle": windows[-1].cycle} if windows else {}
     own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
-    header = {"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "kinetoscope": own}
+    header = {"distributedInfo": {"rank": run.ranks.rank, "world_size": run.ranks.world_size}, "kinetoscope": own}
     about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
 
@@ -95,7 +101,7 @@ def is_to_redact(folder: Path) -> bool:
 def restart_of(folder: Path) -> int:
     """The attempt of the run to which a live folder belongs."""
     try:
-        return read_live_run(folder).restart
+        return read_live_run(folder).attempt.restart
     except TraceFileError:
         return 0  # `read_live` says why it cannot be read
 

@@ -62,10 +62,10 @@ def _of_run(folder: Path, starts: Collection[str]) -> Iterator[RankManifest]:
     ranks = read_starts(folder)
     own = [manifest for manifests in ranks for manifest in manifests if manifest.start and manifest.start in starts]
     yield from own
-    launches = {manifest.started.attempt for manifest in own if manifest.started is not None}
+    launches = {manifest.started.attempt.name for manifest in own if manifest.started is not None}
     known = {manifest.rank for manifest in own}
     for last in (manifests[-1] for manifests in ranks if manifests[-1].rank not in known):
-        if last.started is not None and last.started.attempt in launches:
+        if last.started is not None and last.started.attempt.name in launches:
             yield last
 
 
@@ -75,12 +75,12 @@ def _of_process(folder: Path, manifest: RankManifest) -> RunState | None:
     run_folders = (folder.parent, folder, folder.parent.parent)
     lives = (live_folder_of(run_folder, manifest.start) for run_folder in run_folders)
     live = next((found for found in lives if found is not None), None)
-    return _OF_OWNERS[owner_state(live, manifest.started.host, manifest.started.pid)]
+    return _OF_OWNERS[owner_state(live, manifest.started.attempt)]
 
 
 def _of_live(folder: Path) -> RunState | None:
     """A clean end deletes the live folder."""
     with suppress(OSError, ValueError, KinetoscopeError):
         run = read_live_run(folder)
-        return _OF_OWNERS[owner_state(folder, run.host, run.pid)]
+        return _OF_OWNERS[owner_state(folder, run.attempt)]
     return None

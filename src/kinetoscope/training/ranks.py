@@ -7,7 +7,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.training.attempt_folders import attempt_folder
@@ -15,16 +17,25 @@ from kinetoscope.training.attempt_folders import attempt_folder
 # The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.
 _SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
 
+Number = Annotated[int, Meta(ge=0, lt=2**31)]
+"""A rank, a pid, or how many there are of something that people count."""
+Positive = Annotated[int, Meta(ge=1, lt=2**31)]
+Start = Annotated[str, Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_length=128)]
+"""`Attempt.start`: files are called after it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process's place in the run: ``rank`` of ``world_size``, ``local_rank`` of ``local_world_size``."""
+    """A process's place in the run: ``rank`` of ``world_size``, ``local_rank`` of ``local_world_size``.
 
-    rank: int = 0
-    local_rank: int = 0
-    world_size: int = 1
-    local_world_size: int = 1
-    node_rank: int = 0
+    Our files have it as it stands here, and so `Attempt`.
+    """
+
+    rank: Number = 0
+    local_rank: Number = 0
+    world_size: Positive = 1
+    local_world_size: Positive = 1
+    node_rank: Number = 0
 
     @property
     def num_nodes(self) -> int:
@@ -96,9 +107,9 @@ class Attempt:
     """
 
     run_id: str
-    restart: int
-    pid: int
-    start: str = ""
+    restart: Number
+    pid: Number
+    start: Start = ""
     host: str = ""
 
     @property

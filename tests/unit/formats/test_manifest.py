@@ -10,10 +10,11 @@ from kinetoscope.formats.manifest import (
     append_entry,
     read_manifest,
 )
+from kinetoscope.training.ranks import Attempt, Ranks
 
 
-def started(rank: int = 0, attempt: str = "a-0") -> RankStarted:
-    return RankStarted(rank, rank, 0, 2, 2, 1234, "host", attempt)
+def started(rank: int = 0, restart: int = 0) -> RankStarted:
+    return RankStarted(Ranks(rank, rank, 2, 2), Attempt("a", restart, 1234, host="host"))
 
 
 def finished(path: str, rank: int = 0) -> TraceFinished:
@@ -51,9 +52,9 @@ def test_an_incomplete_last_line_is_skipped_and_the_next_entry_is_on_a_line_of_i
 
 def test_files_of_an_earlier_run_in_the_folder_do_not_count(tmp_path):
     (tmp_path / "old.json").touch()
-    for entry in (started(), finished("old.json"), RankClosed(0), started(attempt="a-1"), finished("new.json")):
+    for entry in (started(), finished("old.json"), RankClosed(0), started(restart=1), finished("new.json")):
         append_entry(tmp_path, 0, entry)
     (manifest,) = read_manifest(tmp_path)
     assert [trace.path for trace in manifest.traces] == ["new.json"]
-    assert manifest.started == started(attempt="a-1")
+    assert manifest.started == started(restart=1)
     assert not manifest.closed

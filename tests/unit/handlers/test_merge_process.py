@@ -12,6 +12,7 @@ import pytest
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
 from kinetoscope.handlers import merge_process
 from kinetoscope.handlers.merge_process import MergeProcess
+from kinetoscope.training.ranks import Attempt, Ranks
 
 LONGEST_WAIT_S = 150
 EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "dur": 1, "args": {"n": 1}}
@@ -39,7 +40,7 @@ def stop_while_it_reads(pid: int, path: Path) -> None:
 
 def test_a_merge_that_outlasts_the_run_also_merges_cycles_saved_meanwhile(tmp_path, monkeypatch):
     monkeypatch.setattr(merge_process, "_LEAST_SECONDS_BETWEEN", 0.0)
-    started = RankStarted(0, 0, 0, 1, 1, os.getpid(), os.uname().nodename, "a-0", "now")
+    started = RankStarted(Ranks(), Attempt("a", 0, os.getpid(), "now", os.uname().nodename))
     append_entry(tmp_path, 0, started)
     large, output = save(tmp_path, 0, 200_000), tmp_path / "merged.json"
     merge = MergeProcess(tmp_path, output, node_rank=0, start="now", run_folder=tmp_path)

@@ -8,10 +8,13 @@ import socket
 import threading
 
 from kinetoscope.live.folders import LiveRun, delete_pointer, report_leftovers, write_live_run, write_pointer
+from kinetoscope.training.ranks import Attempt, Ranks
 
 
 def of_another_rank() -> LiveRun:
-    return LiveRun("run", 1, 1, 2, 2, 0, "id", 0, os.getpid(), socket.gethostname(), [], token="token")
+    return LiveRun(
+        "run", Ranks(1, 1, 2, 2), Attempt("id", 0, os.getpid(), host=socket.gethostname()), [], token="token"
+    )
 
 
 def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):

@@ -8,10 +8,11 @@ import pytest
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.manifest import AttemptAgreed, RanksBeside, RankStarted, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
+from kinetoscope.training.ranks import Attempt, Ranks
 
 
 def start(folder: Path, rank: int, name: str, *, agreed: str = "", beside: tuple[str, ...] = (), node: int = 0) -> None:
-    append_entry(folder, rank, RankStarted(rank, rank, node, 2, 2, 1, "host", "launch-0", name))
+    append_entry(folder, rank, RankStarted(Ranks(rank, rank, 2, 2, node), Attempt("launch", 0, 1, name, "host")))
     if agreed:
         append_entry(folder, rank, AttemptAgreed(agreed, name))
     if beside:

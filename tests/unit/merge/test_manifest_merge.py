@@ -18,15 +18,15 @@ from kinetoscope.formats.manifest import (
     append_entry,
 )
 from kinetoscope.merge.manifest_merge import merge_manifest
+from kinetoscope.training.ranks import Attempt, Ranks
 
 NO_PROCESS = 2**22 + 1
 
 
 def start(folder: Path, rank: int, node_rank: int = 0, pid: int | None = None, num_local: int = 2) -> None:
     host, name = socket.gethostname(), f"start of {rank}"
-    append_entry(
-        folder, rank, RankStarted(rank, rank % 2, node_rank, 4, num_local, pid or os.getpid(), host, "a-0", name)
-    )
+    ranks, attempt = Ranks(rank, rank % 2, 4, num_local, node_rank), Attempt("a", 0, pid or os.getpid(), name, host)
+    append_entry(folder, rank, RankStarted(ranks, attempt))
     append_entry(folder, rank, AttemptAgreed("this one"))
 
 
@@ -113,7 +113,7 @@ def test_expired_traces_are_deleted_once_merged_and_stay_in_the_merged_trace(tmp
 def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     start(tmp_path, 0)
     finish(tmp_path, 0, "0.json")
-    old = RankStarted(1, 1, 0, 2, 2, NO_PROCESS, socket.gethostname(), "a-0", "last week")
+    old = RankStarted(Ranks(1, 1, 2, 2), Attempt("a", 0, NO_PROCESS, "last week", socket.gethostname()))
     append_entry(tmp_path, 1, old)
     finish(tmp_path, 1, "1.json")
     report = merge_manifest(tmp_path, tmp_path / "out.json", start="start of 0")

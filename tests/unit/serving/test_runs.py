@@ -75,8 +75,8 @@ def test_a_run_is_running_until_it_is_killed_and_then_has_unsaved_records(tmp_pa
 
 def test_after_a_restart_the_last_attempt_counts(tmp_path):
     record(tmp_path / "run" / "traces" / "attempt1")
-    started = '{"type":"started","rank":%d,"local_rank":0,"node_rank":0,"world_size":4,"local_world_size":4,'
-    started += '"pid":1,"host":"elsewhere","attempt":"a-0","start":"a"}\n'
+    started = '{"type":"started","ranks":{"rank":%d,"world_size":4,"local_world_size":4},'
+    started += '"attempt":{"run_id":"a","restart":0,"pid":1,"host":"elsewhere","start":"a"}}\n'
     for rank in (0, 1):
         write(tmp_path / "run" / "traces" / ".manifest" / f"rank{rank}.jsonl", started % rank)
     assert found_in(tmp_path)["run"].state is RunState.COMPLETE
