@@ -256,7 +256,7 @@ def test_a_process_that_still_runs_is_left_alone_also_where_there_are_no_locks(k
     (folder,) = (killed / "run" / "live").iterdir()
     (folder / "owner.lock").unlink()
     run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(run | {"pid": os.getpid()}))
+    (folder / "run.json").write_text(json.dumps(run | {"attempt": run["attempt"] | {"pid": os.getpid()}}))
     assert "still run" in recover(killed).stdout
     assert folder.exists()
 

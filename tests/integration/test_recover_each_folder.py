@@ -109,9 +109,9 @@ def same_pid(tmp_path):
     for name in ("first", "second"):
         train_and_kill(tmp_path, name)
     first, second = live_folders(tmp_path)
-    pids = [json.loads((folder / "run.json").read_text())["pid"] for folder in (first, second)]
+    pids = [json.loads((folder / "run.json").read_text())["attempt"]["pid"] for folder in (first, second)]
     run = json.loads((second / "run.json").read_text())
-    (second / "run.json").write_text(json.dumps(run | {"pid": pids[0]}))
+    (second / "run.json").write_text(json.dumps(run | {"attempt": run["attempt"] | {"pid": pids[0]}}))
     for path in list(second.iterdir()):
         if path.name.startswith(str(pids[1])):
             path.rename(second / path.name.replace(str(pids[1]), str(pids[0]), 1))
