@@ -68,6 +68,21 @@ def test_ranks_that_are_late_are_one_finding_whose_saving_is_that_of_a_run_witho
     assert found[0].confidence == ("high" if found[0].saving_ns_per_step > 0.1 * report.run["step_ns"] else "medium")
 
 
+def test_ranks_that_were_late_before_the_recording_stay_so_by_as_much():
+    """Their loops begin to record later than the first, and never catch up: recompilations slow all loops down."""
+    late_ones = (late((1,), 2.8), late((2,), 2.8), late((3,), 2.8))
+    compiles = Fault(kind="recompilation", cost_ns=6_800_000, every=2)
+    settings = Settings(num_ranks=4, num_steps=16, reads_loss="never", faults=(*late_ones, compiles))
+    run, report = analysed(settings)
+    found = next(finding for finding in report.findings if finding.kind == "straggler")
+    truth, step_ns = run.saving_ns_per_step(run.without(0, 1, 2)), run.time_ns / run.num_steps
+    assert found.where.ranks == (1, 2, 3)
+    assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * step_ns)
+    other = next(finding for finding in report.findings if finding.kind == "recompilation")
+    beyond = run.saving_ns_per_step(run.without()) - truth
+    assert other.saving_ns_per_step == pytest.approx(beyond, abs=0.02 * step_ns)
+
+
 def test_what_late_ranks_do_is_no_other_fault():
     for name in ("a slow node", "two ranks", "two that alternate", "ranks whose loaders are slow"):
         _, report = analysed(GROUPS[name][0])
@@ -138,3 +153,44 @@ def test_a_run_whose_ranks_wait_for_late_ones_most_is_bound_by_ranks():
     assert report.run["bound_by"] == "host"
     _, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=(late((1,), 9),)))
     assert report.run["bound_by"] == "ranks"
+
+
+ONCE = {
+    "host": late((3,), 30, every=50, first=7),
+    "device": late((3,), 6, "late_device", every=50, first=7),
+    "data": late((3,), 60, "slow_loader", every=50, first=7),
+}
+
+
+@pytest.mark.parametrize("cause", ONCE)
+def test_a_rank_that_is_late_in_one_step_is_told_as_that_and_nothing_else_is(cause):
+    run, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=(ONCE[cause],)))
+    (found,) = report.findings
+    assert found.title == "Rank 3 was late in one of 10 steps, and the others waited for it"
+    assert (found.kind, found.confidence) == ("straggler", "medium")
+    assert (found.where.ranks, found.where.steps, found.period) == ((3,), (7,), None)
+    assert {"host": "loop is slower", "device": "kernels take longer", "data": "batches longer"}[cause] in found.advice
+    truth = run.saving_ns_per_step(run.without())
+    assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
+    assert report.saving_of_fix(1) == pytest.approx(found.saving_ns_per_step, abs=1)
+
+
+def test_beside_a_group_a_rank_that_is_late_in_one_step_is_told_too():
+    faults = (late((1, 2), 4), late((5,), 12, every=50, first=7))
+    run, report = analysed(Settings(num_ranks=8, faults=faults))
+    assert [(found.where.ranks, found.confidence) for found in report.findings] == [((1, 2), "high"), ((5,), "medium")]
+    little = 0.02 * run.time_ns / run.num_steps
+    for place, found in enumerate(report.findings):
+        assert found.saving_ns_per_step == pytest.approx(run.saving_ns_per_step(run.without(place)), abs=little)
+        assert report.saving_of_fix(place + 1) == pytest.approx(found.saving_ns_per_step, abs=1)
+
+
+def test_of_two_groups_that_are_late_for_different_reasons_each_is_told_its_own():
+    slow_loops, slow_devices = late((1, 2), 4), late((5, 6), 1.5, "late_device")
+    run, report = analysed(two_nodes(slow_loops, slow_devices))
+    found = report.findings[0]
+    assert found.where.ranks == (1, 2, 5, 6)
+    assert "Ranks 1 and 2: Their loops are slower" in found.advice
+    assert "Ranks 5 and 6: Their kernels take longer" in found.advice
+    truth = run.saving_ns_per_step(run.without())
+    assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)

@@ -13,7 +13,6 @@ import pytest
 
 from simulated_training import healthy_settings, planted_run
 from simulated_training.analysed import analysed
-from simulated_training.writer import SYNC_NS
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 FIRST_SEED = int(os.environ.get("KINETOSCOPE_SEED", random.SystemRandom().randrange(10**6) if NUM_RUNS else 1_000))
@@ -30,7 +29,8 @@ UNLIKE_A_RERUN = ("float32_matmul", "float64")
 
 class Verdict(NamedTuple):
     """What the findings say of one run. ``told`` and ``off`` are of its large faults, and of those with a saving: the
-    kind, whether it is told with high confidence, and by which part of a step its saving is off."""
+    kind, whether it is told with high confidence, and by which part of a step its saving, or the interval that it gives
+    for it, is off the gain of the rerun."""
 
     seed: int
     is_first_right: bool
@@ -80,13 +80,11 @@ def hides_a_loader(run, gains):
     return together > sum(gains.values()) + TOLERANCE
 
 
-def may_be_too_small(run, planted):
-    """Whether a saving is at most too small: of Python on the CPU, where each operator needs some before it; and where
-    no wait for an event ever waited, so that no trace shows for which event it would."""
-    if planted.finding == "python_overhead" and not run.settings.has_device:
-        return True
-    calls = [span for rank in run.ranks for window in rank.windows for span in window.spans if "EventSync" in span.name]
-    return bool(calls) and all(span.end_ns - span.begin_ns <= SYNC_NS for span in calls)
+def off_ns(finding, gain_ns):
+    """By how much a saving is above what a rerun gains, or below it; nothing within an interval that a finding says."""
+    least_ns = finding.saving_ns_per_step
+    most_ns = dict(finding.evidence).get("saving_at_most_ns", least_ns)
+    return min(max(gain_ns, least_ns), most_ns) - gain_ns
 
 
 @cache
@@ -107,9 +105,8 @@ def verdict(seed):
             told.append((one.finding, found is not None and found.confidence == "high"))
         if found is None or found.saving_ns_per_step is None or one.finding in UNLIKE_A_RERUN:
             continue
-        share = (found.saving_ns_per_step - gain(run, places_of(found, one), late)) / step_ns
-        if not hides_a_loader(run, gains) and not (share < 0 and may_be_too_small(run, one)):
-            off.append((one.finding, share))
+        if not hides_a_loader(run, gains):
+            off.append((one.finding, off_ns(found, gain(run, places_of(found, one), late)) / step_ns))
     first = report.findings[0] if report.findings else None
     return Verdict(
         seed,
@@ -144,7 +141,8 @@ def test_of_large_faults_80_of_100_are_told_with_high_confidence(verdicts):
 
 
 def test_savings_are_those_of_the_run_without_the_fault(verdicts):
-    """Of a run that the fault was taken from after its warm-up, which is late from before: of some that shows."""
+    """What still fails: calls of ``.item()`` beside garbage collections, which count only what they cost without these,
+    and a few that are off by 2 to 3 %."""
     wrong = [one for one in verdicts if any(abs(share) > TOLERANCE for _, share in one.off)]
     assert len(wrong) <= 0.03 * len(verdicts), shown(wrong)
 

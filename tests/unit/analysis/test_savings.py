@@ -178,3 +178,50 @@ def test_waiting_of_a_device_is_explained_but_for_gaps_that_have_no_reason():
     _, report = analysed(Settings(num_ranks=1, num_steps=4, faults=(gaps,)))
     assert report.graph.unexplained_share > 0.5
     assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None
+
+
+# -- what a recording cannot tell
+
+
+def the(report, kind):
+    return next(found for found in report.findings if found.kind == kind)
+
+
+@pytest.mark.parametrize("cost_ns", [90_000, 220_000])
+def test_what_python_on_the_cpu_saves_is_an_interval_since_each_operator_needs_some(cost_ns):
+    settings = Settings(
+        num_ranks=2, num_steps=12, has_device=False, faults=(Fault(kind="slow_python", cost_ns=cost_ns),)
+    )
+    run, report = analysed(settings)
+    found = the(report, "python_overhead")
+    least_ns, most_ns = found.saving_ns_per_step, dict(found.evidence)["saving_at_most_ns"]
+    assert least_ns < run.saving_ns_per_step(run.without()) < most_ns < 0.6 * report.run["step_ns"]
+    assert f"up to {100 * most_ns / report.run['step_ns']:.0f} % of a step" in found.advice
+
+
+def test_a_call_that_never_waited_makes_an_interval_of_a_saving():
+    """Launches are slow, and the loss is read a step late: without them the call might wait for this step's end."""
+    faults = (Fault(kind="slow_launches", cost_ns=60_057), Fault(kind="slow_python", cost_ns=122_706))
+    settings = Settings(num_steps=12, layout="sharded", faults=faults)
+    run, report = analysed(settings)
+    found, truth = the(report, "host_bound"), run.saving_ns_per_step(run.without(0))
+    little = 0.02 * run.time_ns / run.num_steps
+    assert found.saving_ns_per_step < truth - little
+    assert truth - little < dict(found.evidence)["saving_at_most_ns"] < truth + 2 * little
+
+
+def test_a_saving_that_is_known_is_no_interval():
+    for name in ("calls of .item()", "a slow loader", "garbage collections"):
+        _, report = analysed(RUNS[name])
+        assert all("saving_at_most_ns" not in dict(found.evidence) for found in report.findings), name
+
+
+def test_transfers_behind_which_kernels_are_late_without_a_reason_have_no_saving():
+    """Without the transfers, the device would be idle in the same gaps, of which the transfers hide a part."""
+    slow, gaps = Fault(kind="slow_network", cost_ns=534_491), Fault(kind="idle_gaps", cost_ns=84_379)
+    settings = Settings(num_steps=12, layout="sharded", reads_loss="never", faults=(slow, gaps))
+    found = the(analysed(settings)[1], "exposed_communication")
+    assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
+    found = the(analysed(replace(settings, faults=(slow,)))[1], "exposed_communication")
+    assert found.confidence == "high"
+    assert found.saving_ns_per_step

@@ -19,7 +19,7 @@ from kinetoscope.analysis.findings.finding import (
     confidence_without_replay,
 )
 from kinetoscope.analysis.findings.fix import Fix, Variant, as_recorded
-from kinetoscope.analysis.findings.late_group import group_by_replay, group_by_rows
+from kinetoscope.analysis.findings.late_group import group_by_replay, group_by_rows, late_once
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.library_calls import LibraryCall, find_library_call
 from kinetoscope.analysis.periods import in_every, period_of
@@ -79,6 +79,12 @@ _MOST_TIMES_MEAN = 4
 """What costs less on average, even so many times, is not looked at: ranks that wait for each other lose little more."""
 
 
+_SAME_SHARE = 0.02
+"""Savings that differ by less than this part of a step are the same."""
+
+_ON_MOST = " The recording does not tell exactly what that saves: at least the saving, and up to {:.0f} % of a step."
+
+
 class SampledLine(NamedTuple):
     """The line that takes the most of some time, as sampled: its ``share``, and what that surely is ``at_least``."""
 
@@ -90,7 +96,8 @@ class SampledLine(NamedTuple):
 class Case:
     """The rows of a run, its signs, and its replays.
 
-    ``late`` are the ranks that hold the others up together, of the ``candidates``; other findings leave them out.
+    ``late`` are the ranks that hold the others up together, of the ``candidates``, ``late_once`` those that did so in a
+    single step; other findings leave them all out.
     """
 
     def __init__(
@@ -105,7 +112,8 @@ class Case:
         self.graph = FaultGraph(graph)
         self._fixes: dict[tuple[str, str], Fix] = {}
         self.late = self._late(candidates)
-        self.late_ranks = frozenset(row.rank for row in self.late)
+        self.late_once = self._late_once()
+        self.late_ranks = frozenset(row.rank for row in (*self.late, *self.late_once))
         self._steps = [row for row in report.steps if row.rank not in self.late_ranks]
 
     def _late(self, candidates: Sequence[StragglerRow]) -> list[StragglerRow]:
@@ -114,11 +122,18 @@ class Case:
             return group_by_rows(self.report.stragglers, ranks, self.step_ns)
         return group_by_replay(candidates, self._later, ranks, self._saved_on_time_ns, self.step_ns)
 
+    def _late_once(self) -> list[StragglerRow]:
+        if not self.is_replayed or not self.num_steps:
+            return []
+        group = frozenset(row.rank for row in self.late)
+        return late_once(self.graph.as_recorded.begins_after_first(group), self.report.steps, self.step_ns)
+
     def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
         return later_ranks(self.graph.as_recorded.begins_after_first(ranks), self.report.steps)
 
     def _saved_on_time_ns(self, ranks: frozenset[int]) -> float:
-        return self.graph.saved_ns(Change(on_time=ranks)) / self.num_steps
+        """What a step would save if they had never been late: a few steps of a recording need not show it all."""
+        return self.graph.as_recorded.saving_if_never_late_ns(ranks) / self.num_steps
 
     # -- what a step takes, on average over ranks that are not late
 
@@ -177,6 +192,11 @@ class Case:
         """The Python that operators of these names need before them."""
         of_ranks = [one.python_before for one in self.signs if one.rank not in self.late_ranks]
         return sum(of_rank.get(name, 0) for of_rank in of_ranks for name in names) / max(1, len(self._steps))
+
+    def hidden_gaps_ns(self) -> float:
+        """For how long in a step computations began late for no reason that is seen, while their device communicated;
+        on average over all ranks."""
+        return self.graph.as_recorded.hidden_ns / max(1, len(self.report.steps))
 
     def exposed_to_device_ns(self) -> float:
         """For how long in a step a device does nothing but copy from its host, on average."""
@@ -315,6 +335,7 @@ class Case:
         change: Change | None,
         evidence: Mapping[str, float | None],
         variant: Variant = as_recorded,
+        most_variant: Variant | None = None,
         beyond: frozenset[str] = frozenset(),
         where: Where | None = None,
         high_share: float = HIGH_SHARE,
@@ -325,7 +346,7 @@ class Case:
         cost_ns = min(cost_ns, self.step_ns if kind in _OF_DEVICES else min(self.step_ns, self.without_work_ns()))
         if not self.step_ns or _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share:
             return None
-        fix = Fix(change, variant, beyond, self.late_ranks) if change else None
+        fix = Fix(change, variant, beyond, self.late_ranks, most_variant) if change else None
         saving_ns = self.saving_ns(fix) if fix else None
         share = self._share(kind, cost_ns if saving_ns is None else saving_ns)
         if share < LEAST_SHARE * high_share:
@@ -335,14 +356,14 @@ class Case:
         is_not_known = (change is not None and saving_ns is None) or is_estimate or starved > _MUCH_STARVED
         if is_not_known and confidence == "high":
             confidence = "medium"  # how much of it matters is not known
-        period = self._period(kind)
+        period, most_ns = self._period(kind), self._most_ns(fix, saving_ns)
         found = build_finding(
             kind,
             f"{title}{in_every(period)}",
-            advice,
+            f"{advice}{_ON_MOST.format(100 * most_ns / self.step_ns)}" if most_ns else advice,
             confidence=confidence,
             period=period,
-            evidence=evidence,
+            evidence={**evidence, "saving_at_most_ns": most_ns},
             where=where,
             cost_ns=max(cost_ns, saving_ns or 0),
             saving_ns=saving_ns,
@@ -374,6 +395,13 @@ class Case:
     def saving_ns(self, fix: Fix) -> float | None:
         """What a step gains by it. None where replays are not to be trusted."""
         return fix.saved_ns(self.graph) / self.num_steps if self.is_replayed and self.num_steps else None
+
+    def _most_ns(self, fix: Fix | None, saving_ns: float | None) -> float | None:
+        """What a step gains at most, where the recording does not tell exactly; None where it does."""
+        if fix is None or saving_ns is None or not (self.graph.has_guesses or fix.most_variant):
+            return None
+        most_ns = fix.most_saved_ns(self.graph) / self.num_steps
+        return most_ns if most_ns > saving_ns + _SAME_SHARE * self.step_ns else None
 
     def fix_of(self, finding: Finding) -> Fix | None:
         """What a finding that has a saving changes in a replay."""

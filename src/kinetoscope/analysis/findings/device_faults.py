@@ -13,7 +13,7 @@ from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
-from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED, Change
 
 _OVERHEAD_IS_HIGH = 0.2
 
@@ -57,6 +57,12 @@ _ADVICE_ON_GRAPHS = (
 )
 
 
+_ON_HIDDEN_GAPS = (
+    " Kernels that need no communication began late as well, for no reason that the recording shows. They may do so "
+    "without the transfers too, so it is not known what a step would gain."
+)
+
+
 def exposed_communication(case: Case) -> Finding | None:
     """Devices transfer data while they compute nothing; what they wait for late ranks is not counted, as far as that is
     known."""
@@ -66,17 +72,22 @@ def exposed_communication(case: Case) -> Finding | None:
         "Let transfers overlap with the backward pass: smaller buckets (bucket_cap_mb=10 in DistributedDataParallel) "
         "begin earlier, and larger ones waste less. model.no_sync() while gradients are accumulated leaves them out."
     )
-    is_sure = share < _MUCH_NOT_KNOWN
+    is_sure, hidden_ns = share < _MUCH_NOT_KNOWN, case.hidden_gaps_ns()
+    is_hiding = hidden_ns > MOST_UNEXPLAINED * exposed_ns
+    if is_hiding:
+        advice += _ON_HIDDEN_GAPS
     found = case.finding(
         "exposed_communication",
         "Ranks transfer data while nothing is computed" if is_sure else "Ranks communicate while nothing is computed",
         advice if share < _LITTLE_NOT_KNOWN else f"{_on_share_not_known(share)} {advice}",
         cost_ns=max(0.0, exposed_ns - waits_ns),
-        change=Change(frozenset(["transfer"])),
+        change=None if is_hiding else Change(frozenset(["transfer"])),
+        is_estimate=is_hiding,
         evidence={
             "exposed_communication_ns": exposed_ns,
             "waits_for_late_ranks_ns": waits_ns if share < 1 else None,
             "share_not_known": share,
+            "hidden_gaps_ns": hidden_ns if is_hiding else None,
         },
     )
     if found is None or is_sure or found.confidence != "high":

@@ -38,16 +38,25 @@ class FaultGraph:
             self._saved[key] = self.as_recorded.saving_ns(change)
         return self._saved[key]
 
-    def without_small_runs(self, *, with_operators: bool = False) -> ReplayGraph:
+    @cached_property
+    def has_guesses(self) -> bool:
+        """Whether there are calls that never had to wait, so that it is not known for what they would."""
+        return bool(self.as_recorded.edges["is_guessed"].any())
+
+    def without_small_runs(self, *, with_operators: bool = False, python: str = "spare_python") -> ReplayGraph:
         """The graph in which ``python``, of which only what is spare counts, and ``launch`` do not count runs of small
         kernels. ``with_operators``, what operators take before a launch counts as ``launch``."""
         parts = pl.sum_horizontal(PARTS)
         own_ns = (pl.col("weight") - parts).clip(0, _MOST_OPERATOR_NS)
         is_own = pl.col("is_launched") & pl.lit(with_operators)
         launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(own_ns).otherwise(0)
-        counted = {"python": pl.col("spare_python"), "launch": launch}
+        counted = {"python": pl.col(python), "launch": launch}
         outside = {name: pl.when("in_run").then(0).otherwise(part) for name, part in counted.items()}
         return self._with_edges(self.edges.with_columns(**outside))
+
+    def without_all_python(self) -> ReplayGraph:
+        """The graph in which ``python`` is all of it, also what operators on the CPU may need."""
+        return self.without_small_runs(python="python")
 
     def without_launches(self) -> ReplayGraph:
         """The graph in which ``launch`` is also what operators take before it, but for runs of small kernels."""

@@ -1,7 +1,7 @@
 """analysis: what a finding changes in a replay of the run, and what a step gains by it: the same for all who ask."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
@@ -23,13 +23,23 @@ class Fix:
     variant: Variant = as_recorded
     beyond: frozenset[str] = frozenset()
     late: frozenset[int] = field(default_factory=frozenset)
+    most_variant: Variant | None = None
+    """The graph in which the change saves the most that it can; that of ``variant``, if there is no other."""
 
     def saved_ns(self, graph: FaultGraph) -> int:
         """What the run gains."""
-        varied = self.variant(graph)
+        return self._saved_ns(self.variant(graph), graph.saved_ns)
+
+    def most_saved_ns(self, graph: FaultGraph) -> int:
+        """What the run gains at most, by what the recording shows."""
+        varied = (self.most_variant or self.variant)(graph).without_guesses()
+        return self._saved_ns(varied, varied.saving_ns)
+
+    def _saved_ns(self, varied: ReplayGraph, saved_without: Callable[[Change], int]) -> int:
         saved_ns = varied.saving_ns(self.change)
         others = Change(self.beyond, on_time=self.late)
         if others != Change():
-            both = replace(others, without=self.change.without | self.beyond, faster=self.change.faster)
-            saved_ns = min(saved_ns, varied.saving_ns(both) - graph.saved_ns(others))
+            on_time = self.late | self.change.on_time
+            both = Change(self.change.without | self.beyond, self.change.faster, on_time)
+            saved_ns = min(saved_ns, varied.saving_ns(both) - saved_without(others))
         return saved_ns

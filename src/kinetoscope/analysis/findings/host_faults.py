@@ -127,6 +127,7 @@ def python_overhead(case: Case) -> Finding | None:
         cost_ns=min(python_ns, idle_ns),
         change=Change(frozenset(["python"])),
         variant=FaultGraph.without_small_runs,
+        most_variant=None if case.has_device else FaultGraph.without_all_python,
         where=case.where(case.stops("python")),
         evidence={
             "python_ns": python_ns,

@@ -14,6 +14,7 @@ from kinetoscope.analysis.findings.finding import (
     confidence_without_replay,
 )
 from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.late_group import ONCE_SHARE
 from kinetoscope.analysis.periods import in_every
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow, waits_for
@@ -49,8 +50,29 @@ def stragglers(case: Case) -> Iterable[Finding]:
         yield from _late(case, case.late)
     for row in case.report.stragglers:
         is_costly = row.cost_ns_per_step >= _ALWAYS_TOLD * case.step_ns
-        if is_costly and not case.late:
+        if is_costly and not case.late and row.rank not in case.late_ranks:
             yield from _late(case, [row])
+    for row in case.late_once:
+        yield from _once(case, row)
+
+
+def _once(case: Case, row: StragglerRow) -> Iterable[Finding]:
+    """The finding on a rank that was late in a single step. That may be chance, so it is never sure."""
+    fix = Fix(Change(on_time=frozenset([row.rank])), late=frozenset(late.rank for late in case.late))
+    saving_ns = case.saving_ns(fix)
+    if saving_ns is None or saving_ns < ONCE_SHARE * case.step_ns:
+        return
+    found = build_finding(
+        "straggler",
+        f"Rank {row.rank} was late in one of {case.num_steps} steps, and the others waited for it",
+        _ADVICE_ON_CAUSES[row.cause],
+        confidence=confidence_without_replay(saving_ns / case.step_ns),
+        evidence={"num_late_steps": 1, "late_ns": row.cost_ns_per_step * case.num_steps},
+        where=case.where_late([row]),
+        cost_ns=min(max(row.cost_ns_per_step, saving_ns), case.step_ns),
+        saving_ns=saving_ns,
+    )
+    yield case.keep_fix(found, fix)
 
 
 def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
@@ -90,14 +112,18 @@ def _title(case: Case, rows: Sequence[StragglerRow]) -> str:
     if len(rows) == 1:
         return f"Rank {rows[0].rank} is late {_how_often(rows)}, and the others wait for it"
     ranks = sorted(row.rank for row in rows)
-    named = ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
-    if len(ranks) > _MOST_LISTED:
-        named = f"{', '.join(map(str, ranks[:_MOST_LISTED]))} and {len(ranks) - _MOST_LISTED} more"
+    named = _named(ranks)
     hosts = _hosts(case, ranks)
     if not hosts:
         return f"Ranks {named} are late {_how_often(rows)}, and the others wait for them"
     of = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(hosts)}"
     return f"All ranks of {of} ({named}) are late {_how_often(rows)}, and the others wait for them"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if len(ranks) > _MOST_LISTED:
+        return f"{', '.join(map(str, ranks[:_MOST_LISTED]))} and {len(ranks) - _MOST_LISTED} more"
+    return ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
 
 
 def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
@@ -134,9 +160,19 @@ def _cause(rows: Sequence[StragglerRow]) -> str:
 def _advice(case: Case, rows: Sequence[StragglerRow]) -> str:
     if len(rows) == 1:
         return _ADVICE_ON_CAUSES[_cause(rows)]
+    if len(causes := dict.fromkeys(row.cause for row in rows)) > 1:
+        return " ".join(_advice_on_some([row for row in rows if row.cause == cause]) for cause in causes)
     hosts = _hosts(case, [row.rank for row in rows])
     first = "Look first at what is different on that host. " if len(hosts) == 1 else ""
     return f"{first}{_ADVICE_ON_GROUPS[_cause(rows)]}"
+
+
+def _advice_on_some(rows: Sequence[StragglerRow]) -> str:
+    """The advice on those of a group that are late for the same reason."""
+    ranks = sorted(row.rank for row in rows)
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}: {_ADVICE_ON_CAUSES[rows[0].cause]}"
+    return f"Ranks {_named(ranks)}: {_ADVICE_ON_GROUPS[rows[0].cause]}"
 
 
 def _evidence(rows: Sequence[StragglerRow]) -> dict[str, float | None]:

@@ -1,7 +1,9 @@
 """analysis: which of the late ranks hold the run up together. A replay without a few of them gains nothing."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from statistics import median
 
+from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 
 LATE_SHARE = 0.03
@@ -15,6 +17,18 @@ _MOST_SPARED = 8
 
 _MOST_ROUNDS = 3
 """So many times it is asked who would be late if those found so far were not."""
+
+ONCE_SHARE = 0.05
+"""A rank that was late in a single step is told if that costs this part of all steps."""
+
+_FEWEST_TO_COMPARE = 4
+_TIMES_USUAL = 4
+"""It was late in a single step if it was so many times as late as in any other."""
+
+_MOST_ONCE = 3
+
+_LONGER = {"data": "data_wait_ns", "device": "device_compute_ns"}
+"""The column of steps that shows a cause; what shows in neither is the host's."""
 
 Later = Callable[[frozenset[int]], list[StragglerRow]]
 """Who would be late if some ranks were on time, the latest first."""
@@ -67,6 +81,42 @@ def group_by_rows(rows: Sequence[StragglerRow], all_ranks: Collection[int], step
     """The same where no replay is trusted: those that the others are seen to wait for that much."""
     costly = [row for row in rows if row.cost_ns_per_step >= LATE_SHARE * step_ns]
     return costly[:-1] if {row.rank for row in costly} >= set(all_ranks) else costly
+
+
+def late_once(
+    after_first: Mapping[int, Mapping[int, float]], steps: Sequence[StepRow], step_ns: float
+) -> list[StragglerRow]:
+    """The ranks that were late in a single step, by so much that all steps together took longer for it; the latest
+    first, and never all. ``after_first`` is the most by which each rank, in each step, began a collective after the
+    first of its ranks."""
+    num_steps = len({row.step for row in steps})
+    found = []
+    for rank, by_step in after_first.items():
+        step = max(by_step, key=lambda one: by_step[one])
+        others = max((ns for other, ns in by_step.items() if other != step), default=0.0)
+        is_much = by_step[step] >= max(_TIMES_USUAL * others, ONCE_SHARE * num_steps * step_ns)
+        if is_much and num_steps >= _FEWEST_TO_COMPARE:
+            cause = _cause(rank, step, by_step[step], steps)
+            cost_ns = round(by_step[step] / num_steps)
+            found.append(
+                StragglerRow(rank=rank, cost_ns_per_step=cost_ns, steps=(step,), cause=cause, period=None, evidence=())
+            )
+    return sorted(found, key=lambda row: (-row.cost_ns_per_step, row.rank))[
+        : min(_MOST_ONCE, max(0, len(after_first) - 1))
+    ]
+
+
+def _cause(rank: int, step: int, late_ns: float, steps: Iterable[StepRow]) -> str:
+    """What took a rank longer than the others in a step."""
+    rows = {row.rank: row for row in steps if row.step == step}
+    own = rows.pop(rank, None)
+    if own is None or not rows:
+        return "unknown"
+    for cause, column in _LONGER.items():
+        usual = median(getattr(row, column) or 0 for row in rows.values())
+        if (getattr(own, column) or 0) - usual > late_ns / 2:
+            return cause
+    return "host"
 
 
 def _ranks(rows: Sequence[StragglerRow]) -> frozenset[int]:

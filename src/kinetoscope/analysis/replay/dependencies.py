@@ -22,12 +22,14 @@ _KINDS = {"compute": "other_stream", "wait": "other_stream"}
 class Dependencies:
     """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives. Row ``i`` of the window's
     device events begins at node ``2 * i`` and ends at the next one. ``waiting_ns`` is the time between two of them, of
-    which ``unexplained_ns`` is for no reason that the graph knows."""
+    which ``unexplained_ns`` is for no reason that the graph knows; computations waited for ``hidden_ns`` more without
+    one, while the device communicated."""
 
     nodes: pl.DataFrame
     edges: pl.DataFrame
     waiting_ns: int
     unexplained_ns: int
+    hidden_ns: int = 0
 
     def of_sample(self) -> "Dependencies":
         """The same for a replay of some ranks only: to be joined, a collective needs two of its ranks, not all."""
@@ -161,7 +163,7 @@ class _Finder:
         delay = pl.col("end") - pl.col("event_end")
         weight = pl.when(pl.col("event_end") > pl.col("begin")).then(delay).otherwise(0)
         return edges.select(
-            "target", "kind", source="event", weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0)
+            "target", "kind", "is_guessed", source="event", weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0)
         )
 
     # -- streams of the device --

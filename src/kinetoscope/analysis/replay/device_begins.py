@@ -52,18 +52,21 @@ class DeviceBegins:
         return self.events.select((pl.col("begin") - pl.max_horizontal(known)).fill_null(0).alias("lag"))["lag"]
 
     @cached_property
-    def waiting(self) -> tuple[int, int]:
-        """For how many nanoseconds devices did nothing between two events, and how much of it is not explained.
+    def waiting(self) -> tuple[int, int, int]:
+        """For how many nanoseconds devices did nothing between two events, and how much of it is not explained; and for
+        how many more that is so of computations, while devices communicated.
 
         What was in flight when the recording began does not count: what it waited for was not recorded, and no change
         moves it.
         """
-        rows = self.events.select("device", "begin", "end", "launch_begin", lag=self.unexplained_ns)
+        rows = self.events.select("device", "begin", "end", "kind", "launch_begin", lag=self.unexplained_ns)
         gap = (pl.col("begin") - pl.col("end").cum_max().shift(1).over("device")).clip(0)
+        is_compute = pl.col("kind") == "compute"
         first = pl.col("begin").filter(pl.col("launch_begin").is_not_null()).min()
-        rows = rows.with_columns(gap=gap).filter((pl.col("begin") >= first).fill_null(True))
-        sums = rows.select("gap", lag=pl.min_horizontal("lag", "gap")).drop_nulls("gap").sum()
-        return int(sums["gap"][0]), int(sums["lag"][0])
+        rows = rows.with_columns(gap=gap).filter((pl.col("begin") >= first).fill_null(True)).drop_nulls("gap")
+        idle_lag = pl.min_horizontal("lag", "gap")
+        sums = rows.select("gap", idle_lag, hidden=pl.when(is_compute).then(pl.col("lag") - idle_lag)).sum()
+        return int(sums["gap"][0]), int(sums["lag"][0]), int(sums["hidden"][0])
 
     def _usual_ns(self, events: pl.DataFrame, cause: str, is_last: pl.Expr) -> int:
         """How long after a cause its event usually begins, where it is the last cause."""

@@ -10,14 +10,15 @@ from kinetoscope.analysis.replay.device_begins import NEAR_NS
 OWN_SYNC_NS = 2_500
 """What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
 
-_COLUMNS = ("track", "begin", "end", "event", "event_end", "own_ns", "kind")
+_COLUMNS = ("track", "begin", "end", "event", "event_end", "own_ns", "kind", "is_guessed")
 
 
 class HostWaits:
     """The calls and pauses of threads in which they wait for events, which are rows of ``device`` with ``end_node``.
 
     Frames have ``track``, ``begin``, ``end``; ``event``, the node of the end that a thread waits for, and its
-    ``event_end``; ``own_ns``, what it takes even if it need not wait; and ``kind``, ``sync`` or ``thread``.
+    ``event_end``; ``own_ns``, what it takes even if it need not wait; ``kind``, ``sync`` or ``thread``; and whether the
+    event ``is_guessed``: a call that never had to wait does not show for which event it would.
     """
 
     def __init__(self, device: pl.DataFrame, host: HostTime) -> None:
@@ -27,7 +28,7 @@ class HostWaits:
     def waits(self) -> pl.DataFrame:
         """Those in which a thread did wait."""
         found = (self._for_copies(), self._calls.filter("has_waited"), self._for_collectives())
-        waits = pl.concat([frame.select(_COLUMNS) for frame in found])
+        waits = pl.concat([frame.with_columns(is_guessed=pl.lit(False)).select(_COLUMNS) for frame in found])
         in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
         return waits.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
 
@@ -41,8 +42,8 @@ class HostWaits:
         others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place")
         as_elsewhere = others.join(usual, on="name").with_columns(place=pl.col("num_launched") - pl.col("back"))
         found = [
-            as_elsewhere.join(self._launched, on="place"),
-            self._for_records(others.join(usual, on="name", how="anti")),
+            as_elsewhere.join(self._launched, on="place").with_columns(is_guessed=pl.lit(False)),
+            self._for_records(others.join(usual, on="name", how="anti")).with_columns(is_guessed=pl.lit(True)),
         ]
         in_time = pl.concat([frame.select(_COLUMNS) for frame in found])
         return in_time.filter(pl.col("event_end") <= pl.col("begin"))

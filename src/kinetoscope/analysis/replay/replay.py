@@ -8,13 +8,14 @@ does not explain. So without a change, each node keeps the time that was recorde
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from kinetoscope.analysis.replay.late_starts import START_NS, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ class ReplayGraph:
 
     ``nodes`` has ``rank``, ``time``, ``is_end``, of moments at which work ends, and ``window``, the same for windows of
     several ranks that overlap; ``edges`` has ``source`` and ``target`` (rows of nodes), ``kind``, ``weight`` in
-    nanoseconds, ``rank``, ``name`` and ``is_communication`` of device events, `PARTS`, and an `inside_column` of each
-    operator that was asked for. Of the time that devices waited between two events, ``waiting_ns``, the graph does not
-    explain ``unexplained_ns``. ``unjoined_share`` is which part of the time of a rank, at most, was communication with
+    nanoseconds, ``rank``, ``name`` and ``is_communication`` of device events, ``is_guessed`` of `HostWaits`, `PARTS`,
+    and an `inside_column` of each operator that was asked for. Of the time that devices waited between two events,
+    ``waiting_ns``, the graph does not explain ``unexplained_ns``, and of what computations waited while their device
+    communicated ``hidden_ns``. ``unjoined_share`` is which part of the time of a rank, at most, was communication with
     ranks that did not record it, while nothing was computed; ``uneven_share`` which part of the steps a rank has not
     recorded that others have.
     """
@@ -71,6 +73,7 @@ class ReplayGraph:
     edges: pl.DataFrame
     waiting_ns: int = 0
     unexplained_ns: int = 0
+    hidden_ns: int = 0
     unjoined_share: float = 0.0
     uneven_share: float = 0.0
 
@@ -111,6 +114,7 @@ class ReplayGraph:
             unjoined_share=_unjoined_share(nodes, edges, is_complete),
             waiting_ns=sum(part.waiting_ns for part in parts),
             unexplained_ns=sum(part.unexplained_ns for part in parts),
+            hidden_ns=sum(part.hidden_ns for part in parts),
         )
 
     @property
@@ -139,8 +143,28 @@ class ReplayGraph:
         return replay_times(self.nodes["time"], edges)
 
     def saving_ns(self, change: Change) -> int:
-        """How much less time the windows take with a change. Ranks that are ``on_time`` do not count themselves."""
+        """How much less time the windows take with a change. Of ranks that are ``on_time``, what they were late by
+        before the recording stays."""
+        if not change.on_time:
+            return self._saving_ns(change)
+        now_ns = self.time_ns(self.nodes["time"], change.on_time)
+        changed = self._with_substitute(change.on_time)
+        return max(0, now_ns - changed.time_ns(changed.replay(change), change.on_time))
+
+    def saving_if_never_late_ns(self, on_time: frozenset[int]) -> int:
+        """How much less time the windows take if nobody waits for some ranks, also not for what was late before."""
+        return self._saving_ns(Change(on_time=on_time))
+
+    def _saving_ns(self, change: Change) -> int:
         return self.time_ns(self.nodes["time"], change.on_time) - self.time_ns(self.replay(change), change.on_time)
+
+    def without_guesses(self) -> "ReplayGraph":
+        """The same, in which calls that never had to wait never will: what it saves is at least what the run would."""
+        return replace(self, edges=self.edges.filter(~pl.col("is_guessed").fill_null(False)))
+
+    def _with_substitute(self, on_time: frozenset[int]) -> "ReplayGraph":
+        nodes, edges = with_substitute(self.nodes, self.edges, on_time)
+        return replace(self, nodes=nodes, edges=edges)
 
     def begins_after_first(self, on_time: Collection[int]) -> dict[int, dict[int, float]]:
         """By rank and step: the most by which it begins a collective after the first one of its ranks, if nobody waits
@@ -181,6 +205,7 @@ def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     joined = pl.concat(edges, how="diagonal_relaxed")
     columns = dict.fromkeys((*PARTS, "spare_python", "exposed_ns", "group_size"), pl.Int64) | {"num_ranks": pl.UInt32}
     columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean, "step": pl.Int64}
+    columns["is_guessed"] = pl.Boolean
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)
 
@@ -301,4 +326,6 @@ def _changed_weight(change: Change, columns: Collection[str]) -> pl.Expr:
     if change.on_time:
         is_late = (kind == "collective") & pl.col("is_entry") & is_of_ranks(change.on_time)
         changed = pl.when(is_late).then(DROPPED).otherwise(changed)
+    if START_NS in columns:
+        changed += pl.col(START_NS).fill_null(0)
     return changed
