@@ -21,7 +21,11 @@ class Recording:
 
     def __iter__(self):
         def schedule(state):
-            return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == NUM_STEPS else ProfilerAction.ACTIVE
+            return (
+                ProfilerAction.ACTIVE_AND_SAVE
+                if state.timestamp.batch == self._num_batches - 1
+                else ProfilerAction.ACTIVE
+            )
 
         with Profiler(schedule, self._handler, sources=[GrowingMemory()], strict=True) as profiler:
             yield from profiler.batches(range(self._num_batches))

@@ -116,8 +116,8 @@ def _longest_pauses(computing: Coverage, calls: pl.DataFrame) -> pl.DataFrame:
 
     What a rank computes after its pause does not shorten it: it may go on a little before its call is seen to end.
     """
-    islands, ever = computing.islands, pl.Series([-(2**62), 2**62])
-    pauses = pl.DataFrame([pl.concat([ever[:1], islands["end"]]), pl.concat([islands["begin"], ever[1:]])])
+    islands, never = computing.islands, pl.Series([None], dtype=pl.Int64)
+    pauses = pl.DataFrame([pl.concat([never, islands["end"]]), pl.concat([islands["begin"], never])])
     first = islands["begin"].search_sorted(calls["begin"], side="right")
     last = islands["end"].search_sorted(calls["end"], side="left")
     within = pl.int_ranges(first, last + 1, dtype=pl.Int64, eager=True).alias("pause")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from kinetoscope.sources.held_objects import Held
 from kinetoscope.sources.instructions import (
-    ATTRIBUTES,
     STATEMENT_ENDS,
     Expression,
     Operation,
@@ -48,7 +47,7 @@ def _growth(operations: Sequence[Operation], place: int, expression: Expression,
     if kind == "tensor":
         return _assigned(operations, place, expression)
     method = operations[after_copies(operations, place)]
-    if method.name in ATTRIBUTES and method.is_call:
+    if method.is_call:
         return method.line if method.argument in _ADDING else None
     used = use_of(operations, place)
     if used is None:

@@ -27,11 +27,11 @@ class LoopClocks:
     """
 
     def __init__(self, run: RunInside) -> None:
-        self._run, self._loop = run, threading.current_thread()
-        self._ident = self._loop.ident  # a property, which costs more than this attribute
+        self._run, self._ident = run, threading.get_ident()
+        self._native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is its parent's
         self._counter: Any = None
-        self._file = _open_schedstat(self._loop.native_id)
-        self._before = processor_use(self._loop.native_id)
+        self._file = _open_schedstat(self._native_id)
+        self._before = processor_use(self._native_id)
         self._last = time.monotonic_ns(), time.thread_time_ns(), self._delay_ns()
 
     def read(self, profiler: Any) -> None:
@@ -53,7 +53,7 @@ class LoopClocks:
 
     def note_processors(self) -> None:
         """Notes what the processors did since the window opened."""
-        used = processor_use_since(self._before, self._loop.native_id)
+        used = processor_use_since(self._before, self._native_id)
         now_ns = self._run.clock.monotonic_ns()
         self._run.note(SourceEvent(PROCESSORS, PROCESSORS, now_ns, None, threading.get_native_id(), used))
 

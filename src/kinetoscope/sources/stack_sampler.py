@@ -54,9 +54,10 @@ class StackSampler(WindowSource):
             in_workers.remove()
 
     def install(self, run: RunInside) -> None:
-        loop = threading.current_thread()
-        self._spans = StackSpans(run.recorder, loop.ident, self.interval_ms, native_id=loop.native_id)
-        self._thread = OwnThread(partial(_sample, run, self._spans), TRACK.format(loop.name))
+        native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is still its parent's
+        self._spans = StackSpans(run.recorder, threading.get_ident(), self.interval_ms, native_id=native_id)
+        name = TRACK.format(threading.current_thread().name)
+        self._thread = OwnThread(partial(_sample, run, self._spans), name)
         self._thread.start()
         self._clocks = LoopClocks(run)
 

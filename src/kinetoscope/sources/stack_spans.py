@@ -39,12 +39,12 @@ class StackSpans(StackSamples):
     def __init__(
         self,
         recorder: ProcessRecorder,
-        ident: int | None,
+        ident: int,
         interval_ms: float,
         outermost: CodeType | None = None,
-        native_id: int | None = None,
+        native_id: int = 0,
     ) -> None:
-        super().__init__(recorder, ident or 0, round(interval_ms * 1e6), outermost, native_id or 0)
+        super().__init__(recorder, ident, round(interval_ms * 1e6), outermost, native_id)
         self._recorder = recorder
         self._native_id = native_id
         self._processor_ns: dict[int, int] = {}

@@ -78,9 +78,9 @@ def _begin(interval_ms: float) -> None:
     recorder = marker.library_recorder()
     run_file = getattr(recorder, "followed_run_file", None)
     if run_file is not None:
-        thread = threading.current_thread()
-        spans = StackSpans(recorder, thread.ident, interval_ms, _loop_of_worker(sys._getframe()), thread.native_id)
-        OwnThread(partial(_sample, spans, run_file), TRACK.format(thread.name)).start()
+        ident, native_id = threading.get_ident(), threading.get_native_id()
+        spans = StackSpans(recorder, ident, interval_ms, _loop_of_worker(sys._getframe()), native_id)
+        OwnThread(partial(_sample, spans, run_file), TRACK.format(threading.current_thread().name)).start()
 
 
 def _loop_of_worker(frame: FrameType | None) -> CodeType | None:

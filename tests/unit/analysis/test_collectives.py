@@ -7,6 +7,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.errors import MergeError
 from simulated_training import Fault, Settings, simulate
 
 CLOCKS_APART_NS = 5_000_000
@@ -34,6 +35,40 @@ def assert_timed(run, report):
 def test_clocks_of_ranks_that_share_no_call_with_the_first_are_aligned_through_others(tmp_path):
     run, report = analyse(tmp_path, num_ranks=4, layout="tensor", offset_ns=CLOCKS_APART_NS)
     assert_timed(run, report)
+
+
+def test_calls_come_in_the_order_in_which_their_first_rank_began_them(tmp_path):
+    _, report = analyse(tmp_path, num_ranks=4, layout="tensor")
+    begins = [row.starts_ns[0] for row in report.collectives]
+    assert begins == sorted(begins)
+    assert [row.ranks[0] for row in report.collectives] != sorted(row.ranks[0] for row in report.collectives)
+
+
+def test_the_last_rank_of_a_call_waits_for_nobody(tmp_path):
+    _, report = analyse(tmp_path, num_ranks=4, layout="tensor")
+    calls = [row for row in report.collectives if row.late_rank is not None]
+    assert {row.waits_ns[row.ranks.index(row.late_rank)] for row in calls} == {0}
+
+
+@pytest.mark.parametrize("num_calls", [2, 3])
+def test_clocks_that_are_far_apart_are_one_run_only_if_three_calls_or_more_show_it(num_calls, tmp_path):
+    run = simulate(Settings(num_steps=4, offset_ns=3 * 3600 * 10**9))
+    for path in run.write(tmp_path):
+        trace = json.loads(path.read_text())
+        events = trace["traceEvents"]
+        begins = sorted(one["ts"] for one in events if one["name"].startswith("nccl") and one["cat"] == "kernel")
+        last_us = begins[num_calls - 1]
+        trace["traceEvents"] = [one for one in events if not (is_of_call(one) and one["ts"] > last_us)]
+        path.write_text(json.dumps(trace))
+    if num_calls < 3:
+        with pytest.raises(MergeError, match="no collectives show that both are of one run"):
+            kinetoscope.analyze(tmp_path, cache=False)
+    else:
+        assert [row.num_ranks for row in kinetoscope.analyze(tmp_path, cache=False).collectives] == [2] * num_calls
+
+
+def is_of_call(event):
+    return event["name"].startswith(("nccl", "record_param_comms"))
 
 
 def test_calls_in_flight_when_each_cycle_began_are_joined_without_numbers(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.communication import is_communication, looks_like_communication
+from kinetoscope.analysis.communication import is_communication, looks_like_communication, notes_on_communication
 from kinetoscope.analysis.replay.replay import Change
 from one_truth import screen
 from simulated_training import Fault, Settings, simulate
@@ -92,6 +92,12 @@ def test_kernels_that_compute_are_no_communication_and_do_not_look_like_it(name)
 def test_kernels_that_only_look_like_communication_are_told_as_such(name):
     assert not is_communication(name)
     assert looks_like_communication(name)
+
+
+def test_of_many_kernels_that_look_like_communication_three_are_named_and_the_rest_is_counted():
+    (note,) = notes_on_communication([*COMPUTES, *LOOKS_LIKE_IT])
+    assert note.endswith(", reduce_scatter_v2 and 3 more.")
+    assert notes_on_communication(COMPUTES) == []
 
 
 def renamed(folder, name):

@@ -214,7 +214,7 @@ def test_an_unsure_step_says_how_many_more_steps_would_tell():
     steps = {num: [noisy(draw, mean, num, 0.08) for mean in (1000, 1050)] for num in (20, 400)}
     found = compare_reports(*map(report, steps[20]))
     assert found.step.verdict == "unsure"
-    assert 5 < found.more_steps < 400
+    assert 5 < found.more_steps < 19, "less than twice as many do"
     assert compare_reports(*map(report, steps[400])).step.verdict == "slower"
 
 
@@ -313,6 +313,14 @@ def test_runs_without_a_rank_in_common_are_compared_on_average():
     found = kinetoscope.compare(report(noisy(draw, 10), ranks=(0,)), report(noisy(draw, 10), ranks=(4, 5)))
     assert "Before has rank 0, after ranks 4, 5: none is in both" in found.notes[0]
     assert found.step.verdict == "same"
+
+
+def test_a_comparison_in_a_terminal_has_times_in_milliseconds_and_memory_in_bytes():
+    steps, memory = [10.0] * 20, [1000.0] * 20
+    found = compare_reports(report(steps, peak_bytes=memory), report([2 * one for one in steps], peak_bytes=memory))
+    lines = repr(found).splitlines()
+    assert "  slower  step step: 10 ms, then 20 ms (+100.0%)" in lines
+    assert any(": 1,000 bytes, then 1,000 bytes (+0.0%)" in line for line in lines)
 
 
 def test_a_comparison_is_json_and_a_table():

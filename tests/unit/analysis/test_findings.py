@@ -402,6 +402,13 @@ def test_collections_that_the_program_asks_for_are_told_from_pythons_own(younger
     assert found.advice.startswith(advice)
 
 
+def test_the_evidence_has_how_many_calls_a_step_has():
+    waits = report_on(Settings(num_ranks=1, reads_loss="never", faults=(Fault(kind="items", count=20),)))
+    assert dict(finding(waits, "synchronisation").evidence)["num_calls"] == pytest.approx(20)
+    pauses = report_on(Settings(num_ranks=1, num_steps=12, faults=(Fault(kind="gc", cost_ns=9_000_000, every=3),)))
+    assert dict(finding(pauses, "garbage_collection").evidence)["num_collections"] == pytest.approx(4 / 12, abs=1e-4)
+
+
 def test_collections_without_lines_are_found_as_well():
     _, report = planted("gc")
     found = finding(report, "garbage_collection")

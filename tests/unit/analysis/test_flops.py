@@ -151,6 +151,25 @@ def test_what_shapes_do_not_tell_is_not_known(name, shapes, values):
     assert work_of(name, shapes, values) is None
 
 
+def test_attention_takes_two_products_and_five_in_its_backward_pass():
+    queries, keys, values, result = [2, 4, 6, 8], [2, 4, 10, 8], [2, 4, 10, 16], [2, 4, 6, 16]
+    pairs, elements = 2 * 4 * 6 * 10, 2 * 4 * (6 * 8 + 10 * 8 + 10 * 16 + 6 * 16)
+    forward = work_of("aten::_scaled_dot_product_flash_attention", [queries, keys, values])
+    backward = work_of("aten::_scaled_dot_product_flash_attention_backward", [result, queries, keys, values])
+    assert forward is not None
+    assert backward is not None
+    assert (forward.flops, forward.elements) == (2 * pairs * (8 + 16), elements)
+    assert (backward.flops, backward.elements) == (2 * pairs * (3 * 8 + 2 * 16), 2 * elements)
+
+
+def test_a_convolution_has_as_many_places_as_padding_stride_and_dilation_leave():
+    shapes, values = [[2, 3, 9, 12], [8, 3, 3, 5]], ["", "", "", "[2, 1]", "[1, 0]", "[1, 2]", "False", "[0, 0]", "1"]
+    work = work_of("aten::convolution", shapes, values)
+    assert work is not None
+    assert work.flops == 2 * (2 * 5 * 4) * (8 * 3 * 3 * 5), "5 rows and 4 columns of places in 2 samples"
+    assert work.elements == 2 * 3 * 9 * 12 + 8 * 3 * 3 * 5 + 2 * 8 * 5 * 4
+
+
 def test_attention_whose_heads_stand_behind_places_is_the_same():
     heads_first, heads_last = [[2, 4, 6, 8]] * 3, [[2, 6, 4, 8]] * 3
     one = work_of("aten::_scaled_dot_product_flash_attention", heads_first)

@@ -1,5 +1,8 @@
 """Where a library has the loop, such as a trainer, a finding names the user's line that calls it and its function."""
 
+import kinetoscope
+from kinetoscope.analysis.library_calls import library_calls
+from kinetoscope.analysis.window import read_windows
 from sampled_traces import LOOP_SAMPLES, NUM_STEPS, STEP_US, busy_steps, each_step, found_in, stack
 
 TRAINING = "train.py(30): <module>"
@@ -27,14 +30,23 @@ def test_the_users_line_and_the_librarys_function_are_both_named(tmp_path):
     assert "mostly in _log (torch/trainer.py:340). " in found.advice
 
 
-def test_where_no_function_of_the_library_has_most_of_the_time_the_one_around_them_is_named(tmp_path):
-    def spread(begin):
-        for place in range(7):
-            name = f"torch/callbacks.py({10 * place}): on_step_{place}"
-            yield from stack(LOOP_SAMPLES, begin + 20_000 + 10_000 * place, 10_000, name)
+def spread(begin):
+    """The same stretch in seven functions of the library."""
+    for place in range(7):
+        name = f"torch/callbacks.py({10 * place}): on_step_{place}"
+        yield from stack(LOOP_SAMPLES, begin + 20_000 + 10_000 * place, 10_000, name)
 
+
+def test_where_no_function_of_the_library_has_most_of_the_time_the_one_around_them_is_named(tmp_path):
     found = found_in([*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, spread)], "python_overhead", tmp_path)
     assert found.where.lines == ("train.py:30", "torch/trainer.py:210")
+
+
+def test_functions_with_little_of_the_time_are_not_in_the_summary_of_a_window(tmp_path):
+    found_in([*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, spread)], "python_overhead", tmp_path)
+    (window,) = read_windows(kinetoscope.load(tmp_path / "rank0.json", cache=False))
+    calls = library_calls(window, {"python": window.steps.select("begin", "end")})
+    assert sorted(calls["function"].drop_nulls()) == ["_inner_loop", "train"]
 
 
 def test_a_callback_of_the_users_own_is_named_and_not_the_trainer_that_calls_it(tmp_path):

@@ -86,6 +86,15 @@ def test_the_advice_is_that_of_the_call():
     assert "os.fsync() returns only when the disk has written" in found(report_on(WAIT), "blocked").advice
 
 
+def test_where_no_stack_was_sampled_the_clocks_tell_for_how_long_the_loop_waited(tmp_path):
+    for path in simulate(replace(CPU, faults=(WAIT,))).write(tmp_path):
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        events = [event for event in trace["traceEvents"] if "stack_sample" not in event.get("cat", "")]
+        path.write_text(json.dumps(trace | {"traceEvents": events}), encoding="utf-8")
+    blocked = found(kinetoscope.analyze(tmp_path, cache=False), "blocked")
+    assert blocked.cost_ns_per_step == pytest.approx(4_000_000, rel=0.02)
+
+
 # -- without a processor
 
 
@@ -98,6 +107,16 @@ def test_a_thread_without_a_processor_is_not_surely_overhead_of_python():
     assert first.saving_ns_per_step is None
     assert "blocked" not in kinds(report)
     assert [finding.confidence for finding in report.findings].count("high") == 1
+
+
+def test_what_python_between_operators_costs_is_without_the_time_that_it_had_no_processor():
+    quiet, busy = (found(report_on(LOOP_OF_ELEMENTS, *more), "python_overhead") for more in ((), (PREEMPTED,)))
+    assert busy.cost_ns_per_step == pytest.approx(quiet.cost_ns_per_step, rel=0.05)
+
+
+@pytest.mark.parametrize("fault", [Fault(kind="gc", cost_ns=20_000), Fault(kind="blocked", cost_ns=60_000)])
+def test_what_takes_next_to_nothing_is_no_finding_either_where_the_loop_had_no_processor(fault):
+    assert set(kinds(report_on(PREEMPTED, fault))) == {"processor_contention", "python_overhead"}
 
 
 def test_other_findings_are_less_sure_where_the_loop_had_no_processor():

@@ -1,5 +1,6 @@
 """How long a run takes for a step, and its two ledgers, on simulated runs whose pace is known, and on rows by hand."""
 
+import json
 import os
 import tempfile
 from dataclasses import replace
@@ -281,3 +282,24 @@ def test_fewer_than_three_recorded_steps_are_said_to_tell_little(num_steps):
     assert len(said) == (num_steps < 3)
     counted = "one step was" if num_steps == 1 else f"{num_steps} steps were"
     assert all(note.startswith(f"Only {counted} recorded") for note in said)
+
+
+def test_a_step_alone_in_its_window_has_what_it_launched_and_the_rest_is_idle(tmp_path):
+    def span(name, category, begin_us, dur_us, tid=1, **args):
+        times = {"ts": begin_us, "dur": dur_us}
+        return {"ph": "X", "cat": category, "name": name, "pid": tid // 7, "tid": tid, "args": args, **times}
+
+    on_device = {"device": 0, "stream": 7}
+    events = [
+        span("ProfilerStep#0", "user_annotation", 0, 100),
+        span("aten::mm", "cpu_op", 5, 30),
+        span("cudaLaunchKernel", "cuda_runtime", 10, 2, correlation=1),
+        span("cudaMemcpyAsync", "cuda_runtime", 20, 2, correlation=2),
+        span("gemm", "kernel", 20, 20, tid=7, correlation=1, **on_device),
+        span("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 50, 10, tid=7, correlation=2, **on_device),
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    parts = kinetoscope.analyze(path, cache=False).run["parts"]["device"]
+    known = {name: value for name, value in parts.items() if value}
+    assert known == {"compute_ns": 20_000, "exposed_copy_ns": 10_000, "idle_ns": 70_000}

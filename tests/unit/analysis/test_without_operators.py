@@ -29,6 +29,7 @@ def report_on(folder, *names):
 
 def test_without_operators_nothing_is_said_of_python(tmp_path):
     report = report_on(tmp_path)
+    assert "rank0.json has neither operators of torch nor work of a device." in " ".join(report.run["notes"])
     assert report.findings == []
     parts = report.run["parts"]["host"]
     known = {name: value for name, value in parts.items() if value}

@@ -1,10 +1,14 @@
 """report/comparison.py: what is said of two runs, and what is not."""
 
+import io
+import re
 from dataclasses import replace
+
+from rich.console import Console
 
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.report.comparison import comparison_sentences
+from kinetoscope.report.comparison import comparison_sentences, render_comparison
 from simulated_training import Settings
 from simulated_training.analysed import analysed
 from small_pages import RUN
@@ -63,3 +67,34 @@ def test_runs_on_different_devices_are_said_to_be_so():
     assert "The devices differ: before ran on NVIDIA A100-SXM4-80GB, after on NVIDIA H100." in said
     assert "after on no device" in " ".join(compare_reports(on_device, without).notes)
     assert "differ" not in " ".join(compare_reports(on_device, on_device).notes)
+
+
+def screen(found, width=160):
+    """The rows of the table on a screen, as cells, and its last line."""
+    out = io.StringIO()
+    Console(file=out, width=width).print(render_comparison(found))
+    lines = out.getvalue().splitlines()
+    begin = next(place for place, line in enumerate(lines) if line.startswith("kind "))
+    return [re.split(r"\s{2,}", line.strip()) for line in lines[begin + 1 : -1]], lines[-1].strip()
+
+
+def test_a_table_shows_each_row_before_and_after_how_much_it_changed_and_between_what():
+    step = row("step", "step", "slower", 1.5, (1.4, 1.625))
+    small = replace(row("operator", "aten::add", "faster", -0.25), before=400_000.0, after=300_000.0)
+    memory = replace(row("memory", "peak", "slower", 9.0), before=3.0 * 2**20, after=30.0 * 2**20, unit="bytes")
+    cells, caption = screen(comparison(step, small, memory))
+    assert cells == [
+        ["step", "step", "10.00", "25.00", "+150%", "+140 +162", "slower"],
+        ["operator", "aten::add", "0.400", "0.300", "-25.0%", "faster"],
+        ["memory", "peak", "3.00", "30.00", "x10", "larger"],
+    ]
+    assert caption == "times in ms, memory in MiB"
+
+
+def test_rows_that_did_not_change_are_shown_where_there_is_room_and_at_least_8_of_them():
+    same = [row("operator", f"aten::op{number}", "same", 0.0, (0.0, 0.0)) for number in range(40)]
+    slower = [row("kernel", f"kernel{number}", "slower", 0.5, (0.4, 0.6)) for number in range(12)]
+    for changed, num_same in ((slower[:2], 14), (slower, 8)):
+        cells, caption = screen(comparison(*changed, *same))
+        assert [line[0] for line in cells] == ["kernel"] * len(changed) + ["operator"] * num_same
+        assert caption == f"times in ms, memory in MiB; {40 - num_same} more rows: --json has all"

@@ -25,3 +25,10 @@ def test_the_largest_part_of_a_step_is_of_what_bounds_it(settings, bound_by, par
     run = analysed(settings)[1].run
     assert run["parts"]["host"]["ahead_ns"] > 0
     assert (bound(run), largest_part(run)[0]) == (bound_by, part)
+
+
+def test_a_run_of_which_no_step_took_any_time_has_no_largest_part():
+    _, report = analysed(Settings(num_ranks=1))
+    assert largest_part(report.run) is not None
+    assert largest_part(report.run | {"step_ns": 0}) is None
+    assert largest_part(report.run | {"step_ns": None, "parts": None}) is None

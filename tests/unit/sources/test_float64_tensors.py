@@ -61,14 +61,27 @@ def test_a_tensor_of_a_numpy_array_is_named_with_the_line_that_makes_it():
     assert small is not None
 
 
-def test_a_model_that_is_converted_is_named_as_a_whole():
-    recording = Recording()
+def convert_by_name():
     model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2))
     model.double()  # here
-    run(recording)
+    run(recording := Recording())
+    return model, recording
+
+
+def convert_by_type():
+    model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2))
+    model.to(torch.float64)  # here
+    model.to("cpu")
+    run(recording := Recording())
+    return model, recording
+
+
+@pytest.mark.parametrize("convert", [convert_by_name, convert_by_type])
+def test_a_model_that_is_converted_is_named_as_a_whole(convert):
+    _, recording = convert()
     (note,) = recording.notes.values()
     assert (note["holder"], note["kind"]) == ("model", "module")
-    assert note["line"] == line_here(test_a_model_that_is_converted_is_named_as_a_whole)
+    assert note["line"] == line_here(convert)
 
 
 class Samples:

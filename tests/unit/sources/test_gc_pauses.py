@@ -79,6 +79,15 @@ def test_in_a_library_the_line_is_the_users_that_called_it():
     assert {pause.args["line"] for pause in record(work)} == {f"{source_name(__file__)}:{line}"}
 
 
+def test_a_collection_of_what_torchs_compiler_makes_is_named_so(tmp_path):
+    file = tmp_path / "site-packages/torch/_dynamo/convert_frame.py"
+    names = {"collect": gc.collect}
+    exec(compile("def convert():\n    collect()\n\ndef call(user):\n    user()\n", str(file), "exec"), names)
+    assert {pause.name for pause in record(lambda number: names["convert"]())} == {"gc generation 2, of the compiler"}
+    mine = record(lambda number: names["call"](lambda: gc.collect()))
+    assert {pause.name for pause in mine} == {"gc generation 2"}, "the user's code is inside of the compiler's"
+
+
 def test_a_collection_on_another_thread_is_on_that_threads_track():
     seen = []
 

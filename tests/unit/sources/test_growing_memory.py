@@ -171,6 +171,36 @@ def test_where_two_lines_add_to_a_list_no_line_is_named():
     assert "line" not in holder
 
 
+def test_a_line_that_reads_or_replaces_an_item_is_not_one_that_adds():
+    recording, losses, seen = Recording(), [], {}
+    for number in recording:
+        losses.append(forward())  # here
+        losses[0] = losses[-1]
+        seen[number] = forward()
+        assert seen[number] is not None
+    holders, first = recording.holders, line_here(test_a_line_that_reads_or_replaces_an_item_is_not_one_that_adds)
+    file, _, line = first.rpartition(":")
+    assert holders["losses"]["line"] == first
+    assert holders["seen"]["line"] == f"{file}:{int(line) + 2}"
+
+
+def test_where_a_method_was_taken_before_the_loop_no_line_is_named():
+    recording, losses = Recording(), []
+    keep = losses.append
+    for _ in recording:
+        keep(forward())
+    assert "line" not in recording.holders["losses"]
+
+
+def test_what_gets_a_tensor_less_than_once_in_20_steps_is_not_named():
+    recording, often, seldom = Recording(num_batches=61), [], []
+    for number in recording:
+        often.append(forward())
+        if number in (20, 40):
+            seldom.append(forward())
+    assert set(recording.holders) == {"often"}
+
+
 def test_a_loop_in_a_notebook_is_looked_at():
     cell = "losses = []\nfor _ in recording:\n    losses.append(forward())\n"
     names = {"recording": Recording(), "forward": forward, "__name__": "__main__"}

@@ -16,6 +16,7 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.report.page.names import is_known
 from kinetoscope.sources.loop_clocks import COUNTER, PROCESSORS
 from kinetoscope.testing import MemoryTraceHandler
+from prepared_python import run_program
 
 needs_states = pytest.mark.skipif(
     IS_PURE or not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/syscall"),
@@ -167,6 +168,32 @@ def test_without_run_delay_it_says_how_long_the_thread_waited(monkeypatch):
     sums = counted(sampled(lambda: time.sleep(0.05)))
     assert sums.keys() == {"running_ns", "waiting_ns"}
     assert sums["waiting_ns"] > 130_000_000
+
+
+FORKED = """
+import os, sys, time
+from kinetoscope import ProfilerAction, StackSampler
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.testing import MemoryTraceHandler
+
+pid = os.fork()
+if pid:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+handler = MemoryTraceHandler()
+sampler = StackSampler(interval_ms=1)
+with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[sampler], strict=True) as profiler:
+    for _ in profiler.batches(range(3)):
+        time.sleep(0.05)
+print(sorted({name for name, _, _ in handler.spans() if name.startswith("waits: ")}))
+print("starved_ns" in {name.name for cycle in handler.cycles for name in cycle.names})
+"""
+
+
+@needs_states
+@needs_delays
+def test_the_main_thread_of_a_forked_process_has_states_and_delays_too():
+    done = run_program(FORKED)
+    assert done.stdout.splitlines() == ["['waits: sleep']", "True"], done.stderr
 
 
 def test_the_window_says_who_used_the_processors():

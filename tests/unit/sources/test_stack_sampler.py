@@ -364,3 +364,34 @@ def test_frames_of_libraries_are_told_from_the_users_own():
     categories = {name.name.split("(")[0]: name.categories for name in names}
     assert categories[HERE] == ("stack_sample",)
     assert {categories[file] for file in categories if file.startswith("json/")} == {("stack_sample", "library")}
+
+
+def test_a_sampler_of_several_windows_goes_on_after_each_of_them():
+    recorder = ProcessRecorder()
+
+    class Stopping(StackSpans):
+        num_windows = 0
+
+        def begin_window(self):
+            self.num_windows += 1
+            recorder.action = 0
+            if self.num_windows == 2:
+                self.stop()
+
+    def another_window():
+        assert recorder.action == 0
+        recorder.close_window()
+        open_window()
+        return spans.num_windows > 2
+
+    def open_window():
+        recorder.open_window()
+        recorder.action = 2
+
+    open_window()
+    spans = Stopping(recorder, threading.get_ident(), 0.1)
+    sampling = threading.Thread(target=spans.run_until, args=(another_window,))
+    sampling.start()
+    sampling.join()
+    recorder.close_window()
+    assert spans.num_windows == 2

@@ -40,6 +40,17 @@ def test_memory_is_counted_in_true_gib():
     assert last(found["process"], "threads") >= 2
 
 
+def test_used_memory_is_what_is_not_available_and_used_swap_what_is_not_free(monkeypatch):
+    gib = 2**30
+    monkeypatch.setattr(system_profiler, "_IS_LINUX", False)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=3 * gib, total=8 * gib))
+    monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(free=1 * gib, total=5 * gib))
+    source = SystemProfiler(profile_cpu=False, profile_memory=True, stats_thread_interval_seconds=60)
+    found = counters(source)
+    assert (last(found["memory/virtual"], "used_gib"), last(found["memory/virtual"], "available_gib")) == (5, 3)
+    assert (last(found["memory/swap"], "used_gib"), last(found["memory/swap"], "free_gib")) == (4, 1)
+
+
 def test_cpu_is_a_percentage():
     found = counters(SystemProfiler(stats_thread_interval_seconds=0.02))
     assert 0 <= last(found["cpu"], "percent") <= 100

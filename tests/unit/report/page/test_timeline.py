@@ -226,3 +226,12 @@ def test_the_times_of_ranks_are_on_one_clock(tmp_path):
         if row["name"].startswith("ProfilerStep#") and row["category"] == "user_annotation"
     }
     assert shown == told
+
+
+def test_only_the_last_seconds_are_read_where_these_are_asked_for(tmp_path):
+    second = 1_000_000
+    events = [span(f"at second {begin}", begin * second, second / 2) for begin in range(10)]
+    names = [str(write_trace(tmp_path / "rank0.json", events))]
+    report = kinetoscope.analyze(names, cache=False)
+    (window,) = RankTraces(report, names, cache=False, last_s=3.25)
+    assert window.trace.spans.collect()["name"].to_list() == ["at second 7", "at second 8", "at second 9"]

@@ -1,0 +1,38 @@
+"""report/what_if.py: how long a step would take, on a screen."""
+
+import io
+import re
+from types import SimpleNamespace
+
+from rich.console import Console
+
+from kinetoscope.analysis.replay.what_if import WhatIf
+from kinetoscope.report.what_if import render_what_ifs
+
+MS = 1_000_000
+REPORT = SimpleNamespace(graph=None)
+
+
+def without(cause, step_ns, saving_ns):
+    return WhatIf(
+        without=(cause,),
+        faster=(),
+        on_time=(),
+        fix=None,
+        step_ns=step_ns,
+        step_after_ns=step_ns - saving_ns,
+        saving_ns_per_step=saving_ns,
+    )
+
+
+def test_each_line_has_the_step_after_the_change_what_it_saves_and_its_share():
+    out = io.StringIO()
+    found = [without("gc", 1250 * MS, 25 * MS), without("data", 1250 * MS, 500 * MS)]
+    Console(file=out, width=100).print(render_what_ifs(REPORT, found))
+    lines = [re.split(r"\s{2,}", line.strip()) for line in out.getvalue().splitlines()]
+    assert lines[:4] == [
+        ["step ms", "saves ms"],
+        ["as recorded", "1,250.00"],
+        ["no waiting for data", "750.00", "500.00", "40.0%"],
+        ["no garbage collection", "1,225.00", "25.00", "2.0%"],
+    ]
