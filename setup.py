@@ -18,7 +18,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
-IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_NATIVE") == "1"
+IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_NATIVE", "").strip().lower() not in ("", "0", "false", "no", "off")
 IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
 IS_SUPPORTED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")

@@ -54,6 +54,7 @@ _COMPOUND: list[Any] = [
 ]
 
 
+_TEXTS = ((b"a",), (b"b",), (b"",), bytes(4))
 _OUTPUTS = [(b"1", b"2", True, -(2**63), 2**63 - 1, 1, 2, 0)] * 3
 _RIGHT: dict[str, tuple[Any, ...]] = {
     "rewrite": (_EVENTS, 0, len(_EVENTS), True, 0),
@@ -69,7 +70,7 @@ _RIGHT: dict[str, tuple[Any, ...]] = {
     "span": (0,),
     "follow_parent": ("here", "there.run", 1 << 20),
     "set_folder": (".", 0, 1 << 20),
-    "drain_chrome": (bytes(320), 0, True, bytearray(999), ((b"a",), (b"b",), (b"",)), b"1", (0, 0, 0, 1), bytes(16)),
+    "drain_chrome": (bytes(320), 0, True, bytearray(999), _TEXTS, b"1", (0, 0, 0, 1), bytes(16)),
     "pair_records": (bytes(320), bytearray(640)),
     "sample": (5,),
     "end": (7,),

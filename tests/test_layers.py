@@ -15,27 +15,28 @@ LIVE = GROUND | {"formats", "live", "recording", "torch", "storage", "sources", 
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "training": {"msgspec"},
+    "native": {"_native", "_kineto_save"},
+    "training": set(),
     "clock": {"training"},
     "writing": set(),
     "pages": set(),
-    "formats": {"training", "_native"},
-    "live": {"training", "clock", "writing", "formats", "_native"},
-    "recording": {"training", "clock", "writing", "formats", "live", "_native"},
-    "torch": {"training", "clock", "writing", "formats", "pages", "recording", "_native", "_kineto_save"},
+    "formats": {"training", "native"},
+    "live": {"training", "clock", "writing", "formats", "native", "_native"},
+    "recording": {"training", "clock", "writing", "formats", "live", "native", "_native"},
+    "torch": {"training", "clock", "writing", "formats", "pages", "recording", "native", "_native"},
     "storage": {"training", "writing", "formats"},
     "sources": {"training", "clock", "writing", "recording", "torch", "storage"},
-    "merge": {"training", "clock", "writing", "formats", "live", "_native"},
+    "merge": {"training", "clock", "writing", "formats", "live", "native", "_native"},
     "handlers": {"training", "clock", "writing", "formats", "live", "recording", "storage", "merge", "_native"},
     "assemble": LIVE,
     "testing": LIVE,
-    "table": {"training", "clock", "formats", "live", "writing", "_native"},
-    "analysis": {"table", "clock", "formats", "_native"},
+    "table": {"training", "clock", "formats", "live", "writing", "native"},
+    "analysis": {"table", "clock", "formats", "native"},
     "report": {"analysis", "table", "formats", "pages", "training"},
     "serving": {"training", "formats", "live"},
     "composer": LIVE,
     "integrations": {"assemble", "recording", "training"},
-    "cli": LIVE | {"assemble", "table", "analysis", "report", "pages", "serving", "testing"},
+    "cli": LIVE | {"assemble", "table", "analysis", "report", "pages", "serving", "testing", "native"},
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table", "analysis", "report"},
 }
@@ -121,6 +122,27 @@ def test_no_file_imports_an_underscore_from_another_file(path):
 
 # torch.profiler exports these semi-public names, so our room does too.
 TORCHS_UNDERSCORES = {"_ExperimentalConfig", "_KinetoProfile", "_ITraceObserver", "_WARNINGS_SHOWN"}
+
+
+# They import it only where C was chosen, or for types.
+ONLY_WITH_C = {
+    "handlers/cycle_events.py",
+    "live/parked_window.py",
+    "merge/cycle_text.py",
+    "merge/native_rewrite.py",
+    "native.py",
+    "recording/native_recorder.py",
+    "recording/recorder_choice.py",
+    "torch/kineto_text.py",
+}
+
+
+def test_one_file_says_whether_c_or_python_does_the_work():
+    in_c = ("kinetoscope._native", "kinetoscope._kineto_save")
+    found = {path for path in FILES if any(name.startswith(in_c) for name in imports_of(path))}
+    assert {path.relative_to(SOURCE).as_posix() for path in found} == ONLY_WITH_C
+    reading = [path for path in FILES if '"KINETOSCOPE_PURE"' in path.read_text(encoding="utf-8")]
+    assert reading == [SOURCE / "native.py"]
 
 
 def test_the_map_names_every_room():

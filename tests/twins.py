@@ -2,9 +2,11 @@
 
 import os
 
+from kinetoscope.native import is_pure_wanted
+
 
 def _twins() -> tuple[str, ...]:
-    if os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):  # `make test-pure`
+    if is_pure_wanted():  # `make test-pure`
         return ("pure",)
     if "libasan" in os.environ.get("LD_PRELOAD", ""):  # `make test-sanitized`
         return ("native",)

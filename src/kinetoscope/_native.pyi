@@ -95,7 +95,7 @@ def drain_chrome(
     first: int,
     are_last: bool,
     into: bytearray,
-    names_categories_args: tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]],
+    names_categories_args_firsts: tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], bytes],
     place: bytes,
     clock: tuple[int, int, int, int],
     epochs: bytes,

@@ -1,16 +1,11 @@
 """analysis: unions of time intervals, which overlap as they like. An interval is a row with ``begin`` and ``end``."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
-try:
-    from kinetoscope import _native
-except ImportError:  # no compiler, when it was installed
-    _native = None
-
+from kinetoscope.native import native_module
 
 _UNCHECKED: Any = {"check_sortedness": False}  # it was checked
 
@@ -40,7 +35,7 @@ class Coverage:
         rows = [pl.DataFrame([frame["begin"], frame["end"]]) for frame in intervals if len(frame)]
         if not rows:
             self.islands = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
-        elif (native := _native_unless_pure()) is None:
+        elif (native := native_module()) is None:
             self.islands = _islands(pl.concat(rows))
         else:
             columns = native.cover_intervals(pl.concat(rows).rechunk().__arrow_c_stream__())
@@ -57,7 +52,7 @@ class Coverage:
         """How many nanoseconds are covered before each of ``times``, which are in any order; 0 for null."""
         if not self:
             return pl.zeros(len(times), dtype=pl.Int64, eager=True)
-        if (native := _native_unless_pure()) is None:
+        if (native := native_module()) is None:
             return _covered_until(self.islands, times)
         asked = (times.fill_null(-(2**63)) if times.null_count() else times).to_frame().rechunk()
         (found,) = native.covered_until(self.islands.__arrow_c_stream__(), asked.__arrow_c_stream__())
@@ -70,7 +65,7 @@ class Coverage:
 
 def num_begun(begins: pl.Series, ends: pl.Series) -> pl.Series:
     """How many of some intervals, in the order of ``begins``, begin in each of them, with itself."""
-    if (native := _native_unless_pure()) is None:
+    if (native := native_module()) is None:
         before = pl.int_range(len(begins), dtype=pl.Int64, eager=True)
         return (begins.search_sorted(ends, side="left").cast(pl.Int64) - before).clip(1).alias("begun")
     rows = pl.DataFrame([begins.alias("begin"), ends.alias("end")])
@@ -85,10 +80,6 @@ def num_before(moments: pl.Series, times: pl.Series) -> pl.Series:
     numbered = pl.DataFrame({"moment": moments, "number": pl.int_range(1, len(moments) + 1, eager=True)})
     found = times.to_frame("time").join_asof(numbered, left_on="time", right_on="moment", **_UNCHECKED)
     return found["number"].fill_null(0)
-
-
-def _native_unless_pure() -> Any:
-    return _native if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0") else None
 
 
 def _islands(rows: pl.DataFrame) -> pl.DataFrame:

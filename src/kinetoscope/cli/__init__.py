@@ -105,9 +105,10 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from kinetoscope import __version__
-        from kinetoscope.recording.recorder_choice import WHY_PURE
+        from kinetoscope.native import why_pure
 
-        print(f"kinetoscope {__version__} ({f'in Python only: {WHY_PURE}' if WHY_PURE else 'native'})")
+        why = why_pure()
+        print(f"kinetoscope {__version__} ({f'in Python only: {why}' if why else 'native'})")
         parser.exit()
 
 

@@ -8,8 +8,6 @@ that have no column. An event that is not ordinary is made so by `ordinary_event
 There are two scanners: `NativeScanner` (`src/native/scan/scan.c`), and `TwinScanner` where that was not built.
 """
 
-import contextlib
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +25,7 @@ from kinetoscope.formats.chrome_event import (
 )
 from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, ChromeStream, Event, Stop, skip_separators
 from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.native import native_module
 
 TEXTS = ("name", "category", "track", "id_text", "shapes", "types", "collective", "dtype", "group")
 """Columns of texts; each text is stored once. Those of arguments hold JSON; ``track`` is ``pid,tid`` in JSON."""
@@ -232,12 +231,9 @@ class _Rows:
 
 
 class NativeScanner:
-    """The scanner in C. Raises ImportError at construction if C was not built."""
+    """The scanner in C."""
 
-    def __init__(self) -> None:
-        from kinetoscope import _native
-
-        scanner = _native.Scanner(_names(), len(TEXTS), len(NUMBERS), _keys())
+    def __init__(self, scanner: Any) -> None:
         self.scan, self.take, self.texts = scanner.scan, scanner.take, scanner.texts
 
     def add(self, event: bytes, /) -> bool:
@@ -246,11 +242,11 @@ class NativeScanner:
 
 
 def new_scanner() -> Scanner:
-    """The scanner in C; the one in Python if C was not built or ``KINETOSCOPE_PURE=1``."""
-    if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0"):
-        with contextlib.suppress(ImportError):
-            return NativeScanner()
-    return TwinScanner()
+    """The scanner in C, or the one in Python."""
+    native = native_module()
+    if native is None:
+        return TwinScanner()
+    return NativeScanner(native.Scanner(_names(), len(TEXTS), len(NUMBERS), _keys()))
 
 
 def _names() -> tuple[bytes, ...]:

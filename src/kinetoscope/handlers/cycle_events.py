@@ -203,12 +203,15 @@ class Drain:
         return tuple(encode_text(name.name) for name in list(self._cycle.names))
 
     @cached_property
-    def _texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
-        """The names, their categories, and their args (each after a comma), as they are written into lines."""
+    def _texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], bytes]:
+        """The names, their categories, and their args (each after a comma), as they are written into lines; and of each
+        name the number of the first one with the same text, in 32 bits."""
         names = self._cycle.names[: len(self._names)]
         categories = (encode_text(category_of(name)) for name in names)
         args = (b"".join(b"," + encode_text(key) + b":%d" % value for key, value in name.args) for name in names)
-        return self._names, tuple(categories), tuple(args)
+        numbers: dict[bytes, int] = {}
+        firsts = array("I", (numbers.setdefault(name, number) for number, name in enumerate(self._names)))
+        return self._names, tuple(categories), tuple(args), firsts.tobytes()
 
 
 def cycle_text(cycle: Cycle) -> "CycleText | None":

@@ -268,15 +268,15 @@ _MOST_LETTERS = 60  # of a file's name, at most four bytes each
 
 
 class TemporaryFiles:
-    """Files that a run needs only until their cycle is saved. They are in a folder per cycle in ``live_folder()``, so
+    """Files that a run needs only until their cycle is saved. They are in a folder per cycle in the live folder, so
     that `recover` finds the files that sources contributed to an unsaved cycle, and deletes the rest.
 
-    While ``live_folder()`` is None, they are among the system's temporary files. There the files of killed processes
-    are deleted when a later process makes some.
+    While there is none, they are among the system's temporary files. There the files of killed processes are deleted
+    when a later process makes some.
     """
 
-    def __init__(self, live_folder: Callable[[], Path | None]) -> None:
-        self._live_folder = live_folder
+    def __init__(self, live: LiveFolder) -> None:
+        self._live = live
         self._elsewhere: Path | None = None
         self._undo = contextlib.ExitStack()
         self._serial = itertools.count()
@@ -318,7 +318,7 @@ class TemporaryFiles:
         return kept
 
     def _in_live_folder(self, cycle: int) -> Path | None:
-        live = self._live_folder()
+        live = self._live.path
         with contextlib.suppress(OSError):
             if live is not None and live.is_dir():
                 folder = contributed_folder(live, cycle)

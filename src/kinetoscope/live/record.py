@@ -11,10 +11,7 @@ from enum import IntEnum, IntFlag
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, Self
 
-try:
-    from kinetoscope import _native
-except ImportError:  # there is a way in Python for everything here
-    _native = None
+from kinetoscope.native import native_module
 
 
 class Kind(IntEnum):
@@ -78,8 +75,8 @@ def record_columns(packed: bytes | memoryview) -> RecordColumns:
     num_records = len(packed) // RECORD_BYTES
     widths = [struct.calcsize(type_) for type_ in _COLUMN_TYPES]
     columns = [bytearray(num_records * width) for width in widths]
-    if _native is not None:
-        _native.record_columns(packed, *columns)
+    if (native := native_module()) is not None:
+        native.record_columns(packed, *columns)
     else:
         offset = 0
         for column, width in zip(columns, widths, strict=True):

@@ -22,11 +22,7 @@ from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_pla
 from kinetoscope.merge.pure_rewrite import PureRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
-
-try:
-    from kinetoscope.merge.native_rewrite import NativeRewriter
-except ImportError:  # no compiler, when it was installed
-    NativeRewriter = None
+from kinetoscope.native import native_module
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
@@ -107,19 +103,20 @@ def merge_traces(
 
 
 def make_rewriter(questions: Questions) -> Rewriter:
-    """The rewriter in C; the one in Python where C was not built or ``KINETOSCOPE_PURE`` is set."""
-    return PureRewriter(questions) if NativeRewriter is None or _is_pure() else NativeRewriter(questions)
+    """The rewriter in C, or the one in Python."""
+    if native_module() is None:
+        return PureRewriter(questions)
+    from kinetoscope.merge.native_rewrite import NativeRewriter
 
-
-def _is_pure() -> bool:
-    return NativeRewriter is None or os.environ.get("KINETOSCOPE_PURE") == "1"
+    return NativeRewriter(questions)
 
 
 def _most_useful_threads(paths: Sequence[str]) -> int:
     """How many files to read at a time: one in pure Python, because of the GIL, and one while Python is ending, because
     no thread can be started then."""
     num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if _is_pure() or not main_thread().is_alive() else min(len(paths), num_processors, _MOST_AT_ONCE)
+    is_one = native_module() is None or not main_thread().is_alive()
+    return 1 if is_one else min(len(paths), num_processors, _MOST_AT_ONCE)
 
 
 class _AbandonedError(Exception):

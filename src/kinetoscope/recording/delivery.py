@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.live.record import RECORD_BYTES
+from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.contract import Guard, TraceHandler, name_of, recipe_of
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
@@ -119,7 +120,7 @@ Make = Callable[[Contributions], object]
 
 
 class Delivery:
-    """Hands what was recorded to the handlers that ``get_handlers`` returns, through one `WriterThread`.
+    """Hands what was recorded to the handlers of ``callbacks``, through one `WriterThread`.
 
     Each save is a span of the marker ``cost``, in the trace of the next window if that is open by then. ``unsaved`` has
     the cycles that could not be saved, at most ``limit_bytes`` of them. If there is a ``redactor``, handlers get only
@@ -129,13 +130,13 @@ class Delivery:
     def __init__(
         self,
         guard: Guard,
-        get_handlers: Callable[[], list[Any]],
+        callbacks: Callbacks,
         cost: Marker,
         limit_bytes: int,
         redactor: Redactor | None = None,
     ) -> None:
         self._guard = guard
-        self._get_handlers = get_handlers
+        self._callbacks = callbacks
         self._cost = cost
         self._redactor = redactor
         self._held: list[tuple[Make, Contributions]] = []
@@ -176,7 +177,7 @@ class Delivery:
     # -- cycles -----------------------------------------------------------------------------------------------
 
     def _deliver(self, cycle: Cycle) -> None:
-        handlers = self._get_handlers()
+        handlers = self._callbacks.handlers
         save = Save(cycle, [handler for handler in handlers if overrides(handler, "process_cycle", TraceHandler)])
         earlier = self.unsaved.to_try()
         self.unsaved.keep(save)  # until it is saved
@@ -262,7 +263,7 @@ class Delivery:
         except Exception as error:
             self._guard.report("Taking over a trace file", error)
         for file in to.files[num_before:]:
-            for handler in self._get_handlers():
+            for handler in self._callbacks.handlers:
                 if overrides(handler, "process_chrome_json_trace_file", TraceHandler):
                     self._tell_of_file(handler, file, to)
 

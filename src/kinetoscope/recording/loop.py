@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from enum import Enum
 from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
@@ -105,38 +106,62 @@ class _Epoch:
         self.iterable: object = None
 
 
-class _Batch:
-    """The current batch.
+class _EpochEnd(Enum):
+    """How an epoch ended."""
+
+    COMPLETE = 1
+    LEFT = 2  # by `break`
+    FAILED = 3
+
+
+class _BatchPhase(Enum):
+    """Where the loop is in its batch.
 
     In a loop that calls `step`, the begin of a batch is not known. The batch is *expected* from the end of the one
     before, and begins again when a DataLoader has delivered.
     """
 
-    __slots__ = ("added", "began_s", "goes_on", "is_expected", "span", "was_told")
+    NONE = 1
+    EXPECTED = 2
+    UNTOLD = 3  # it has begun, but sources and handlers are not told before the loop calls `step`
+    TOLD = 4
+
+
+# Looked up once: Python 3.11 takes 0.1 microseconds each time, several times per batch.
+_NONE, _EXPECTED, _UNTOLD, _TOLD = _BatchPhase
+
+
+class _Batch:
+    """The current batch."""
+
+    __slots__ = ("added", "began_s", "phase", "span")
 
     def __init__(self, marker: Marker) -> None:
         self.span = _OpenSpan(marker)
-        self.is_expected = False
-        self.goes_on = False
-        self.was_told = False
+        self.phase = _NONE
         self.began_s = 0.0
         self.added: tuple[int, int] = (0, 0)
         """Samples and tokens that `step` added in a loop over `batches`."""
 
-    def begin(self, *, is_expected: bool = False) -> None:
-        self.is_expected, self.goes_on = is_expected, not is_expected
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has begun, and is not only expected."""
+        return self.phase is _TOLD or self.phase is _UNTOLD
+
+    def begin(self, phase: _BatchPhase) -> None:
+        self.phase = phase
         self.began_s = monotonic()
         self.span.begin()
 
     def forget(self) -> None:
         """Abandons the batch: it was none after all."""
         self.span.abandon()
-        self.is_expected = self.goes_on = self.was_told = False
+        self.phase = _NONE
 
     def end(self) -> timedelta:
         """Ends it; returns how long it took."""
         self.span.end()
-        self.is_expected = self.goes_on = self.was_told = False
+        self.phase = _NONE
         return timedelta(seconds=monotonic() - self.began_s)
 
 
@@ -160,8 +185,8 @@ class Loop:
         self._thread = threading.get_ident()
         # The current epoch. A generator that is closed late must not end a later epoch.
         self._current: _Epoch | None = None
-        # Whether the last epoch was left by `break` or an error. A window that is saved now still belongs to it.
-        self._was_left = False
+        # How the last epoch ended. If it is not complete, a window that is saved now still belongs to it.
+        self._last_end = _EpochEnd.COMPLETE
         self._num_evaluations = 0
         self._is_fetching = self._has_fetched = False
 
@@ -186,7 +211,7 @@ class Loop:
         """Begins the first batch, in case the loop turns out to call `step`."""
         self._thread = threading.get_ident()
         self._epoch_span.begin()
-        self._batch.begin(is_expected=True)
+        self._batch.begin(_EXPECTED)
         self._watch.install()
 
     def end(self, clean: bool) -> None:
@@ -232,17 +257,17 @@ class Loop:
             return self._num_evaluations > 0
         if epoch.iterable is iterable:
             self._end_batch()
-            self._end_epoch(epoch, was_left=True)
+            self._end_epoch(epoch, _EpochEnd.LEFT)
         return epoch.iterable is not iterable
 
     def _train(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
         self._batch.forget()
         if self._current is not None and self._current.is_implied:
-            self._end_epoch(self._current, was_left=True)
+            self._end_epoch(self._current, _EpochEnd.LEFT)
         is_ours = self._current is None  # else it belongs to `Profiler.epoch`, which ends it
         epoch = self._current or self._begin_epoch(length)
         epoch.iterable = iterable
-        is_complete = was_left = False
+        end = _EpochEnd.FAILED
         try:
             iterator = _Iterator(iterable)
             while (item := self._fetch_next(iterator)) is not None:
@@ -253,18 +278,18 @@ class Loop:
                     self._end_batch()
                 elif self._current is None:  # we took the loop for left, but it goes on
                     epoch, is_ours = self._begin_epoch(length), True
-            is_complete = True
+            end = _EpochEnd.COMPLETE
         except GeneratorExit:
             # `break` left the loop, so its last batch and the epoch are complete. After an exception, Python closes the
             # generator in the same way, and the failed batch is counted; the Profiler's exit follows.
-            was_left = True
+            end = _EpochEnd.LEFT
             raise
         finally:
-            if was_left and self._current is epoch:
+            if end is _EpochEnd.LEFT and self._current is epoch:
                 self._end_batch()
             epoch.iterable = None
             if is_ours:
-                self._end_epoch(epoch, is_complete=is_complete, was_left=was_left)
+                self._end_epoch(epoch, end)
 
     def _fetch_next(self, iterator: Iterator[T]) -> tuple[T] | None:
         """The next batch as a tuple of one; None at the end."""
@@ -290,8 +315,8 @@ class Loop:
             self._dataloader.end(token)
 
     def _begin_batch(self) -> None:
-        self._tell_of_batch()
-        self._batch.begin()
+        self._tell(Event.BATCH_START)
+        self._batch.begin(_TOLD)
 
     # -- loops that call `step` -------------------------------------------------------------------------------
 
@@ -304,12 +329,12 @@ class Loop:
             return
         if self._current is None:
             self._begin_epoch(None, is_implied=True)
-        if not (self._batch.is_expected or self._batch.goes_on):  # its begin is unknown: after a loop over batches
-            self._batch.begin()
-        if not self._batch.was_told:
-            self._tell_of_batch()
+        if self._batch.phase is _NONE:  # its begin is unknown: after a loop over batches
+            self._batch.begin(_UNTOLD)
+        if self._batch.phase is not _TOLD:
+            self._tell(Event.BATCH_START)
         self._end_batch(samples, tokens)
-        self._batch.begin(is_expected=True)
+        self._batch.begin(_EXPECTED)
         self._watch.install()
 
     @contextlib.contextmanager
@@ -322,14 +347,14 @@ class Loop:
             return
         self._batch.forget()
         epoch = self._begin_epoch(length)
-        self._batch.begin(is_expected=True)
-        is_complete = False
+        self._batch.begin(_EXPECTED)
+        end = _EpochEnd.FAILED
         try:
             yield
-            is_complete = True
+            end = _EpochEnd.COMPLETE
         finally:
             self._batch.forget()  # the time after the last step is no batch
-            self._end_epoch(epoch, is_complete=is_complete)
+            self._end_epoch(epoch, end)
 
     def _fetch_watched(self, iterator: object, fetch: Callable[[], T]) -> T:
         """Called in place of each fetch of a DataLoader. In a loop that calls `step`, the first fetch after it is the
@@ -339,7 +364,8 @@ class Loop:
         if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
             return fetch()
         self._has_fetched = True
-        return self._fetch_expected(fetch) if self._batch.is_expected else self._fetch(fetch)
+        is_expected = self._batch.phase is _EXPECTED
+        return self._fetch_expected(fetch) if is_expected else self._fetch(fetch)
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
         self._batch.forget()
@@ -349,12 +375,13 @@ class Loop:
         try:
             item = self._fetch(fetch)
         except BaseException:
-            self._batch.begin(is_expected=True)
+            self._batch.begin(_EXPECTED)
             raise
         if has_begun:
             self._tell(Event.AFTER_DATALOADER)
-            self._tell_of_batch()
-        self._batch.begin()
+            self._begin_batch()
+        else:
+            self._batch.begin(_UNTOLD)
         return item
 
     # -- evaluation -------------------------------------------------------------------------------------------
@@ -367,7 +394,7 @@ class Loop:
             return
         span = self._begin_evaluation()
         is_between = self._num_evaluations == 0 and self._is_between_batches()
-        is_expected = is_between and self._batch.is_expected
+        is_expected = is_between and self._batch.phase is _EXPECTED
         if is_between:
             self._batch.forget()
             self._run.pause()
@@ -382,7 +409,7 @@ class Loop:
                 self._run.resume()
             span.end()
             if is_expected:
-                self._batch.begin(is_expected=True)
+                self._batch.begin(_EXPECTED)
 
     def _begin_evaluation(self) -> _OpenSpan:
         span = _OpenSpan(self._eval, self._run.lasting)
@@ -391,7 +418,9 @@ class Loop:
 
     def _is_between_batches(self) -> bool:
         """In a loop that calls `step`, only a fetch of a DataLoader shows that the expected batch has not begun."""
-        return not self._batch.goes_on and (self._has_fetched or not self._batch.is_expected or self._current is None)
+        if self._batch.phase is _EXPECTED:
+            return self._has_fetched or self._current is None
+        return self._batch.phase is _NONE
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
         """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
@@ -429,10 +458,6 @@ class Loop:
         if self._run.is_running:
             self._run.callbacks.fire(event)
 
-    def _tell_of_batch(self) -> None:
-        self._tell(Event.BATCH_START)
-        self._batch.was_told = True
-
     def _end_batch(self, samples: int = 0, tokens: int = 0) -> None:
         added, self._batch.added = self._batch.added, (0, 0)
         duration = self._batch.end()
@@ -445,8 +470,8 @@ class Loop:
         """Begins an epoch. If it is the first and implied, its span is open since the run began."""
         self._current = epoch = _Epoch(is_implied)
         state, left_at = self._state, None
-        if self._was_left:
-            self._was_left, left_at = False, state.timestamp
+        if self._last_end is not _EpochEnd.COMPLETE:
+            self._last_end, left_at = _EpochEnd.COMPLETE, state.timestamp
             state.timestamp = state.timestamp.to_next_epoch()
         if length is not None:
             state.dataloader_len = length
@@ -457,19 +482,19 @@ class Loop:
             self._epoch_span.begin()
         return epoch
 
-    def _end_epoch(self, epoch: _Epoch, *, is_complete: bool = False, was_left: bool = False) -> None:
+    def _end_epoch(self, epoch: _Epoch, end: _EpochEnd) -> None:
         if self._current is not epoch:
             return
         self._current = None
         self._epoch_span.end()
         if not self._run.is_running:
             return
-        if is_complete or was_left:
+        if end is not _EpochEnd.FAILED:
             self._tell(Event.EPOCH_END)
-        if is_complete:
+        if end is _EpochEnd.COMPLETE:
             state = self._state
             state.timestamp = state.timestamp.to_next_epoch()
-        self._was_left = not is_complete
+        self._last_end = end
 
 
 def _length(iterable: Iterable[object]) -> int | None:

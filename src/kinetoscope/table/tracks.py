@@ -3,7 +3,6 @@
 Where spans of a track overlap and neither contains the other, both are inside the innermost span that contains them.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -12,11 +11,7 @@ import polars as pl
 
 from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-
-try:
-    from kinetoscope import _native
-except ImportError:  # no compiler, when it was installed
-    _native = None
+from kinetoscope.native import native_module
 
 _DESCRIBED = {
     "process_name": ("process", "name"),
@@ -130,10 +125,10 @@ def nest_spans(spans: pl.DataFrame, *, clip: bool = False) -> pl.DataFrame:
     another one is its child and ends with it at the latest; ``dur`` is then what is left of each.
     """
     spans = spans.select(pl.col("ts", "dur").cast(pl.Int64), pl.col("track").cast(pl.UInt32))
-    if _native is None or os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
+    if (native := native_module()) is None:
         schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32} | ({"dur": pl.Int64} if clip else {})
         return pl.DataFrame(_Sweep(spans, clip).columns, schema=schema)
-    columns: list[Any] = _native.nest_spans(spans.rechunk().__arrow_c_stream__(), clip)
+    columns: list[Any] = native.nest_spans(spans.rechunk().__arrow_c_stream__(), clip)
     return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in columns])
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.native import kineto_save_module
 from kinetoscope.writing.atomic_file import make_folder, temporary_folder
 from kinetoscope.writing.writer_thread import is_beside_training
 
@@ -35,11 +36,10 @@ def saves_without_gil(kineto_results: Any) -> bool:
     if not torch.__version__.startswith(_TESTED):
         _log_fallback(f"this version of Kinetoscope was not tested with torch {torch.__version__}")
         return False
-    try:
-        from kinetoscope import _kineto_save
-    except ImportError:
+    kineto_save = kineto_save_module()
+    if kineto_save is None:
         return False
-    if not _kineto_save.can_save(kineto_results, LIBRARY):
+    if not kineto_save.can_save(kineto_results, LIBRARY):
         _log_fallback(f"torch {torch.__version__} and Kinetoscope's C++ module were built differently")
         return False
     return True
@@ -154,7 +154,7 @@ class _File:
 def _open_pipe(kineto_results: Any, folder: Path | None) -> "_Pipe | None":
     """A pipe into which Kineto saves; None if no pipe or, while the interpreter shuts down, no thread can be made."""
     try:
-        return _Pipe(kineto_results, folder)
+        return _Pipe(kineto_save_module(), kineto_results, folder)
     except (OSError, RuntimeError):
         return None
 
@@ -162,9 +162,8 @@ def _open_pipe(kineto_results: Any, folder: Path | None) -> "_Pipe | None":
 class _Pipe:
     """A named pipe that Kineto writes to as if it were a file. Kineto writes to ``{path}.tmp`` and then renames it."""
 
-    def __init__(self, kineto_results: Any, folder: Path | None) -> None:
-        from kinetoscope import _kineto_save
-
+    def __init__(self, kineto_save: Any, kineto_results: Any, folder: Path | None) -> None:
+        self._kineto_save = kineto_save
         self.is_written = bytearray(1)
         self._error: Exception | None = None
         with contextlib.ExitStack() as undo:
@@ -178,7 +177,7 @@ class _Pipe:
                 fcntl.fcntl(write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
                 niceness = _NICENESS if is_beside_training() else 0
-                self._saving = _kineto_save.start(kineto_results, LIBRARY, path, self.is_written, write_fd, niceness)
+                self._saving = kineto_save.start(kineto_results, LIBRARY, path, self.is_written, write_fd, niceness)
             except BaseException:
                 os.close(write_fd)
                 raise
@@ -186,13 +185,11 @@ class _Pipe:
 
     def close(self) -> None:
         """Waits until Kineto has finished, reading and dropping what is left."""
-        from kinetoscope import _kineto_save
-
         with self._undo:
             while self.read():
                 pass
             try:
-                _kineto_save.finish(self._saving)
+                self._kineto_save.finish(self._saving)
             except RuntimeError as error:
                 self._error = error
 

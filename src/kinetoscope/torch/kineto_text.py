@@ -21,7 +21,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, encode_text
 from kinetoscope.formats.compression import Block, compressed_by_name, pack_block, write_gzip
 from kinetoscope.formats.nesting import nest
-from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.native import native_module
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name
 from kinetoscope.torch.true_names import Renamed, plain_names
@@ -177,13 +177,12 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> KinetoTe
     head, rest = _read_head(stream)
     if not head and not rest:
         raise TraceFileError("Kineto saved an empty trace. Check whether the disk for temporary files is full.")
-    if IS_PURE or renamed is None or _base_ns(head) is None:
+    native = native_module()
+    if native is None or renamed is None or _base_ns(head) is None:
         return KinetoText(head=head, remainder=_remainder(rest, stream))
-    from kinetoscope._native import KinetoLines
-
     shift_ns = _shift_ns(head, rest)
     names = [(name.number, name.raw.encode(), encode_text(name.name)) for name in renamed]
-    kineto_lines = KinetoLines(shift_ns, names, _own_prefixes(), rest)
+    kineto_lines = native.KinetoLines(shift_ns, names, _own_prefixes(), rest)
     lines, is_at_end = _read_lines(stream, kineto_lines)
     remainder = PackedText() if is_at_end else _remainder(kineto_lines.rest, stream)
     nested = _nest_lines(lines, kineto_lines) if is_at_end and kineto_lines.are_true else None

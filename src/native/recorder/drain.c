@@ -57,6 +57,9 @@ typedef struct {
     const Text *categories; /* the categories of each name, as JSON */
     /* args of each name, with a comma before them; empty for most */
     const Text *args;
+    const uint32_t *firsts; /* of each name, the first name with the same text */
+    /* by such a name, the last value of this series in the line that is being written */
+    const Record **last_values;
     uint32_t num_names;
     Text place;               /* pid and tid, as fields of an event */
     long long start;          /* on the monotonic clock */
@@ -159,12 +162,6 @@ static char *put_span_or_instant(char *at, const Style *style, const Record *rec
     return PUT(at, "}}");
 }
 
-static int is_same_name(const Style *style, uint32_t one, uint32_t other)
-{
-    Text text = style->names[one];
-    return one == other || text_is(style->names[other], text.at, text.length);
-}
-
 /* The end of the values that one call of a counter recorded. */
 static const Record *group_end(const Style *style, const Record *first, const Record *end)
 {
@@ -172,7 +169,7 @@ static const Record *group_end(const Style *style, const Record *first, const Re
     int64_t moment = since_base(style, first->begin);
     while (next < end && tail_kind(next->tail) == KIND_COUNTER &&
            is_ordinary(next, style->num_names) && since_base(style, next->begin) == moment &&
-           is_same_name(style, first->name, next->name))
+           style->firsts[first->name] == style->firsts[next->name])
         next++;
     return next;
 }
@@ -182,13 +179,9 @@ static int is_finite(const Record *record)
     return !(tail_flags(record->tail) & FLAG_FLOAT) || isfinite(record->end.real);
 }
 
-/* Whether a later value of the group has the same name; then only the later one counts. */
-static int is_replaced(const Style *style, const Record *record, const Record *end)
+static const Record **last_value(const Style *style, const Record *record)
 {
-    uint32_t series = tail_series(record->tail);
-    for (const Record *later = record + 1; later < end; later++)
-        if (is_same_name(style, series, tail_series(later->tail))) return 1;
-    return 0;
+    return &style->last_values[style->firsts[tail_series(record->tail)]];
 }
 
 static char *put_value(char *at, const Record *record)
@@ -200,12 +193,13 @@ static char *put_value(char *at, const Record *record)
     return put_double(at, record->end.real);
 }
 
+/* Of several values with the same name only the last one counts, which `put_counter` has noted. */
 static char *put_values(char *at, const Style *style, const Record *record, const Record *end,
                         int finite, int *count)
 {
     *count = 0;
     for (; record < end; record++) {
-        if (is_finite(record) != finite || is_replaced(style, record, end)) continue;
+        if (is_finite(record) != finite || *last_value(style, record) != record) continue;
         if ((*count)++ > 0) *at++ = ',';
         at = put_text(at, &style->names[tail_series(record->tail)]);
         *at++ = ':';
@@ -217,6 +211,7 @@ static char *put_values(char *at, const Style *style, const Record *record, cons
 static char *put_counter(char *at, const Style *style, const Record *record, const Record *end)
 {
     int count;
+    for (const Record *value = record; value < end; value++) *last_value(style, value) = value;
     at = put_head(at, style, record, 'C', since_base(style, record->begin));
     at = PUT(at, ",\"args\":{");
     at = put_values(at, style, record, end, 1, &count);
@@ -304,18 +299,28 @@ static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t f
                          progress.is_waiting ? Py_True : Py_False);
 }
 
+/* Whether there is a name for each name. */
+static int are_names(const uint32_t *found, Py_ssize_t num_bytes, uint32_t num_names)
+{
+    if ((size_t)num_bytes != num_names * sizeof *found) return 0;
+    for (uint32_t i = 0; i < num_names; i++)
+        if (found[i] >= num_names) return 0;
+    return 1;
+}
+
 PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     Py_buffer packed, into;
-    Py_ssize_t first, place_length, epochs_length;
+    Py_ssize_t first, place_length, epochs_length, firsts_length;
     int are_last;
     PyObject *names, *categories, *args;
-    const char *epochs;
+    const char *epochs, *firsts;
     Style style = {0};
-    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)y#", &packed, &first, &are_last, &into,
-                          &PyTuple_Type, &names, &PyTuple_Type, &categories, &PyTuple_Type, &args,
-                          &style.place.at, &place_length, &style.start, &style.offset, &style.drift,
-                          &style.elapsed, &epochs, &epochs_length))
+    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!y#)y#(LLLL)y#", &packed, &first, &are_last,
+                          &into, &PyTuple_Type, &names, &PyTuple_Type, &categories, &PyTuple_Type,
+                          &args, &firsts, &firsts_length, &style.place.at, &place_length,
+                          &style.start, &style.offset, &style.drift, &style.elapsed, &epochs,
+                          &epochs_length))
         return NULL;
     style.epochs = (const Epoch *)(const void *)epochs;
     style.num_epochs = (size_t)epochs_length / sizeof(Epoch);
@@ -325,12 +330,21 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
          *category_texts = name_texts == NULL ? NULL : texts_of(categories);
     Text *args_texts = category_texts == NULL ? NULL : texts_of(args);
     style.names = name_texts, style.categories = category_texts, style.args = args_texts;
+    style.firsts = (const uint32_t *)(const void *)firsts;
     PyObject *result = NULL;
     Py_ssize_t count = PyTuple_Size(names);
-    if (args_texts != NULL && (PyTuple_Size(categories) != count || PyTuple_Size(args) != count))
-        PyErr_SetString(PyExc_ValueError, "Each name needs its categories and its args.");
+    const Record **last_values = calloc((size_t)count + 1, sizeof *last_values);
+    style.last_values = last_values;
+    if (last_values == NULL)
+        PyErr_NoMemory();
+    else if (args_texts != NULL &&
+             (PyTuple_Size(categories) != count || PyTuple_Size(args) != count ||
+              !are_names(style.firsts, firsts_length, style.num_names)))
+        PyErr_SetString(PyExc_ValueError, "Each name needs its categories, its args and the first "
+                                          "name with its text.");
     else if (args_texts != NULL)
         result = drain(&style, &packed, first, are_last, &into);
+    free(last_values);
     free(name_texts);
     free(category_texts);
     free(args_texts);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define FURTHEST_NS ((int64_t)1 << 60) /* the sum of three such times fits into 64 bits */
-/* values of one counter call; looking for repeated ones takes quadratic time */
+/* values of one counter call, which are written as one line; Python writes longer ones */
 #define LARGEST_GROUP 1024
 
 int is_in_range(int64_t time)

@@ -212,8 +212,8 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     return facts;
 }
 
-/* Reads one output from a tuple (pid, tid, is kept, from, to, uuids of track and process, overlap);
- * 0 with an error set. */
+/* Reads one output from a tuple (pid, tid, is kept, from, to, uuids of track and process, overlap),
+ * and adds its pid and tid to `texts`; 0 with an error set. */
 static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
 {
     const char *pid, *tid;
@@ -226,10 +226,10 @@ static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
     if (!PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept,
                           &from_ns, &to_ns, &track, &process, &output->overlap))
         return 0;
-    /* offsets for now: the bytes may still move */
-    output->pid = (Text){(const char *)(uintptr_t)texts->length, (size_t)pid_length};
+    /* `outputs_of` says where they are: until then they may move */
+    output->pid.length = (size_t)pid_length;
     bytes_put(texts, pid, (size_t)pid_length);
-    output->tid = (Text){(const char *)(uintptr_t)texts->length, (size_t)tid_length};
+    output->tid.length = (size_t)tid_length;
     bytes_put(texts, tid, (size_t)tid_length);
     output->is_kept = (uint8_t)is_kept;
     output->from_ns = from_ns;
@@ -253,9 +253,11 @@ static TextOutput *outputs_of(PyObject *list, Bytes *texts)
         free(outputs);
         return NULL;
     }
+    const char *at = texts->at; /* the texts lie there in the order of the outputs */
     for (size_t i = 0; i < count; i++) {
-        outputs[i].pid.at = texts->at + (uintptr_t)outputs[i].pid.at;
-        outputs[i].tid.at = texts->at + (uintptr_t)outputs[i].tid.at;
+        outputs[i].pid.at = at;
+        outputs[i].tid.at = at + outputs[i].pid.length;
+        at = outputs[i].tid.at + outputs[i].tid.length;
     }
     return outputs;
 }

@@ -86,8 +86,8 @@ static inline void bytes_put_char(Bytes *bytes, char byte)
 
 /* Makes room for the element after the first `num_used` ones; 0 if there is no memory. */
 int array_room_for_next(void **array, size_t num_used, size_t *capacity, size_t element_bytes);
-/* Makes room for all elements up to this index, and sets those to zero that had none before; 0 if
- * there is no memory. */
+/* Makes room for all elements up to this index, and sets all new room to zero; 0 if there is no
+ * memory. For arrays that get room in no other way. */
 int array_room_up_to(void **array, size_t index, size_t *capacity, size_t element_bytes);
 
 /* -- a table: different byte strings, numbered from 0 in the order in which they came -- */

@@ -167,6 +167,25 @@ def test_values_of_one_call_are_one_event_and_the_last_of_a_series_counts():
     check_same(cycle)
 
 
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_of_many_values_that_are_replaced_in_one_call_the_last_of_each_text_counts(tmp_path, in_pairs):
+    values = [counter(5, number, series=number % len(NAMES)) for number in range(995)]
+    values += [
+        counter(5, math.inf, series=1),
+        counter(5, 7, series=6),
+        counter(6, 1, series=6),
+        counter(6, 2, series=0),
+    ]
+    cycle = a_cycle(values)
+    assert is_drained(cycle) == [True]
+    check_same(cycle, in_pairs=in_pairs)
+    (tmp_path / "traces").mkdir()
+    counts = [event for event in events_of(written(cycle, tmp_path / "traces")) if event["ph"] == "C"]
+    assert [list(event["args"].values()) for event in counts] == [[989, 990, 991, 992, 7], [2]]
+    assert counts[0]["args"]["work"] == 7
+    assert counts[0]["not_finite"] == {"event/batch": "Infinity"}
+
+
 def in_parts(records, *lengths):
     """A thread's records in parts of the given lengths, and what remains."""
     parts = [[records.pop(0) for _ in range(min(length, len(records)))] for length in lengths]

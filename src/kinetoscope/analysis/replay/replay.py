@@ -6,7 +6,6 @@ at least so long after another one. The time of a node is the latest that its ed
 does not explain. So without a change, each node keeps the time that was recorded.
 """
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
@@ -17,14 +16,10 @@ import polars as pl
 
 from kinetoscope.analysis.replay.late_starts import START_NS, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
+from kinetoscope.native import native_module
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.replay.dependencies import Dependencies
-
-try:
-    from kinetoscope import _native
-except ImportError:  # no compiler, when it was installed
-    _native = None
 
 EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
 """Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an
@@ -271,10 +266,10 @@ def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
     now on. Raises ValueError if some nodes wait for each other."""
     schema = {"source": pl.UInt32, "target": pl.UInt32, "weight": pl.Int64, "changed": pl.Int64}
     edges = edges.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
-    if _native is None or os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
+    if (native := native_module()) is None:
         return pl.Series("time", _replay(times.to_list(), list(edges.iter_rows())), dtype=pl.Int64)
     nodes = times.cast(pl.Int64).rename("time").to_frame().rechunk()
-    found: list[Any] = _native.replay_graph(nodes.__arrow_c_stream__(), edges.rechunk().__arrow_c_stream__())
+    found: list[Any] = native.replay_graph(nodes.__arrow_c_stream__(), edges.rechunk().__arrow_c_stream__())
     return pl.Series("time", found[0])
 
 
