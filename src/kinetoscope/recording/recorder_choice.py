@@ -22,19 +22,20 @@ if _native is not None and os.environ.get("KINETOSCOPE_CLOCK") == "tsc":
         _log.warning("%s CLOCK_MONOTONIC is used.", error)
 
 if TYPE_CHECKING:
-    from kinetoscope._native import StackSamples
+    from kinetoscope._native import StackSamples, ThreadClocks
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 elif IS_PURE:
     from kinetoscope.recording.pure_recorder import PureRecorder as ProcessRecorder
     from kinetoscope.recording.pure_recorder import PureSpan as ProcessSpan
     from kinetoscope.recording.pure_stack_samples import StackSamples
+    from kinetoscope.recording.pure_thread_clocks import ThreadClocks
 else:
-    from kinetoscope._native import StackSamples
+    from kinetoscope._native import StackSamples, ThreadClocks
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 
-__all__ = ["IS_PURE", "ProcessRecorder", "ProcessSpan", "StackSamples", "warn_if_pure"]
+__all__ = ["IS_PURE", "ProcessRecorder", "ProcessSpan", "StackSamples", "ThreadClocks", "warn_if_pure"]
 
 
 def warn_if_pure() -> None:

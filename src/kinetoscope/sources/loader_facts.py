@@ -41,13 +41,18 @@ class LoaderFacts(WindowSource):
 
     def _fetch(self, run: RunInside, loaders: "_Loaders", iterator: Any, fetch: Callable[[], Any]) -> Any:
         """Fetches a batch, the first time after noting the loader."""
-        run.call_in_hook(self, loaders.look, iterator)
+        if loaders.last() is not iterator:
+            run.call_in_hook(self, loaders.look, iterator)
         return fetch()
 
     def remove(self) -> None:
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.remove()
+
+
+def _nothing() -> None:
+    """A weak reference to nothing."""
 
 
 class _Loaders:
@@ -57,11 +62,15 @@ class _Loaders:
         self._run = run
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._noted: list[dict[str, Any]] = []
+        self.last: Callable[[], Any] = _nothing
+        """Gives the iterator that was seen last, as long as it lives."""
 
     def look(self, iterator: Any) -> None:
         """Notes the loader of an iterator that is new."""
-        if iterator not in self._seen and self._run.is_recording:
-            self._note(iterator)
+        if self._run.is_recording:
+            if iterator not in self._seen:
+                self._note(iterator)
+            self.last = weakref.ref(iterator)
 
     def _note(self, iterator: Any) -> None:
         self._seen.add(iterator)

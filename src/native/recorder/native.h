@@ -311,6 +311,10 @@ int sample_setup(PyObject *module);
 
 int stack_samples_setup(PyObject *module);
 
+/* -- thread_clocks.c: how long a thread ran, was blocked, or had no processor -- */
+
+int thread_clocks_setup(PyObject *module);
+
 /* -- pairs.c: spans as pairs of a begin and an end -- */
 
 PyObject *pair_records(PyObject *module, PyObject *arguments);

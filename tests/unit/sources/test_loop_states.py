@@ -164,7 +164,7 @@ def test_a_counter_says_how_long_the_thread_ran_and_was_blocked():
 
 
 def test_without_run_delay_it_says_how_long_the_thread_waited(monkeypatch):
-    monkeypatch.setattr("kinetoscope.sources.loop_clocks._open_schedstat", lambda native_id: None)
+    monkeypatch.setattr("kinetoscope.sources.loop_clocks.SCHEDSTAT", "/nowhere/schedstat")
     sums = counted(sampled(lambda: time.sleep(0.05)))
     assert sums.keys() == {"running_ns", "waiting_ns"}
     assert sums["waiting_ns"] > 130_000_000
@@ -194,6 +194,44 @@ print("starved_ns" in {name.name for cycle in handler.cycles for name in cycle.n
 def test_the_main_thread_of_a_forked_process_has_states_and_delays_too():
     done = run_program(FORKED)
     assert done.stdout.splitlines() == ["['waits: sleep']", "True"], done.stderr
+
+
+@needs_delays
+def test_every_batch_has_its_own_reading():
+    handler = sampled(lambda: time.sleep(0.01), num_batches=3)
+    readings = [record for cycle in handler.cycles for _, record, name in cycle.records() if name.name == COUNTER]
+    assert sorted({record.batch for record in readings}) == [0, 1, 2]
+    assert len(readings) == 3 * 3
+
+
+def test_batches_that_end_on_another_thread_have_no_reading():
+    handler = MemoryTraceHandler()
+    with Profiler(always, handler, sources=[StackSampler(interval_ms=1)], strict=True) as profiler:
+        batches = iter(profiler.batches(range(3)))
+        next(batches)
+        other = threading.Thread(target=lambda: list(batches))
+        other.start()
+        other.join()
+    assert not counted(handler)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_reads_its_own_clocks():
+    def fork_and_wait():
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                sums = counted(sampled(lambda: time.sleep(0.05)))
+                waited_ns = sums.get("blocked_ns", 0) + sums.get("waiting_ns", 0)
+                code = 0 if waited_ns > 130_000_000 else 2
+            finally:
+                os._exit(code)
+        exit_codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    exit_codes = []
+    sampled(fork_and_wait)
+    assert exit_codes == [0, 0, 0]
 
 
 def test_the_window_says_who_used_the_processors():
