@@ -160,7 +160,7 @@ check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room impor
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py tests/test_public_types.py
 
 # The only number that CI demands: both sides of it are measured in one page, one after the other.
 bench-report: $(VENV)/test.stamp  ## Measure the page of reports in Chromium; drawing must be 10 times as fast as one fillRect for each span

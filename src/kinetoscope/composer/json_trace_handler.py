@@ -39,11 +39,13 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
             overwrite=overwrite,
             num_traces_to_keep=num_traces_to_keep,
         )
-        self.folder, self.filename = folder, filename
+        self.folder: str = folder
+        self.filename: str = filename
         self.remote_file_name = remote_file_name
         self.merged_trace_filename = merged_trace_filename
         self.merged_trace_remote_file_name = merged_trace_remote_file_name
-        self.overwrite, self.num_traces_to_keep = overwrite, num_traces_to_keep
+        self.overwrite: bool = overwrite
+        self.num_traces_to_keep: int = num_traces_to_keep
         self._is_open = False
 
     def init(self, state: RunState, logger: object) -> None:

@@ -75,7 +75,7 @@ class Profiler(AnyProfiler, TrainerCallback):
             _check_memory_options(*memory_needs)
         handlers = list(trace_handlers) if isinstance(trace_handlers, Sequence) else [trace_handlers]
         torch_remote = torch_prof_remote_file_name, torch_prof_memory_remote_file_name
-        self.remote_filenames = [name for name in (*torch_remote, *_remote_names(handlers)) if name]
+        self.remote_filenames: list[str] = [name for name in (*torch_remote, *_remote_names(handlers)) if name]
         """The remote names as given. For a name with a scheme, the Trainer makes a logger that uploads."""
         self._callbacks: list[Any] = []
         system = sys_prof_cpu, sys_prof_memory, sys_prof_disk, sys_prof_net
@@ -106,7 +106,7 @@ class Profiler(AnyProfiler, TrainerCallback):
 
     def _make_run(self, state: RunState, handlers: list[Any]) -> None:
         """A new run. Each Trainer gets its own; before there is a Trainer, the profiler has a run that never begins."""
-        self.run = Run(self, self._settings, self._markers, state, self._callbacks, handlers)
+        self.run: Run = Run(self, self._settings, self._markers, state, self._callbacks, handlers)
         self._loop = TrainerLoop(self.run, self._engine_markers)
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------

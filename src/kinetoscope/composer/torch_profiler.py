@@ -38,8 +38,9 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         num_traces_to_keep: int = -1,
     ) -> None:
         self.remote_file_name = path_in_bucket(remote_file_name, "remote_file_name")
-        self.memory_remote_file_name = path_in_bucket(memory_remote_file_name, "memory_remote_file_name")
-        self.filename, self.memory_filename = filename, memory_filename
+        self.memory_remote_file_name: str | None = path_in_bucket(memory_remote_file_name, "memory_remote_file_name")
+        self.filename = filename
+        self.memory_filename: str | None = memory_filename
         if use_gzip:
             self.filename, self.remote_file_name = map(_packed, (self.filename, self.remote_file_name))
         super().__init__(
@@ -56,9 +57,13 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
             with_flops=with_flops,
             num_traces_to_keep=num_traces_to_keep,
         )
-        self.folder, self.overwrite, self.num_traces_to_keep = folder, overwrite, num_traces_to_keep
-        self.record_shapes, self.profile_memory = record_shapes, profile_memory
-        self.with_stack, self.with_flops = with_stack, with_flops
+        self.folder: str = folder
+        self.overwrite: bool = overwrite
+        self.num_traces_to_keep: int = num_traces_to_keep
+        self.record_shapes: bool = record_shapes
+        self.profile_memory: bool = profile_memory
+        self.with_stack: bool = with_stack
+        self.with_flops: bool = with_flops
         self._has_started = False
         self._last_results: KinetoResults | None = None
 

@@ -24,14 +24,13 @@ from kinetoscope.handlers.cycle_events import (
 )
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.live.folders import TraceRecipe
-from kinetoscope.recording.contract import RunInside, TraceHandler
+from kinetoscope.recording.contract import ProfiledState, TraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.source_events import MOST_EVENTS
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
 from kinetoscope.training.wording import counted
 from kinetoscope.writing.atomic_file import atomic_file
@@ -94,8 +93,8 @@ class JSONTraceHandler(TraceHandler):
         """``[(Timestamp, [Path of each rank])]`` of the kept traces; None for a file that this rank cannot see."""
         return self._folder.saved_traces
 
-    def init(self, state: RunState, logger: object) -> None:
-        run: RunInside = state.profiler.run
+    def init(self, state: ProfiledState, logger: object) -> None:
+        run = state.profiler.run
         self._rank = run.ranks.rank
         self._tracks = RankTracks(self._rank)
         self._folder.open(state.run_name, run.ranks, run.attempt)
@@ -229,11 +228,11 @@ class JSONTraceHandler(TraceHandler):
         if self._num_written > self._num_merged:
             self._merge_and_upload(timeout_s, self._num_written)
 
-    def close(self, state: RunState, logger: object) -> None:
+    def close(self, state: ProfiledState, logger: object) -> None:
         try:
             self._folder.close()
         finally:  # also when the disk is full
-            run: RunInside = state.profiler.run
+            run = state.profiler.run
             if self._num_written > self._num_merged or run.ranks.local_world_size > 1:
                 self._merge_and_upload(run.seconds_to_close(), None)
 

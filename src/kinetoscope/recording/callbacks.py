@@ -11,14 +11,15 @@ class Callbacks:
     """The sources, then the handlers of a run, called through its ``guard`` with its ``state``."""
 
     def __init__(self, sources: list[Any], state: RunState, guard: Guard) -> None:
-        self.sources, self._unclosed = sources, list(sources)
+        self.sources: list[Any] = sources
+        self._unclosed = list(sources)
         self._state, self._guard = state, guard
         self._has_told_of_window = False
         self.set_handlers([])
 
     def set_handlers(self, handlers: list[Any]) -> None:
         """Finds out once which callback wants which event, so that unwanted events cost nothing."""
-        self.handlers = handlers
+        self.handlers: list[Any] = handlers
         callbacks = [*self.sources, *handlers]
         self._wanted = wanted_events(callbacks)
         self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]

@@ -21,10 +21,11 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import NameTable
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.redaction import redact_name
-from kinetoscope.recording.schedule import Schedule, check_schedule
+from kinetoscope.recording.schedule import ProfilerAction, Schedule, check_schedule
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.training.event import Callback, overrides
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -159,6 +160,32 @@ class RunInside(Protocol):
 
     def seconds_to_close(self) -> float:
         """How much of the time that closing may take is left."""
+        ...
+
+
+class ProfilerInside(Protocol):
+    """The part of a profiler that sources and handlers may use: ``state.profiler``."""
+
+    @property
+    def run(self) -> RunInside:
+        """The run that the profiler records."""
+        ...
+
+    def get_action(self) -> ProfilerAction:
+        """The action of the current batch."""
+        ...
+
+    def marker(self, name: str, *, categories: Iterable[str] = ()) -> Marker:
+        """The marker with that name, made once."""
+        ...
+
+
+class ProfiledState(RunState, Protocol):
+    """The `RunState` that sources and handlers get, with the type of its profiler. Their methods may ask for it."""
+
+    @property
+    def profiler(self) -> ProfilerInside:
+        """The profiler that records the run."""
         ...
 
 

@@ -43,11 +43,11 @@ class MarkerSettings:
         categories: Iterable[str] = (),
         args: Iterable[tuple[str, int]] = (),
     ) -> None:
-        self.name = str(name)
-        self.args = tuple(args)
-        self.actions = frozenset(map(ProfilerAction, actions))
-        self.categories = (categories,) if isinstance(categories, str) else tuple(categories)
-        self.edges = record_instant_on_start * INSTANT_ON_BEGIN + record_instant_on_finish * INSTANT_ON_END
+        self.name: str = str(name)
+        self.args: tuple[tuple[str, int], ...] = tuple(args)
+        self.actions: frozenset[ProfilerAction] = frozenset(map(ProfilerAction, actions))
+        self.categories: tuple[str, ...] = (categories,) if isinstance(categories, str) else tuple(categories)
+        self.edges: int = record_instant_on_start * INSTANT_ON_BEGIN + record_instant_on_finish * INSTANT_ON_END
 
     @property
     def mask(self) -> int:
@@ -95,7 +95,7 @@ class Marker(ProcessSpan):
 
     def __init__(self, recorder: ProcessRecorder, settings: MarkerSettings) -> None:
         super().__init__(recorder, NO_NAME, settings.mask, settings.edges)
-        self.settings = settings
+        self.settings: MarkerSettings = settings
 
     @property
     def name(self) -> str:
@@ -274,7 +274,7 @@ class ProfilerMarkers:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.recorder = ProcessRecorder(clock)
+        self.recorder: ProcessRecorder = ProcessRecorder(clock)
         self._known = KnownMarkers()
         self._once = OnceLog()
 

@@ -32,7 +32,7 @@ class NativeRecorder(_native.Recorder):
         now = (clock or SystemClock()).monotonic_ns
         # The C code reads the system's clock itself, and calls any other clock.
         super().__init__(None if now is time.monotonic_ns else now)
-        self.names = NameTable()
+        self.names: NameTable = NameTable()
         self.run_file: str | None = None
         self._folder: str | None = None
         self._parked: dict[int, ParkedWindow] = {}
@@ -41,7 +41,7 @@ class NativeRecorder(_native.Recorder):
         self._files: NamesFile | None = None
         self.followed_run_file: str | None = None
         """In a child process: the file of the parent's run, which exists until that ends."""
-        self.window_began_ns = 0
+        self.window_began_ns: int = 0
         """When the last window opened, on the monotonic clock."""
         _living.add(self)
 

@@ -217,7 +217,7 @@ class Profiler(AnyProfiler):
         self._find_marker = markers.find
         sources = check_callbacks(sources, "sources")
         handlers = check_callbacks(trace_handlers, "trace_handlers")
-        self.run = Run(self, settings, markers, state, sources, handlers)
+        self.run: Run = Run(self, settings, markers, state, sources, handlers)
         self._loop = Loop(self.run, state)
 
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
@@ -226,6 +226,10 @@ class Profiler(AnyProfiler):
         ``length`` is the number of batches, by default ``len(iterable)`` if it has one; a schedule needs it to save at
         the epoch's last batch. Inside a batch, or inside `eval`, the batches belong to an evaluation: they are recorded
         as evaluation batches, and not counted.
+
+        The batches have the type of the iterable's items. For a type checker those of a torch DataLoader are Any,
+        because they are what its collate function makes. Where the loader, or what this returns, is declared as an
+        ``Iterable[Batch]``, they are of type ``Batch``.
         """
         return Batches(self._loop, iterable, length)
 

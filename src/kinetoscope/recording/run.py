@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.clock import process_base_ns, take_anchor
+from kinetoscope.clock.clock import Clock, process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
@@ -37,7 +37,7 @@ from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.training.event import Event
 from kinetoscope.training.once_log import OnceLog
-from kinetoscope.training.ranks import current_attempt, current_ranks
+from kinetoscope.training.ranks import Attempt, Ranks, current_attempt, current_ranks
 from kinetoscope.training.redaction import Redactor
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment, plain_count
@@ -81,6 +81,16 @@ class Run:
 
     driver: Driver
     """The driver sets this itself."""
+    profiler: object
+    settings: RunSettings
+    markers: ProfilerMarkers
+    state: RunState
+    clock: Clock
+    redactor: Redactor | None
+    resumption_batch: int
+    resumption_epoch: int
+    is_held: bool
+    is_paused: bool
 
     def __init__(
         self,
@@ -94,18 +104,18 @@ class Run:
         self.profiler, self.settings, self.markers, self.state = profiler, settings, markers, state
         self._guard = Guard(settings.strict)
         self.redactor = None if settings.redact is None else Redactor(settings.redact, self._guard.keep)
-        self.ranks = current_ranks()
+        self.ranks: Ranks = current_ranks()
         attempt = current_attempt(self.ranks)
-        self.attempt = attempt if self.redactor is None else redact_attempt(attempt, self.redactor)
+        self.attempt: Attempt = attempt if self.redactor is None else redact_attempt(attempt, self.redactor)
         self.resumption_batch = self.resumption_epoch = 0
-        self.first_batch = plain_count(state.timestamp.batch)
+        self.first_batch: int = plain_count(state.timestamp.batch)
         """The batch at which this process began: above 0 if the run was resumed."""
-        self.upload_to = settings.upload_to
+        self.upload_to: str | None = settings.upload_to
         self.remote_store: Any = None
         """A `RemoteStore` for remote names without a scheme, if there is no ``upload_to``; or None."""
         self.uploads: dict[Path, Any] = {}
         """The `Uploads` of each run folder, which handlers and sources share."""
-        self.action = ProfilerAction.SKIP
+        self.action: ProfilerAction = ProfilerAction.SKIP
         """The action of the current batch, once the run has begun."""
         self.is_held = self.is_paused = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
@@ -116,7 +126,7 @@ class Run:
         self._once = OnceLog()
         self._longest_epoch = self._num_taken = 0
         self._has_told = False
-        self.callbacks = Callbacks(sources, state, self._guard)
+        self.callbacks: Callbacks = Callbacks(sources, state, self._guard)
         """Calls the sources and handlers."""
         self._make_parts()
         self.set_handlers(handlers)
@@ -125,7 +135,7 @@ class Run:
         recorder, clock = self.markers.recorder, self.markers.clock
         self._recorder, self.clock = recorder, clock
         self._window = Window(recorder, clock, self.ranks, self.attempt)
-        self.lasting = LastingSpans(recorder, clock)
+        self.lasting: LastingSpans = LastingSpans(recorder, clock)
         save_cost = self.marker("kinetoscope/save", "kinetoscope")
         limit_bytes = self.settings.live_bytes_max
         self._delivery = Delivery(self._guard, self.callbacks, save_cost, limit_bytes, self.redactor)

@@ -163,11 +163,11 @@ class HeldObjects:
     """
 
     def __init__(self, frame: FrameType | None) -> None:
-        self.is_complete = True
-        self.num_frames = 0
+        self.is_complete: bool = True
+        self.num_frames: int = 0
         self.found: list[Held] = []
         self.modules: list[Scope] = []
-        self.kinds = Kinds()
+        self.kinds: Kinds = Kinds()
         self._classes: dict[type, _Class] = {}
         self._namespaces: set[int] = set()
         self._torch_module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)

@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.contract import ProfilerInside, RunInside
 from kinetoscope.recording.recorder_choice import ThreadClocks
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.processor_use import processor_use, processor_use_since
@@ -30,7 +30,7 @@ class LoopClocks:
         self._before = processor_use(self._native_id)
         self._clocks = ThreadClocks(SCHEDSTAT.format(self._native_id))
 
-    def read(self, profiler: Any) -> None:
+    def read(self, profiler: ProfilerInside) -> None:
         """Records the time since the last reading. Nothing happens on another thread."""
         values = self._clocks.read()
         if values is None:

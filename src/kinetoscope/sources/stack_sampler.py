@@ -4,7 +4,7 @@ import threading
 from functools import partial
 from typing import Any
 
-from kinetoscope.recording.contract import RunInside, check_number
+from kinetoscope.recording.contract import ProfiledState, RunInside, check_number
 from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource
@@ -36,7 +36,8 @@ class StackSampler(WindowSource):
     def __init__(self, interval_ms: float = 10.0, workers: bool = True) -> None:
         super().__init__()
         check_number(interval_ms, "interval_ms", "milliseconds", least=0.01, most=86_400_000)
-        self.interval_ms, self.workers = interval_ms, workers
+        self.interval_ms: float = interval_ms
+        self.workers: bool = workers
         self._in_workers: WorkerSampling | None = None
         self._thread: threading.Thread | None = None
         self._spans: StackSpans | None = None
@@ -61,7 +62,7 @@ class StackSampler(WindowSource):
         self._thread.start()
         self._clocks = LoopClocks(run)
 
-    def batch_end(self, state: RunState, logger: Any) -> None:
+    def batch_end(self, state: ProfiledState, logger: Any) -> None:
         if self._clocks is not None:
             self._clocks.read(state.profiler)
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import psutil
 
-from kinetoscope.recording.contract import check_number
-from kinetoscope.recording.profiler import AnyProfiler
+from kinetoscope.recording.contract import ProfiledState, ProfilerInside, check_number
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.sources import nvml
 from kinetoscope.training.event import Callback
-from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
@@ -62,9 +60,11 @@ class SystemProfiler(Callback):
         )
         if profile_gpu:
             nvml.require()
-        self.profile_cpu, self.profile_memory = profile_cpu, profile_memory
-        self.profile_disk, self.profile_net = profile_disk, profile_net
-        self.stats_thread_interval_seconds = stats_thread_interval_seconds
+        self.profile_cpu: bool = profile_cpu
+        self.profile_memory: bool = profile_memory
+        self.profile_disk: bool = profile_disk
+        self.profile_net: bool = profile_net
+        self.stats_thread_interval_seconds: float = stats_thread_interval_seconds
         self._readers: list[Callable[[], Iterator[Reading]]] = []
         if profile_cpu:
             self._readers += [_Cpu(), _Process()]
@@ -83,24 +83,24 @@ class SystemProfiler(Callback):
         self._failed: set[str] = set()
         self._markers: dict[str, Any] = {}
 
-    def fit_start(self, state: RunState, logger: object) -> None:
+    def fit_start(self, state: ProfiledState, logger: object) -> None:
         if self._thread is None:
             self._closing = False
             self._thread = OwnThread(partial(self._loop, state), "kinetoscope-system")
             self._thread.start()
 
-    def batch_start(self, state: RunState, logger: object) -> None:
+    def batch_start(self, state: ProfiledState, logger: object) -> None:
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
         self._begins |= self._recording and not was_recording
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
-    def batch_end(self, state: RunState, logger: object) -> None:
+    def batch_end(self, state: ProfiledState, logger: object) -> None:
         if state.profiler.get_action() is ProfilerAction.SKIP:
             self._recording = False
 
-    def close(self, state: RunState, logger: object) -> None:
+    def close(self, state: ProfiledState, logger: object) -> None:
         self._closing = True
         self._wake.set()
         if self._thread is not None:
@@ -109,7 +109,7 @@ class SystemProfiler(Callback):
                 state.profiler.run.report("Reading the machine's counters does not end; its thread is left running.")
             self._thread = None
 
-    def _loop(self, state: RunState) -> None:
+    def _loop(self, state: ProfiledState) -> None:
         gpus = self._open_gpus(state.profiler)
         readers = [*self._readers, gpus] if gpus else list(self._readers)
         while not self._closing:
@@ -125,7 +125,7 @@ class SystemProfiler(Callback):
         if gpus:
             gpus.close()
 
-    def _open_gpus(self, profiler: AnyProfiler) -> "nvml.Gpus | None":
+    def _open_gpus(self, profiler: ProfilerInside) -> "nvml.Gpus | None":
         if not self._profile_gpu:
             return None
         try:
@@ -138,7 +138,7 @@ class SystemProfiler(Callback):
                 profiler.run.report(f"GPUs are not recorded: {_described(error)}")
             return None
 
-    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: AnyProfiler) -> None:
+    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: ProfilerInside) -> None:
         """Reads everything. A reader that fails with an expected error is tried again; any other error removes it from
         the list.
         """
@@ -151,14 +151,14 @@ class SystemProfiler(Callback):
                 readers.remove(reader)
                 self._report(reader, f"cannot be read, and is left out from now on: {_described(error)}", profiler)
 
-    def _read(self, reader: Callable[[], Iterator[Reading]], profiler: AnyProfiler) -> None:
+    def _read(self, reader: Callable[[], Iterator[Reading]], profiler: ProfilerInside) -> None:
         for name, values in reader():
             marker = self._markers.get(name)
             if marker is None:
                 marker = self._markers[name] = profiler.marker(name, categories=("system",))
             marker.counter(values)
 
-    def _report(self, reader: Callable[[], Iterator[Reading]], trouble: str, profiler: AnyProfiler) -> None:
+    def _report(self, reader: Callable[[], Iterator[Reading]], trouble: str, profiler: ProfilerInside) -> None:
         name = getattr(reader, "__name__", None) or repr(reader)
         if name not in self._failed:
             self._failed.add(name)

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.recording.cycle import Contributions
+from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
@@ -18,7 +19,6 @@ from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.session import Activity, select_activities
 from kinetoscope.training.event import Callback
 from kinetoscope.training.file_names import FileNameFormat
-from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
 from kinetoscope.training.wording import missing_options
 
@@ -103,8 +103,8 @@ class TorchProfiler(Callback):
         """``[(Timestamp, [Path of each rank])]`` of the traces that are kept."""
         return self._folder.saved_traces
 
-    def init(self, state: RunState, logger: object) -> None:
-        run: RunInside = state.profiler.run
+    def init(self, state: ProfiledState, logger: object) -> None:
+        run = state.profiler.run
         self._run_name, self._ranks = state.run_name, run.ranks
         self._folder.open(state.run_name, run.ranks, run.attempt)
         self._uploads = uploads_of(run, self._folder.run_folder)
@@ -112,7 +112,7 @@ class TorchProfiler(Callback):
         if self._memory_filename.text:
             self._memory_remote.open(run, state.run_name, self._uploads)
 
-    def make_profile(self, state: RunState, get_action: Callable[[], ProfilerAction]) -> profile:
+    def make_profile(self, state: ProfiledState, get_action: Callable[[], ProfilerAction]) -> profile:
         """A torch profiler with these settings, which follows ``get_action`` and gives its windows to the run of
         ``state``.
         """
@@ -122,7 +122,7 @@ class TorchProfiler(Callback):
             **self._options,
         )
 
-    def fit_start(self, state: RunState, logger: object) -> None:
+    def fit_start(self, state: ProfiledState, logger: object) -> None:
         self.profiler = self.make_profile(state, state.profiler.get_action)
         try:
             self.profiler.start()
@@ -130,18 +130,18 @@ class TorchProfiler(Callback):
             _log.warning("No operators are recorded. %s", error)
             self.profiler = None
 
-    def epoch_start(self, state: RunState, logger: object) -> None:
+    def epoch_start(self, state: ProfiledState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self._move_on(state, self.profiler.follow_schedule)
 
-    def batch_end(self, state: RunState, logger: object) -> None:
+    def batch_end(self, state: ProfiledState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self.profiler.end_step()
             self._move_on(state, self.profiler.step)
 
-    def _move_on(self, state: RunState, move: Callable[[], None]) -> None:
+    def _move_on(self, state: ProfiledState, move: Callable[[], None]) -> None:
         """Training waits while Kineto starts or stops; the trace shows how long."""
         assert self.profiler is not None
         action = self.profiler.current_action
@@ -154,18 +154,18 @@ class TorchProfiler(Callback):
         else:
             move()
 
-    def eval_start(self, state: RunState, logger: object) -> None:
+    def eval_start(self, state: ProfiledState, logger: object) -> None:
         self._toggle(state, is_on=False)
 
-    def eval_end(self, state: RunState, logger: object) -> None:
+    def eval_end(self, state: ProfiledState, logger: object) -> None:
         self._toggle(state, is_on=True)
 
-    def _toggle(self, state: RunState, *, is_on: bool) -> None:
+    def _toggle(self, state: ProfiledState, *, is_on: bool) -> None:
         """Switches recording off for an evaluation between batches, and on after it."""
         if self.profiler is not None and state.profiler.run.is_paused:
             self.profiler.toggle_collection_dynamic(is_on, self.profiler.activities)
 
-    def close(self, state: RunState, logger: object) -> None:
+    def close(self, state: ProfiledState, logger: object) -> None:
         torch_profiler, self.profiler = self.profiler, None
         if torch_profiler is not None:
             torch_profiler.finish_window()
@@ -174,7 +174,7 @@ class TorchProfiler(Callback):
     def post_close(self) -> None:
         self._folder.close()
 
-    def save_if_recording_ends(self, state: RunState) -> None:
+    def save_if_recording_ends(self, state: ProfiledState) -> None:
         """Saves a recording that ends without ACTIVE_AND_SAVE (at an epoch's end, or by a user's schedule), since
         Kineto cannot pause.
         """
@@ -184,9 +184,9 @@ class TorchProfiler(Callback):
             with _own_span(state, "kinetoscope/stop"):
                 self.profiler.finish_window()
 
-    def _hand_over(self, state: RunState, results: KinetoResults | None) -> None:
+    def _hand_over(self, state: ProfiledState, results: KinetoResults | None) -> None:
         if results is not None:
-            run: RunInside = state.profiler.run
+            run = state.profiler.run
             run.contribute(partial(self._save, run, results, state.timestamp, self._num_windows))
             if self._memory_filename.text:
                 run.contribute(partial(self._save_memory, results, state.timestamp))
@@ -222,7 +222,7 @@ class TorchProfiler(Callback):
         self._memory_remote.put(self._folder.path / name, timestamp)
 
 
-def _own_span(state: RunState, name: str) -> Any:
+def _own_span(state: ProfiledState, name: str) -> Marker:
     return state.profiler.marker(name, categories=("kinetoscope",))
 
 

@@ -3,7 +3,7 @@
 import weakref
 from typing import Any
 
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.training.event import Callback
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import after_fork_in_child
@@ -29,8 +29,8 @@ class WindowSource(Callback):
     def remove(self) -> None:
         """Removes all hooks that are installed. It may be called when there are none, and in a forked child."""
 
-    def window_opened(self, state: RunState) -> None:
-        run: RunInside = state.profiler.run
+    def window_opened(self, state: ProfiledState) -> None:
+        run = state.profiler.run
         self._run = run
         self.install(run)
 

@@ -35,10 +35,10 @@ class Trace:
 
     def __init__(self, name: str, about: TraceAbout, events: pl.LazyFrame) -> None:
         self.name = name
-        self.header = about.header
-        self.repairs = about.repairs
-        self.base_ns = about.base_ns
-        self.has_clock = about.has_clock
+        self.header: dict[str, Any] = about.header
+        self.repairs: list[str] = about.repairs
+        self.base_ns: int = about.base_ns
+        self.has_clock: bool = about.has_clock
         self._places = about.tracks
         self._events = events
 

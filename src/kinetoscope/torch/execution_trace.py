@@ -64,10 +64,10 @@ class ExecutionTraceObserver(ITraceObserver):
     def __init__(self) -> None:
         self._registered = False
         self._execution_trace_running = False  # torch's own tests read this name
-        self.extra_resources_collection = False
-        self.resources_dir = ""
-        self.output_file_path = ""
-        self.output_file_path_observer = ""
+        self.extra_resources_collection: bool = False
+        self.resources_dir: str = ""
+        self.output_file_path: str = ""
+        self.output_file_path_observer: str = ""
         self._plain_file = ExitStack()
         self._writer: ExecutionTraceObserver | None = None  # the observer into whose file this one writes
         self._guests: weakref.WeakSet[ExecutionTraceObserver] = weakref.WeakSet()

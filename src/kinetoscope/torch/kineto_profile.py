@@ -56,14 +56,15 @@ class KinetoProfile:
     ) -> None:
         # Programs set these attributes too, so each recording asks for them again.
         selection = select_activities(activities)
-        self.activities, self.activity_filters = selection.activities, selection.filters
-        self.use_device = selection.device()
+        self.activities: set[ProfilerActivity] = selection.activities
+        self.activity_filters: dict[ProfilerActivity, set[str]] = selection.filters
+        self.use_device: str | None = selection.device()
         self.record_shapes = record_shapes
         self.profile_memory = profile_memory
         self.with_stack = with_stack
         self.with_flops = with_flops
         self.with_modules = with_modules
-        self.experimental_config = experimental_config
+        self.experimental_config: Any = experimental_config
         self.post_processing_timeout_s = post_processing_timeout_s
         self.custom_trace_id_callback = custom_trace_id_callback
         self.acc_events = acc_events
@@ -75,7 +76,7 @@ class KinetoProfile:
         self._is_lost = False
         self._results: KinetoResults | None = None
         self.execution_trace_observer = execution_trace_observer
-        self.has_cudagraphs = False
+        self.has_cudagraphs: bool = False
         self.mem_tl: MemoryTimeline | None = None
         self.preset_metadata: dict[str, str] = {}
         self._trace_metadata: dict[str, str] = {}

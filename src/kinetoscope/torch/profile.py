@@ -96,12 +96,12 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             custom_trace_id_callback=custom_trace_id_callback,
             post_processing_timeout_s=post_processing_timeout_s,
         )
-        self.schedule = schedule or record_everything
-        self.record_steps = schedule is not None
+        self.schedule: Schedule = schedule or record_everything
+        self.record_steps: bool = schedule is not None
         self.on_trace_ready = on_trace_ready
-        self.step_num = 0
+        self.step_num: int = 0
         self.step_rec_fn: record_function | None = None
-        self.current_action = check_action(self.schedule(0), 0)
+        self.current_action: ProfilerAction = check_action(self.schedule(0), 0)
         self._prev_schedule_action = self.current_action
         self._stopped = False
         self._must_stop = False

@@ -39,9 +39,9 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
     __slots__ = ("_open", "args", "name", "run_callbacks_on_exit")
 
     def __init__(self, name: str, args: str | None = None) -> None:
-        self.name = name
-        self.args = args
-        self.run_callbacks_on_exit = True
+        self.name: str = name
+        self.args: str | None = args
+        self.run_callbacks_on_exit: bool = True
         self._open: Any = None
 
     def __enter__(self) -> Self:

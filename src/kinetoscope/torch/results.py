@@ -135,8 +135,8 @@ class KinetoResults:
 
     def __init__(self, windows: list[Window], metadata: Mapping[str, str]) -> None:
         self.windows = windows
-        self.metadata = dict(metadata)
-        self.trace_id = windows[-1].trace_id
+        self.metadata: dict[str, str] = dict(metadata)
+        self.trace_id: str = windows[-1].trace_id
         self._lock = threading.Lock()
 
     def export_chrome_trace(
