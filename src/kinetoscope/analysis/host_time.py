@@ -455,9 +455,10 @@ class HostTime:
 
     @cached_property
     def _launching(self) -> pl.DataFrame:
-        """Calls that launched something on a device."""
+        """Calls that launched something on a device: ``track``, ``begin`` and ``end``."""
         launched = self.window.device["correlation"].drop_nulls().unique()
-        return self.window.runtime_calls.filter(pl.col("correlation").is_in(launched.implode()))
+        calls = self.window.runtime_calls.select("track", "begin", "end", "correlation")
+        return calls.filter(pl.col("correlation").is_in(launched.implode())).drop("correlation")
 
 
 def _with_calls_on_host(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

@@ -158,7 +158,7 @@ class _Steps:
     @cached_property
     def _launched(self) -> pl.DataFrame:
         """The device events that were launched in a step, with its ``place``."""
-        device = self._window.device
+        device = self._window.device.select("begin", "end", "kind", "launch_begin", "launch_track")
         return device.with_columns(place=place_in(self._window.steps, device["launch_begin"])).drop_nulls("place")
 
     @cached_property

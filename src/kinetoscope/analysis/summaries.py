@@ -152,6 +152,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
     steps = step_rows(window, host, step_work)
     parts = stretch_parts(window, host, steps)
     sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
+    del work  # the most memory is in use further down
     return WindowSummary(
         rank=window.rank,
         num_spans=len(window.host) + len(window.device),

@@ -1,7 +1,7 @@
 """analysis: what one rank recorded in one window, sorted: steps, spans of host threads, device events and launches."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -196,7 +196,8 @@ def _without_warmup(trace: Trace, spans: pl.DataFrame, step_name: str | None) ->
     if not len(warmup):
         return _window(trace, spans, step_name)
     until_ns: Any = warmup["end"].max()
-    return _window(trace.since(until_ns), _since(spans, until_ns), step_name)
+    spans = _since(spans, until_ns)
+    return _window(trace.since(until_ns), spans, step_name)
 
 
 def _since(spans: pl.DataFrame, since_ns: int) -> pl.DataFrame:
@@ -211,21 +212,52 @@ def _spans(trace: Trace) -> pl.DataFrame:
     spans = trace.spans.select(*_COLUMNS, *_ARGUMENTS).drop_nulls(("ts", "dur")).rename({"ts": "begin"})
     end = pl.col("begin") + pl.col("dur").clip(0)
     found = spans.with_columns(pl.col("category").cast(pl.Categorical), end=end).drop("dur").collect()
-    found = found if found["begin"].is_sorted() else found.sort("begin")
-    return found.rechunk()  # what reads begins and ends in C needs them in one piece
+    if found["begin"].is_sorted():
+        return found
+    order = found.select("begin").with_row_index("row").sort("begin")["row"]
+    return pl.concat([column[order] for column in _columns_freed(found)], how="horizontal")
+
+
+def _columns_freed(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The columns of a frame, which has none afterwards. Each is gone before the next comes, so that who copies them
+    all has little twice."""
+    for name in frame.columns:
+        column = frame.select(name)
+        frame.drop_in_place(name)
+        yield column
 
 
 def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
+    """The window of these ``spans``, a frame that has no columns afterwards."""
     counts = spans.group_by("category").len()
     unclear = _unclear(spans, counts)
     not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, *unclear}
     not_host &= set(counts["category"])
     is_other = pl.col("category").is_in(list(not_host)).fill_null(False)  # a span may have no category
-    host, others = (spans.filter(~is_other), spans.filter(is_other)) if not_host else (spans, spans.clear())
+    host, others = _split(spans, spans.select(is_other=is_other)["is_other"])
     is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
     device = _with_launches(_device_events(others.filter(is_device)), host)
     samples = others.filter(pl.col("category").is_in(list(SAMPLES)))
     return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples, unclear)
+
+
+def _split(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The spans that are no others, and the others, each in one piece, which is what reads them in C needs. Afterwards
+    ``spans`` has no columns."""
+    is_host = ~is_other
+    host, others = [], []
+    for column in _columns_freed(spans):
+        host.append(_in_one_piece(column.filter(is_host)))
+        others.append(_in_one_piece(column.filter(is_other)))
+    return pl.concat(host, how="horizontal"), pl.concat(others, how="horizontal")
+
+
+def _in_one_piece(column: pl.DataFrame) -> pl.DataFrame:
+    """The column in one piece; one without any value as a null for all rows, which takes no space."""
+    (values,) = column
+    if values.null_count() < len(values):
+        return column.rechunk()
+    return column.with_columns(pl.lit(None, dtype=values.dtype).alias(values.name))
 
 
 def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:

@@ -102,8 +102,7 @@ def build_events(
     has_halves = any(frame["phase"].is_in(_HALVES).any() for frame in frames)
     for place, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
         frames[place] = _finish(_with_places(frame, others), dictionaries, base_ns)
-    frame = complete_frame(pl.concat(frames, how="diagonal", rechunk=False))
-    frames.clear()
+    frame = complete_frame(_joined(frames))
     about = TraceAbout(list(tracks), header, list(repairs), base_ns, _has_clock(frame, base_ns), list(tracks.values()))
     trace = TraceEvents(frame, about)
     if has_halves:
@@ -259,6 +258,19 @@ def _close_open_ended(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_whole).then(pl.col("dur").fill_null(0)).otherwise("dur").alias("dur"),
         pl.when(is_whole & pl.col("ts").is_null()).then(other).otherwise("kind").alias("kind"),
     )
+
+
+def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """The blocks as one frame, without a copy; the list is empty afterwards. Every column is in a piece for each block,
+    also one that only some of the blocks have: where the pieces differ, polars copies the whole frame."""
+    schema = {name: dtype for frame in frames for name, dtype in frame.schema.items()}
+    for place, frame in enumerate(frames):
+        lacking = {name: dtype for name, dtype in schema.items() if name not in frame.columns}
+        nulls = [pl.Series(name, [None], dtype=dtype).new_from_index(0, len(frame)) for name, dtype in lacking.items()]
+        frames[place] = frame.with_columns(nulls).select(list(schema))
+    joined = pl.concat(frames, rechunk=False)
+    frames.clear()
+    return joined
 
 
 def event_schema() -> dict[str, Any]:

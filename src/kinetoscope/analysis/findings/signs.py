@@ -225,11 +225,12 @@ def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame
 
 def _exposed_to_device_ns(device: pl.DataFrame) -> float:
     """For how long copies to the device run and no kernel does, on average over devices."""
-    is_to_device = pl.col("name").str.contains(COPY_TO_DEVICE)
+    is_to_device, is_kernel = pl.col("name").str.contains(COPY_TO_DEVICE), pl.col("kind") != "copy"
+    events = device.select("begin", "end", "device", is_kernel=is_kernel, is_to_device=is_to_device)
     exposed_ns = [
-        union_ns(events.filter(is_to_device | (pl.col("kind") != "copy")))
-        - union_ns(events.filter(pl.col("kind") != "copy"))
-        for events in device.partition_by("device")
+        union_ns(of_device.filter(pl.col("is_to_device") | pl.col("is_kernel")))
+        - union_ns(of_device.filter("is_kernel"))
+        for of_device in events.partition_by("device")
     ]
     return sum(exposed_ns) / max(1, len(exposed_ns))
 

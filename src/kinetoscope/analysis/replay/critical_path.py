@@ -49,7 +49,7 @@ def _last_causes(graph: ReplayGraph, begin_ns: int) -> pl.DataFrame:
     edges = edges.filter(pl.col("until") > begin_ns).sort(pl.col("since") + pl.col("weight"))
     edges = edges.unique("target", keep="last", maintain_order=True)
     others = (pl.col("weight") - pl.sum_horizontal(PARTS)).alias("operators")
-    parts = pl.concat_list(*PARTS, others)
+    parts = pl.concat_list(pl.col(PARTS).fill_null(0), others)
     names = pl.lit(pl.Series([*PARTS, "operators"])).gather(parts.list.arg_max())
     name = pl.when(pl.col("kind") == "host").then(names).otherwise("name")
     return edges.select("target", "source", "rank", "kind", name.alias("name"), "since", "until")

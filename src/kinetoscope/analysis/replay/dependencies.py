@@ -20,10 +20,10 @@ _KINDS = {"compute": "other_stream", "wait": "other_stream"}
 
 @dataclass(frozen=True)
 class Dependencies:
-    """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives. Row ``i`` of the window's
-    device events begins at node ``2 * i`` and ends at the next one. ``waiting_ns`` is the time between two of them, of
-    which ``unexplained_ns`` is for no reason that the graph knows; computations waited for ``hidden_ns`` more without
-    one, while the device communicated."""
+    """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives, and without parts of time
+    that no edge has. Row ``i`` of the window's device events begins at node ``2 * i`` and ends at the next one.
+    ``waiting_ns`` is the time between two of them, of which ``unexplained_ns`` is for no reason that the graph knows;
+    computations waited for ``hidden_ns`` more without one, while the device communicated."""
 
     nodes: pl.DataFrame
     edges: pl.DataFrame
@@ -113,7 +113,8 @@ class _Finder:
 
     def _parts(self, edges: pl.DataFrame) -> pl.DataFrame:
         """What the time of edges of threads is made of."""
-        return self._host.parts(edges).hstack(self._operators.on_threads(edges))
+        parts = self._host.parts(edges)
+        return parts.select(part for part in parts if (part != 0).any()).hstack(self._operators.on_threads(edges))
 
     @cached_property
     def _pauses(self) -> pl.DataFrame:

@@ -19,6 +19,8 @@ _MOMENTS = {
 }
 """The column with the time of each cause."""
 
+_COLUMNS = ("begin", "end", "begin_node", "end_node", "device", "stream", "kind")
+_OF_LAUNCHES = ("launch_begin", "launch_end", "launch_track")
 _LONG_AGO = -(2**62)
 _ORDERED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 
@@ -35,6 +37,7 @@ class DeviceBegins:
     """
 
     def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
+        device = device.select(*_COLUMNS, *_OF_LAUNCHES)  # there are many copies of it
         self._device = device
         events = _with_waited(_with_compute_before(_with_event_before(device), device), device, calls)
         self._least_ns = dict.fromkeys(_MOMENTS, 0)

@@ -66,10 +66,9 @@ class HostWaits:
     @cached_property
     def _launched(self) -> pl.DataFrame:
         """Events in the order of their launches: ``place``, ``launch_begin``, ``event`` and ``event_end``."""
-        launched = self._device.drop_nulls("launch_begin").sort("launch_begin")
-        return launched.select(
-            "launch_begin", place=pl.int_range(pl.len(), dtype=pl.Int64), event="end_node", event_end="end"
-        )
+        launched = self._device.select("launch_begin", event="end_node", event_end="end")
+        launched = launched.drop_nulls("launch_begin").sort("launch_begin")
+        return launched.select("launch_begin", "event", "event_end", place=pl.int_range(pl.len(), dtype=pl.Int64))
 
     @cached_property
     def _calls(self) -> pl.DataFrame:
