@@ -38,7 +38,8 @@ def run(tmp_path_factory):
     for path in sorted((folder / "plain").rglob("*.json*")):
         plant(path, planted / "traces")
     (planted / "traces" / ".manifest").mkdir()
-    (planted / "traces" / ".manifest" / "rank0.jsonl").write_text(json.dumps({"attempt": {"host": CANARY, "run_id": CANARY}}))
+    started = {"attempt": {"host": CANARY, "run_id": CANARY}}
+    (planted / "traces" / ".manifest" / "rank0.jsonl").write_text(json.dumps(started))
     return planted
 
 
