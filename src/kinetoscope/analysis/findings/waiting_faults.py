@@ -73,7 +73,9 @@ _WAITS = {
     ),
     "system call": _Wait("in a system call", "Call it every n-th step, or from a thread of its own."),
 }
-_UNKNOWN_WAIT = _Wait("", "The recording does not say for what: record on Linux with StackSampler().")
+_UNKNOWN_WAIT = _Wait(
+    "", "The recording does not say for what: on Linux, StackSampler() says it, with the recorder in C."
+)
 _SAVE = _Wait(
     "while a checkpoint is saved",
     "Save more rarely; or copy the state to the CPU in the loop and call torch.save from a thread of its own, or use "
