@@ -25,3 +25,10 @@ def test_the_largest_part_of_a_step_is_of_what_bounds_it(settings, bound_by, par
     run = analysed(settings)[1].run
     assert run["parts"]["host"]["ahead_ns"] > 0
     assert (bound(run), largest_part(run)[0]) == (bound_by, part)
+
+
+def test_where_most_of_a_step_is_not_known_no_part_of_it_is_told():
+    settings = Settings(num_ranks=1, has_device=False, has_torch=False, step_spans="event/batch", num_steps=12)
+    run = analysed(settings)[1].run
+    assert run["bound_by"] == "unknown"
+    assert largest_part(run) is None
