@@ -308,10 +308,17 @@ class Case:
 
     @cached_property
     def is_guess(self) -> bool:
-        """Whether nothing can be of high confidence: no replay is trusted, there is only one step, or the trace was
-        thinned out."""
+        """Whether nothing can be of high confidence: no replay is trusted, there is only one step, the trace was
+        thinned out, or ranks are missing with which these communicate."""
         is_thinned = any(one.lost_share > _MOST_LOST for one in self.signs)
-        return not self.is_replayed or self.num_steps < _FEWEST_TO_BE_SURE or is_thinned
+        return not self.is_replayed or self.num_steps < _FEWEST_TO_BE_SURE or is_thinned or self._waits_for_unknown
+
+    @property
+    def _waits_for_unknown(self) -> bool:
+        """Whether there are ranks that were not recorded, for which the recorded ones might have to wait after a fault
+        was mended."""
+        num_ranks = self.report.run["world_size"] or 0
+        return len(self.report.run["ranks"]) < num_ranks and len(self.report.collectives) > 0
 
     def finding(
         self,
