@@ -113,8 +113,8 @@ def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
     missing = sorted(set(range(world_size)) - present)
     if missing and present:
         yield (
-            f"Not here: {_listed(missing)}, of {world_size:,}. How long others waited for them is not known, and savings "
-            "hold only if they gain as much."
+            f"Not here: {_listed(missing)}, of {world_size:,}. How long others waited for them is not known, and "
+            "savings hold only if they gain as much."
         )
 
 
