@@ -1,6 +1,7 @@
 """The report's first view: what to change, and where a step's time goes."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -120,3 +121,21 @@ def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, ope
     assert "no device recorded" in page.locator("header").inner_text()
     assert "Evaluation" in page.locator(".step-picture").inner_text()
     assert "No work of a device was recorded" in page.locator(".run-facts").inner_text()
+
+
+def test_a_wait_and_the_line_where_the_time_goes_lead_to_their_samples(report_of, page, open_file):
+    waits = Fault(kind="blocked", cost_ns=4_000_000)
+    settings = Settings(num_ranks=1, has_device=False, has_states=True, has_torch=False, step_spans="event/batch")
+    open_file(report_of(replace(settings, faults=(waits,))))
+    findings = page.locator(".findings li")
+    assert "Largest part of it" not in page.locator(".tiles").inner_text()  # which is not known
+
+    expect(findings.first).to_contain_text("The loop waits in an fsync, for the disk")
+    expect(findings.nth(1)).to_contain_text("The loop's time goes to train.py:26")
+    findings.first.get_by_role("link", name="More under Flame graph").click()
+    expect(page.get_by_label("Calls of")).to_have_value("Python lines, sampled, rank 0")
+    expect(page.get_by_role("searchbox")).to_have_value("train.py(21)")
+    page.go_back()
+    findings.first.get_by_role("link", name=re.compile(r"Show step \d+ of rank 0 in the timeline")).click()
+    expect(page.locator("main")).to_have_attribute("data-view", "timeline")
+    expect(page.get_by_role("searchbox")).to_have_value("train.py(21)")

@@ -39,20 +39,53 @@ with kinetoscope.profile("run", diagnose=True, quiet=True, system=False) as prof
 """
 
 
+MAKES_OBJECTS = """
+import gc
+
+class Trainer:
+    def __init__(self, model, batches):
+        self.model, self.batches = model, batches
+
+    def train(self):
+        gc.set_threshold(10_000_000)  # so that only those of _collate come
+        for batch in self.batches:
+            self.model(batch).sum().backward()
+            self._collate()
+
+    def _collate(self):
+        rows = [[row] for row in range(100_000)]
+        gc.collect()  # COLLECT
+"""
+
+
 def line_of(text, mark):
     return next(number for number, line in enumerate(text.splitlines(), start=1) if mark in line)
 
 
-def test_both_the_scripts_line_and_the_trainers_function_are_named(tmp_path):
-    library = tmp_path / "lib" / "python3" / "site-packages"
+def findings_of(trainer, folder):
+    """What is found in a run of the script with this trainer."""
+    library = folder / "lib" / "python3" / "site-packages"
     library.mkdir(parents=True)
-    (library / "some_trainer.py").write_text(TRAINER)
-    (tmp_path / "train.py").write_text(SCRIPT)
+    (library / "some_trainer.py").write_text(trainer)
+    (folder / "train.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(library), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True, timeout=300)
-    findings = kinetoscope.analyze(tmp_path / "run", cache=False).findings
-    found = next(finding for finding in findings if finding.kind == "python_overhead")
+    subprocess.run([sys.executable, "train.py"], cwd=folder, env=environment, check=True, timeout=300)
+    return {finding.kind: finding for finding in kinetoscope.analyze(folder / "run", cache=False).findings}
+
+
+def test_both_the_scripts_line_and_the_trainers_function_are_named(tmp_path):
+    found = findings_of(TRAINER, tmp_path)["python_overhead"]
     assert found.where.lines[0] == f"train.py:{line_of(SCRIPT, '# TRAIN')}"
     logging = f"some_trainer.py:{line_of(TRAINER, '# LOG')}"
     assert found.where.lines[1] == logging
     assert f"mostly in _log ({logging}). " in found.advice
+
+
+def test_both_are_named_of_garbage_collections_too(tmp_path):
+    found = findings_of(MAKES_OBJECTS, tmp_path)["garbage_collection"]
+    called, collecting = (
+        f"train.py:{line_of(SCRIPT, '# TRAIN')}",
+        f"some_trainer.py:{line_of(MAKES_OBJECTS, '# COLLECT')}",
+    )
+    assert found.where.lines[:2] == (called, collecting)
+    assert found.advice.startswith(f"Look for gc.collect() at {called}, mostly in _collate ({collecting}): ")

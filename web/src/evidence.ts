@@ -18,9 +18,28 @@ const WORDS: Record<string, string> = {
   sync_ns: "Waits for the device",
   python_ns: "Python",
   host_ns: "Time on the host",
+  saving_at_most_ns: "Saves at most",
+  hidden_gaps_ns: "Begins late beside communication, for no known reason",
+  late_ns: "Late by",
   num_items: "Values read one by one",
   share_of_line: "Part in the first line",
   least_share_of_line: "Surely in that line, at least",
+  share_of_reason: "Part in the first line, for this reason",
+  share_not_known: "Part whose waits for ranks are not known",
+  late_share: "Samples whose line was read late",
+  starved_ns: "Ready, without a processor",
+  blocked_ns: "Waits, and does not run",
+  running_ns: "Runs on a processor",
+  own_share: "Processors used by this run",
+  others_share: "Processors used by others",
+  busy_share: "Processors busy",
+  steal_share: "Processors taken by other virtual machines",
+  throttled_share: "Stopped by the container's limit",
+  num_throttled: "Stops by the container's limit",
+  num_cores: "Processors it may use",
+  num_threads: "Threads on which torch computes",
+  epoch_start_share: "At the first batch of an epoch",
+  waiting_share_of_batches: "Part of making a batch that waits",
 };
 
 /** The evidence to show: not what is the cost again, nor in what a late rank was no later than others. */
@@ -45,5 +64,5 @@ export function evidenceValue(name: string, value: number): string {
   if (name.endsWith("_bytes") || name.startsWith("bytes_")) return formatBytes(value);
   if (name === "period" || name === "every_n_steps") return counted(value, "step");
   if (name.endsWith("_percent")) return formatShare(value / 100);
-  return /(^|_)share_of_/.test(name) ? formatShare(value) : formatCount(value >= 100 ? Math.round(value) : value);
+  return /(^|_)share(_|$)/.test(name) ? formatShare(value) : formatCount(value >= 100 ? Math.round(value) : value);
 }

@@ -1,6 +1,6 @@
 /** Links from a finding or a step to where it can be seen. */
 import { linkTo } from "./link";
-import type { CollectiveRow, Finding, PageData, StepRow } from "./page_data";
+import type { CollectiveRow, Finding, FlameGraph, PageData, StepRow } from "./page_data";
 
 export interface Place {
   href: string;
@@ -20,6 +20,9 @@ const WORST_BY: Record<string, keyof StepRow> = {
   idle_gaps: "device_idle_ns",
   host_bound: "device_idle_ns",
   memory_limit: "peak_memory_bytes",
+  blocked: "blocked_ns",
+  processor_contention: "starved_ns",
+  hot_line: "running_ns",
 };
 
 /** Views that show more about a kind of finding. */
@@ -34,18 +37,34 @@ const VIEWS_OF: Record<string, string> = {
   exposed_copy: "kernels",
   host_bound: "operators",
   python_overhead: "flame",
+  blocked: "flame",
+  hot_line: "flame",
 };
+
+/** Findings on lines that were sampled, which the timeline and a flame graph have as frames, `train.py(41): loss`. */
+const ON_SAMPLED_LINES = ["blocked", "hot_line"];
+const SAMPLED_GRAPH = "Python lines, sampled";
 
 /** Where to look at a finding: its worst step in the timeline, and the view that says more about it. */
 export function placesOf(finding: Finding, page: PageData, offered: Map<string, string>): Place[] {
   const row = worstStep(finding, page);
-  const inTimeline = row && stepPlace(row, page, finding.where.spans[0]);
+  const frame = ON_SAMPLED_LINES.includes(finding.kind)
+    ? finding.where.lines[0]?.replace(/:(\d+)$/, "($1)")
+    : undefined;
+  const inTimeline = row && stepPlace(row, page, finding.where.spans[0] ?? frame);
   const view = VIEWS_OF[finding.kind] ?? "";
+  const sampled = page.flame_graphs.find((graph) => graph.title === SAMPLED_GRAPH);
+  const graph = frame && sampled && { graph: graphName(sampled), q: frame };
   const title = offered.get(view);
   return [
     ...(inTimeline ? [inTimeline] : []),
-    ...(title ? [{ href: linkTo({ view }), title: `More under ${title}` }] : []),
+    ...(title ? [{ href: linkTo({ view, ...graph }), title: `More under ${title}` }] : []),
   ];
+}
+
+/** What a flame graph is called among others. */
+export function graphName({ title, rank }: Pick<FlameGraph, "title" | "rank">): string {
+  return `${title}, ${rank === null ? "all ranks" : `rank ${rank}`}`;
 }
 
 /** A step of a rank in the timeline; null if the timeline does not have it. */

@@ -6,11 +6,13 @@ const STEPS = [0, 1].flatMap((rank) =>
   [5, 6].map((step) => ({
     ...{ rank, step, begin_ns: step * 1000 + rank, duration_ns: 100 },
     data_wait_ns: rank * 10 + step,
+    ...{ blocked_ns: 20 - rank * 10 - step, starved_ns: step === 5 ? rank + 1 : 0, running_ns: null },
   })),
 ) as StepRow[];
 
 function pageWith(tracks: { rank: number; kind: string }[]): PageData {
-  return { report: { steps: STEPS }, timeline: { tracks } } as unknown as PageData;
+  const graphs = ["Operators and markers", "Python lines, sampled"].map((title) => ({ title, rank: 0 }));
+  return { report: { steps: STEPS }, timeline: { tracks }, flame_graphs: graphs } as unknown as PageData;
 }
 
 function finding(kind: string, where: Partial<Finding["where"]> = {}): Finding {
@@ -33,6 +35,21 @@ test("a finding does not lead to a rank of which the timeline has only the steps
 
   expect(place.title).toBe("Show step 6 of rank 0 in the timeline");
   expect(stepPlace(STEPS[3], page)?.href).toContain("rank=1");
+});
+
+test("what the loop's thread does leads to the step in which it does that most, and to its line among the samples", () => {
+  const offered = new Map([["flame", "Flame graph"]]);
+  const places = (kind: string) => placesOf(finding(kind, { lines: ["train.py:41"] }), pageWith(BOTH), offered);
+  const [blocked, hotLine] = ["blocked", "hot_line"].map(places);
+
+  expect(blocked.map(({ title }) => title)).toEqual([
+    "Show step 5 of rank 0 in the timeline",
+    "More under Flame graph",
+  ]);
+  expect(blocked[0].href).toContain("q=train.py%2841%29");
+  expect(blocked[1].href).toContain("graph=Python+lines%2C+sampled%2C+rank+0&q=train.py%2841%29");
+  expect(hotLine[1].href).toBe(blocked[1].href);
+  expect(places("processor_contention").map(({ title }) => title)).toEqual(["Show step 5 of rank 1 in the timeline"]);
 });
 
 test("without a timeline a finding leads to the view that says more", () => {

@@ -192,8 +192,9 @@ class HostTime:
 
     @cached_property
     def collections(self) -> pl.DataFrame:
-        """Runs of Python's garbage collector, with the ``line`` at which each began, if that was recorded."""
-        return self.window.of_source("gc", "line")
+        """Runs of Python's garbage collector, with the ``line`` at which each began, and the function of the
+        ``library`` that this line had called, if that was recorded."""
+        return self.window.of_source("gc", "line", "library")
 
     @cached_property
     def garbage(self) -> pl.DataFrame:

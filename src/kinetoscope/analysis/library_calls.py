@@ -62,6 +62,24 @@ def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall 
     return LibraryCall(deepest["function"][0], deepest["library_line"][0]) if len(deepest) else None
 
 
+def call_of_stops(stops: pl.DataFrame, line: str) -> LibraryCall | None:
+    """The function of a library in which most of the stops (``line``, ``library``, ``num_calls``) of a line began, of
+    those that say it; None if in none."""
+    of_line = stops.filter(pl.col("line") == line)
+    frame = pl.col("library")
+    by_line = of_line.filter(frame.str.contains(FRAME)).group_by(
+        frame.str.replace(FRAME, "${1}:${2}").alias("library_line"),
+        frame.str.replace(_FUNCTION, "${3}").alias("function"),
+        frame.str.replace(_FUNCTION, "${1}").alias("file"),
+    )
+    lines = by_line.agg(pl.col("num_calls").sum()).sort("num_calls", "library_line", descending=[True, False])
+    functions = lines.group_by("file", "function", maintain_order=True).agg(
+        pl.col("library_line").first(), pl.col("num_calls").sum()
+    )
+    most = functions.filter(pl.col("num_calls") > _NAMED_SHARE * pl.lit(of_line["num_calls"].sum()))
+    return LibraryCall(most["function"][0], most["library_line"][0]) if len(most) else None
+
+
 def _stretches_in_calls(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """The stretches between changes of stacks in which the innermost of the user's lines calls a library that has the
     loop: ``begin``, ``end``, ``line``, the rows of that line's frame, ``user``, and of the innermost one, ``inner``."""

@@ -112,7 +112,10 @@ def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
     world_size = max((trace.world_size for trace in traces if trace.world_size is not None), default=0)
     missing = sorted(set(range(world_size)) - present)
     if missing and present:
-        yield f"Not here: {_listed(missing)}, of {world_size:,}. How long others waited for them is not known."
+        yield (
+            f"Not here: {_listed(missing)}, of {world_size:,}. How long others waited for them is not known, and "
+            "savings hold only if they gain as much."
+        )
 
 
 def what_is_missing(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> list[str]:

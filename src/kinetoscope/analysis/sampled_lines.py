@@ -147,9 +147,12 @@ def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.
 
 
 def _states(states: pl.DataFrame, middles: pl.DataFrame) -> pl.Series:
-    """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is known at all."""
+    """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is known at all, or where a
+    name says nothing, as after redaction: then nobody knows which of the other samples ran."""
+    is_said = (pl.col("name") == LATE) | pl.col("name").str.contains(_WAITS)
+    tracks = states.group_by("track").agg(is_said.all()).filter("name")["track"]
     name = states["name"].gather(innermost(states, middles)).alias("name")
-    is_known = middles["track"].is_in(states["track"].unique().implode())
+    is_known = middles["track"].is_in(tracks.implode())
     state = pl.coalesce(pl.col("name").str.extract(_WAITS), pl.col("name"), pl.lit(RUNNING))
     rows = name.to_frame().with_columns(is_known.alias("is_known"))
     return rows.select(pl.when("is_known").then(state).alias("state"))["state"]

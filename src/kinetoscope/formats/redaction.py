@@ -34,7 +34,7 @@ KNOWN_CATEGORIES = frozenset(
 _KNOWN_KEYS = frozenset(key for keys in ARGUMENTS.values() for key in keys) | {
     *("name", "labels", "sort_index", "origin", "overlap", "overlap_of"),
     *("epoch", "cut", "begin_ns", "end_ns", "microbatch", "kinetoscope", "not_finite"),
-    *("generation", "collected", "uncollectable", "line", "function", "guard"),
+    *("generation", "collected", "uncollectable", "line", "library", "function", "guard"),
     *("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
     *("holder", "kind", "place", "steps", "tensors", "graphs", "bytes", "device"),
     *("holders", "objects", "functions", "complete"),

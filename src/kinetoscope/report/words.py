@@ -100,9 +100,9 @@ def ledger_part(part: str, word: str, time_ns: float | None, whole_ns: float) ->
 
 def largest_part(run: RunFacts) -> tuple[str, float] | None:
     """The part that takes most of a step, and its share: of the ledger of what bounds the step, so that both say the
-    same. What nobody did, or what is not known, is none."""
+    same. What nobody did is none, and where most of it is not known there is none to tell."""
     parts, step_ns = run["parts"], run["step_ns"]
-    if parts is None or not step_ns:
+    if parts is None or not step_ns or run["bound_by"] == "unknown":
         return None
     is_of_device = parts["device"] is not None and run["bound_by"] in ("compute", "communication")
     words = DEVICE_PARTS if is_of_device else HOST_PARTS

@@ -13,7 +13,7 @@ from typing import Any
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.source_files import is_of_user, line_of_user
+from kinetoscope.training.source_files import is_of_user, is_ours, line_of_user, source_name
 
 _Watch = Callable[[str, dict[str, int]], None]
 
@@ -26,8 +26,9 @@ class GCPauses(WindowSource):
 
     Its args say which ``generation`` was looked through, how many objects were ``collected`` or are ``uncollectable``,
     and the ``line`` of your code that was running. A collection begins each time that a number of objects was made, so
-    the line is a sample of where objects are made. The name of a collection that began while torch's compiler was
-    running ends in ``, of the compiler``: it made these objects.
+    the line is a sample of where objects are made. Where that line calls a library, such as a trainer, ``library`` is
+    the innermost function of that library that was running, ``trainer.py(340): _log``. The name of a collection that
+    began while torch's compiler was running ends in ``, of the compiler``: it made these objects.
     """
 
     def __init__(self) -> None:
@@ -48,15 +49,15 @@ class GCPauses(WindowSource):
 def _make_watch(source: GCPauses, run: RunInside) -> _Watch:
     """A function for `gc.callbacks`. Python never runs two collections at a time, and prints what is raised in it."""
     now, note = run.clock.monotonic_ns, run.note
-    begin_ns, line, whose = 0, "", ""
+    begin_ns, place = 0, ("", "", "")
 
     def look(phase: str, info: dict[str, int]) -> None:
-        nonlocal begin_ns, line, whose
+        nonlocal begin_ns, place
         if phase == "start" and run.is_recording:
-            line, whose = line_of_user(sys._getframe().f_back), _whose(sys._getframe().f_back)
+            place = _place_of(sys._getframe().f_back)
             begin_ns = now()
         elif phase == "stop" and begin_ns:
-            note(_pause(begin_ns, now(), info, line, whose))
+            note(_pause(begin_ns, now(), info, place))
             begin_ns = 0
 
     def watch(phase: str, info: dict[str, int]) -> None:
@@ -68,18 +69,41 @@ def _make_watch(source: GCPauses, run: RunInside) -> _Watch:
     return watch
 
 
-def _whose(frame: FrameType | None) -> str:
-    """Who makes objects in the functions from ``frame`` outwards to the user's, if that is torch's compiler."""
+def _place_of(frame: FrameType | None) -> tuple[str, str, str]:
+    """The user's line that ``frame`` is in, the function of a library which that line calls, and who makes objects
+    there, if that is torch's compiler; "" where there is none."""
+    called: list[FrameType] = []
+    whose = ""
     while frame is not None and not is_of_user(file := frame.f_code.co_filename):
         if file.endswith(_COMPILING):
-            return ", of the compiler"
+            whose = ", of the compiler"
+        called.append(frame)
         frame = frame.f_back
+    return line_of_user(frame), _innermost_of_library(called) if frame is not None and called else "", whose
+
+
+def _innermost_of_library(called: list[FrameType]) -> str:
+    """Of functions of libraries, the innermost first, the first one in the package of the last, which the user calls:
+    others, such as torch's, that it calls say less about what it does. Ours do not count. "" if there are none."""
+    while called and is_ours(called[-1].f_code.co_filename):
+        called.pop()
+    package = _package_of(called[-1]) if called else ""
+    for frame in called:
+        if _package_of(frame) == package:
+            return f"{source_name(frame.f_code.co_filename)}({frame.f_lineno}): {frame.f_code.co_name}"
     return ""
 
 
-def _pause(begin_ns: int, end_ns: int, info: dict[str, int], line: str, whose: str) -> SourceEvent:
+def _package_of(frame: FrameType) -> str:
+    return source_name(frame.f_code.co_filename).partition("/")[0]
+
+
+def _pause(begin_ns: int, end_ns: int, info: dict[str, int], place: tuple[str, str, str]) -> SourceEvent:
     args: dict[str, Any] = dict(info)
+    line, library, whose = place
     if line:
         args["line"] = line
+    if library:
+        args["library"] = library
     name = f"gc generation {info['generation']}{whose}"
     return SourceEvent(name, "gc", begin_ns, end_ns, threading.get_native_id(), args)

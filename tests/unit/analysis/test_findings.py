@@ -409,6 +409,24 @@ def test_the_evidence_has_how_many_calls_a_step_has():
     assert dict(finding(pauses, "garbage_collection").evidence)["num_collections"] == pytest.approx(4 / 12, abs=1e-4)
 
 
+@pytest.mark.parametrize(("in_collate", "named"), [(0.6, ("train.py:9", "some_trainer.py:15")), (0.4, ("train.py:9",))])
+def test_where_most_collections_begin_in_one_function_of_a_library_it_is_named_beside_the_users_line(
+    in_collate, named, tmp_path
+):
+    def add_lines(trace):
+        pauses = [event for event in trace["traceEvents"] if event.get("cat") == "gc"]
+        for number, pause in enumerate(pauses):
+            is_there = number < in_collate * len(pauses)
+            library = "some_trainer.py(15): _collate" if is_there else f"some_trainer.py({number}): callback_{number}"
+            pause.setdefault("args", {}).update(line="train.py:9", library=library)
+
+    faults = (Fault(kind="gc", cost_ns=3_000_000),)
+    settings = replace(planted_settings(0, "gc"), num_ranks=1, num_steps=20, faults=faults)
+    found = finding(report_after(add_lines, settings, tmp_path), "garbage_collection")
+    assert found.where.lines == named
+    assert ("began, mostly in _collate (some_trainer.py:15). " in found.advice) == (len(named) == 2)
+
+
 def test_collections_without_lines_are_found_as_well():
     _, report = planted("gc")
     found = finding(report, "garbage_collection")

@@ -65,6 +65,35 @@ def test_python_between_operators_is_named_by_the_line_that_was_executing(tmp_pa
     assert dict(found.evidence)["share_of_line"] == pytest.approx(6 / 7, abs=0.01)
 
 
+@pytest.mark.parametrize(("waits_us", "is_told"), [(10_000, False), (40_000, True)])
+def test_the_advice_is_on_what_a_line_waits_for_only_where_it_waits_for_longer_than_it_runs(
+    waits_us, is_told, tmp_path
+):
+    def loop(begin):
+        yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, "train.py(3): loss")
+        yield span("waits: GIL, reader ran", "stack_sample,state", LOOP_SAMPLES, begin + 20_000, waits_us)
+
+    found = found_in(each_step(busy_steps, loop), "python_overhead", tmp_path)
+    assert ("the thread reader" in found.advice) == is_told
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds"),
+    [
+        (("waits: sleep", "running; the line is a later one"), {"blocked", "python_overhead"}),
+        (("e1b2", "waits: sleep"), {"python_overhead"}),
+        (("waits: sleep", "e1b2"), {"python_overhead"}),
+    ],
+)
+def test_where_names_of_waits_were_redacted_nobody_knows_which_samples_ran(names, kinds, tmp_path):
+    def loop(begin):
+        yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, "train.py(3): loss")
+        for place, name in enumerate(names):
+            yield span(name, "stack_sample,state", LOOP_SAMPLES, begin + 20_000 + 40_000 * place, 30_000)
+
+    assert {found.kind for found in findings_in(each_step(busy_steps, loop), tmp_path)} == kinds
+
+
 def test_a_line_that_was_sampled_less_than_five_times_is_not_named(tmp_path):
     samples = stack(LOOP_SAMPLES, 20_000, 40_000, "train.py(3): loss")
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path)

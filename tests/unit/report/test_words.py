@@ -32,3 +32,10 @@ def test_a_run_of_which_no_step_took_any_time_has_no_largest_part():
     assert largest_part(report.run) is not None
     assert largest_part(report.run | {"step_ns": 0}) is None
     assert largest_part(report.run | {"step_ns": None, "parts": None}) is None
+
+
+def test_where_most_of_a_step_is_not_known_no_part_of_it_is_told():
+    settings = Settings(num_ranks=1, has_device=False, has_torch=False, step_spans="event/batch", num_steps=12)
+    run = analysed(settings)[1].run
+    assert run["bound_by"] == "unknown"
+    assert largest_part(run) is None

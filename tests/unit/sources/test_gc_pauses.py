@@ -3,10 +3,14 @@
 import contextlib
 import gc
 import os
+import re
+import shutil
 import signal
 import sys
 import threading
 import weakref
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,6 +90,28 @@ def test_a_collection_of_what_torchs_compiler_makes_is_named_so(tmp_path):
     assert {pause.name for pause in record(lambda number: names["convert"]())} == {"gc generation 2, of the compiler"}
     mine = record(lambda number: names["call"](lambda: gc.collect()))
     assert {pause.name for pause in mine} == {"gc generation 2"}, "the user's code is inside of the compiler's"
+
+
+def test_in_a_library_its_innermost_function_is_recorded_and_no_function_of_others_that_it_calls():
+    copy = partial(shutil.copyfileobj, SimpleNamespace(read=gc.collect), SimpleNamespace(write=[].append), 2)
+
+    def copies(number):
+        copy()
+
+    def calls_what_copies(number):
+        stack = contextlib.ExitStack()
+        stack.callback(copy)
+        stack.close()
+
+    for work, function in (
+        (copies, "shutil.py(N): copyfileobj"),
+        (calls_what_copies, "contextlib.py(N): _exit_wrapper"),
+    ):
+        assert {re.sub(r"\d+", "N", pause.args["library"]) for pause in record(work)} == {function}
+
+
+def test_a_collection_that_the_users_own_code_asks_for_is_in_no_library():
+    assert all("library" not in pause.args for pause in record(lambda number: gc.collect()))
 
 
 def test_a_collection_on_another_thread_is_on_that_threads_track():

@@ -5,6 +5,7 @@ import { cssColour } from "../colours";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
+import { graphName } from "../places";
 import { Table, type TableColumn } from "../parts/table";
 import { timeColumn } from "../views/calls";
 import type { ViewProps } from "../views";
@@ -16,7 +17,7 @@ import { Frames, kindOf, KINDS, type NameRow } from "./frames";
 /** Who called whom, and how long that took: each box is as wide as its part of the time. */
 export function FlameGraphs({ payload }: ViewProps) {
   const graphs = payload.page.flame_graphs;
-  const titles = graphs.map(({ title, rank }) => `${title}, ${rank === null ? "all ranks" : `rank ${rank}`}`);
+  const titles = graphs.map(graphName);
   const [title, setTitle] = useLinkedChoice("graph", titles);
   const graph = graphs[titles.indexOf(title)];
   const frames = useMemo(() => graph && new Frames(graph, payload), [graph]);

@@ -21,7 +21,7 @@ from kinetoscope.analysis.findings.finding import (
 from kinetoscope.analysis.findings.fix import Fix, Variant, as_recorded
 from kinetoscope.analysis.findings.late_group import group_by_replay, group_by_rows, late_once
 from kinetoscope.analysis.findings.signs import Signs
-from kinetoscope.analysis.library_calls import LibraryCall, find_library_call
+from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
 from kinetoscope.analysis.periods import in_every, period_of
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
@@ -247,12 +247,15 @@ class Case:
         kinds = stops["kind"].unique()
         is_kind = pl.col("kind").is_in(kinds.implode())
         where = _where(stops, self._sampled.filter(is_kind), with_steps=with_steps, lines_by=lines_by)
-        calls = [call for line in where.lines[:1] for kind in kinds if (call := self._library_call(kind, line))]
+        calls = [call for line in where.lines[:1] for kind in kinds if (call := self.library_call(kind, line))]
         lines = (*where.lines[:1], *(call.line for call in calls), *where.lines[1:])
         return replace(where, lines=lines[:MOST_NAMED])
 
-    def _library_call(self, kind: str, line: str) -> LibraryCall | None:
-        """Where the time of a line goes that calls a library which has the loop."""
+    def library_call(self, kind: str, line: str) -> LibraryCall | None:
+        """Where the time of a line goes that calls a library which has the loop; or in which function of a library the
+        signs began that say so themselves."""
+        if said := call_of_stops(self.stops(kind), line):
+            return said
         calls = pl.concat([one.library_calls for one in self._own_signs])
         return find_library_call(calls, kind, line)
 
@@ -290,9 +293,14 @@ class Case:
         found = self.sampled_line(kind)
         if found is None:
             return ""
-        percent, least, call = 100 * found.share, 100 * found.at_least, self._library_call(kind, found.line)
-        inside = f", mostly in {call.function} ({call.line})" if call else ""
+        percent, least = 100 * found.share, 100 * found.at_least
+        inside = self.inside_library(kind, found.line)
         return f"{found.line} takes {percent:.0f} % of {whose}, surely {least:.0f} % or more{inside}. "
+
+    def inside_library(self, kind: str, line: str) -> str:
+        """Words on that function, after a comma; empty if there is none."""
+        call = self.library_call(kind, line)
+        return f", mostly in {call.function} ({call.line})" if call else ""
 
     @cached_property
     def starved_share(self) -> float:
@@ -320,10 +328,17 @@ class Case:
 
     @cached_property
     def is_guess(self) -> bool:
-        """Whether nothing can be of high confidence: no replay is trusted, there is only one step, or the trace was
-        thinned out."""
+        """Whether nothing can be of high confidence: no replay is trusted, there is only one step, the trace was
+        thinned out, or ranks are missing with which these communicate."""
         is_thinned = any(one.lost_share > _MOST_LOST for one in self.signs)
-        return not self.is_replayed or self.num_steps < _FEWEST_TO_BE_SURE or is_thinned
+        return not self.is_replayed or self.num_steps < _FEWEST_TO_BE_SURE or is_thinned or self._waits_for_unknown
+
+    @property
+    def _waits_for_unknown(self) -> bool:
+        """Whether there are ranks that were not recorded, for which the recorded ones might have to wait after a fault
+        was mended."""
+        num_ranks = self.report.run["world_size"] or 0
+        return len(self.report.run["ranks"]) < num_ranks and len(self.report.collectives) > 0
 
     def finding(
         self,

@@ -163,13 +163,15 @@ def garbage_collection(case: Case) -> Finding | None:
     gc_ns = case.total_ns("gc")
     stops = case.stops("gc")
     where = case.where(stops, with_steps=True, lines_by="num_calls")
+    line = where.lines[0] if where.lines else ""
+    inside = case.inside_library("gc", line)
     share = case.share_of_line(stops, "num_calls")
     return case.finding(
         "garbage_collection",
         "Python's garbage collector stops the loop",
-        _advice_on_full_collections(where.lines)
+        _advice_on_full_collections(line, inside)
         if _are_full(stops)
-        else f"{_advice_on_objects(where.lines, share)}Call gc.freeze() once the model is built, so that collections "
+        else f"{_advice_on_objects(line, inside, share)}Call gc.freeze() once the model is built, so that collections "
         "no longer visit what stays. Then call gc.disable(), and gc.collect() by hand between epochs.",
         cost_ns=gc_ns,
         change=Change(frozenset(["gc"])),
@@ -188,19 +190,19 @@ def _are_full(stops: pl.DataFrame) -> bool:
     return stops["name"].unique().to_list() == [_FULL_COLLECTION] and stops["num_calls"].sum() >= _FEWEST_ASKED_FOR
 
 
-def _advice_on_full_collections(lines: tuple[str, ...]) -> str:
-    place = f" at {lines[0]}" if lines else ""
+def _advice_on_full_collections(line: str, inside: str) -> str:
+    place = f" at {line}{inside}" if line else ""
     return (
         f"Look for gc.collect(){place}: every collection looked through all objects, which Python by itself rarely "
         "does. Call it between epochs, not in steps. After gc.freeze(), once the model is built, it takes less time."
     )
 
 
-def _advice_on_objects(lines: tuple[str, ...], share: float | None) -> str:
+def _advice_on_objects(line: str, inside: str, share: float | None) -> str:
     """A collection begins each time that so many objects were made: where most begin, most objects are made."""
-    if not lines or share is None:
+    if not line or share is None:
         return ""
-    return f"Make fewer objects at {lines[0]}, where {share:.0%} of the collections began. "
+    return f"Make fewer objects at {line}, where {share:.0%} of the collections began{inside}. "
 
 
 def recompilation(case: Case) -> Finding | None:

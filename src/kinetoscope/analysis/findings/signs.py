@@ -20,7 +20,7 @@ from kinetoscope.table.trace import Trace
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _DOUBLE = '"double"'
 _LAUNCHES = r"^(cuda|hip)(LaunchKernel|MemcpyAsync|MemsetAsync)|^hipExtLaunch|^cuLaunchKernel"
-_KEYS = ("name", "line", "guard", "step")
+_KEYS = ("name", "line", "library", "guard", "step")
 _FEWEST_READINGS = 3
 _FEWEST_IN_TIME = 5
 _MOST_COUNTED = 2**62
@@ -46,7 +46,8 @@ class Signs:
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
     ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``blocked``, ``double`` or ``small``), ``name``, ``line``,
-    ``guard``, ``step``, ``num_calls`` and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those
+    ``library`` (the function in which it began, as the span itself says), ``guard``, ``step``, ``num_calls`` and
+    ``total_ns``. ``sampled`` are the samples of stacks that were taken in those
     spans: ``kind``, ``line`` (null: not the user's), ``call``, ``state``, ``step``, ``num_samples`` and ``total_ns``;
     if workers were sampled, those of ``data`` are theirs. Those of ``python`` ran, those of ``blocked`` waited; those
     of ``loop`` are all that ran where no operators were recorded.
@@ -112,9 +113,9 @@ def _counts(notes: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _spans(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
-    """The stops of each kind: ``begin``, ``end``, ``track``, ``name``, and those of the ``line`` and the failed
-    ``guard`` that they say themselves."""
-    columns = ("begin", "end", "track", "name", "line", "guard")
+    """The stops of each kind: ``begin``, ``end``, ``track``, ``name``, and those of the ``line``, the function of
+    a ``library`` and the failed ``guard`` that they say themselves."""
+    columns = ("begin", "end", "track", "name", "line", "library", "guard")
     found = {
         "gc": host.garbage,
         "compile": host.compilations,

@@ -73,7 +73,9 @@ _WAITS = {
     ),
     "system call": _Wait("in a system call", "Call it every n-th step, or from a thread of its own."),
 }
-_UNKNOWN_WAIT = _Wait("", "The recording does not say for what: record on Linux with StackSampler().")
+_UNKNOWN_WAIT = _Wait(
+    "", "The recording does not say for what: on Linux, StackSampler() says it, with the recorder in C."
+)
 _SAVE = _Wait(
     "while a checkpoint is saved",
     "Save more rarely; or copy the state to the CPU in the loop and call torch.save from a thread of its own, or use "
@@ -119,12 +121,14 @@ def waits_of_batches(case: Case) -> float | None:
 
 
 def advice_on_call(case: Case, kind: str) -> str:
-    """What helps at the line with most samples of a kind, if its call is known, or what it waits for where it does."""
+    """What helps at the line with most samples of a kind, if its call is known, or what it waits for where it waits for
+    longer than it runs."""
     found = case.sampled(kind).drop_nulls("line").to_dicts()
     if not found or found[0]["share"] < _MOST:
         return ""
     known = [wait.advice for pattern, wait in _CALLS if pattern.match(found[0]["call"] or "")]
-    waits = [_wait_of(reason) for reason in case.sampled("blocked").filter(line=found[0]["line"]).to_dicts()]
+    reasons = case.sampled("blocked").filter(line=found[0]["line"]).to_dicts()
+    waits = [_wait_of(reason) for reason in reasons if reason["total_ns"] > found[0]["total_ns"]]
     return next((f"{advice} " for advice in [*known, *(wait.advice for wait in waits)]), "")
 
 
