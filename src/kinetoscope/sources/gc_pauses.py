@@ -12,13 +12,11 @@ from typing import Any
 
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.private_names import COMPILER, compiler
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.source_files import is_of_user, line_of_user
 
 _Watch = Callable[[str, dict[str, int]], None]
-
-_COMPILING = "/torch/_dynamo/convert_frame.py"
-"""A function of this file runs as long as torch's compiler does, and never while what it compiled runs."""
 
 
 class GCPauses(WindowSource):
@@ -37,6 +35,9 @@ class GCPauses(WindowSource):
     def install(self, run: RunInside) -> None:
         self._watch = _make_watch(self, run)
         gc.callbacks.append(self._watch)
+
+    def finish(self, run: RunInside) -> None:
+        compiler.find()  # here, since importing anything during a collection could deadlock
 
     def remove(self) -> None:
         watch, self._watch = self._watch, None
@@ -71,7 +72,7 @@ def _make_watch(source: GCPauses, run: RunInside) -> _Watch:
 def _whose(frame: FrameType | None) -> str:
     """Who makes objects in the functions from ``frame`` outwards to the user's, if that is torch's compiler."""
     while frame is not None and not is_of_user(file := frame.f_code.co_filename):
-        if file.endswith(_COMPILING):
+        if file.endswith(COMPILER):
             return ", of the compiler"
         frame = frame.f_back
     return ""
