@@ -11,7 +11,7 @@ import torch
 import torch.profiler as stock
 
 import kinetoscope.torch as ours
-from older_torch import since_2_13
+from older_torch import counts_each_free, since_2_13
 
 CPU = ours.ProfilerActivity.CPU
 SWITCHES = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
@@ -32,7 +32,7 @@ def seen(module, options, *, as_attributes):
         work()
     rows = profiler.key_averages(group_by_input_shape=True)
     operators = sorted(
-        (row.key, row.count, row.flops, row.cpu_memory_usage, str(row.input_shapes))
+        (row.key, row.count, row.flops, row.cpu_memory_usage if counts_each_free else 0, str(row.input_shapes))
         for row in rows
         if row.key.startswith("aten::")
     )
