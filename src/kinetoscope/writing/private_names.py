@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _log = logging.getLogger("kinetoscope")
+_PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
 
 names: "list[PrivateName]" = []
 """All of these names in the files that are imported."""
@@ -42,9 +43,9 @@ class PrivateName:
 
     def _library(self) -> str:
         package = self.module.partition(".")[0]
-        is_pythons = package in sys.stdlib_module_names
-        version = platform.python_version() if is_pythons else getattr(sys.modules.get(package), "__version__", "")
-        return f"{sys.implementation.name if is_pythons else package} {version}".rstrip()
+        if package in sys.stdlib_module_names:
+            return _PYTHON
+        return f"{package} {getattr(sys.modules.get(package), '__version__', '')}".rstrip()
 
 
 class PrivateObject(PrivateName):
@@ -113,7 +114,7 @@ def find_set_profile() -> Callable[[int, None, None], object] | None:
     CPython exports it for its own extension modules, and may change it in any version.
     """
     if sys.implementation.name != "cpython" or sys.version_info[:2] not in _TRIED:
-        _set_profile.tell(f"{_set_profile} was not tried with {sys.implementation.name} {platform.python_version()}")
+        _set_profile.tell(f"{_set_profile} was not tried with {_PYTHON}")
         return None
     function = _set_profile.find()
     if function is not None:
