@@ -149,3 +149,29 @@ def test_the_map_names_every_room():
     written = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
     rooms = {room_of(path) for path in FILES} - {"__init__", "__main__", "errors"}
     assert not [room for room in sorted(rooms) if f"`{room}" not in written]
+
+
+LIVE_ROOMS = ("recording", "sources", "writing")
+DOCUMENTED = {"sys._getframe", "os._exit"}
+"""Python documents these, underscore and all, and its own library needs them."""
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room_of(path) in LIVE_ROOMS], ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_private_names_of_other_libraries_are_in_one_file_per_room(path):
+    if path.name == "private_names.py":
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {name for name in imports_of(path) if "._" in name and not name.startswith("kinetoscope.")}
+    modules = {
+        alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    used = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
+        if node.attr.startswith("_") and not node.attr.startswith("__")
+    }
+    strangers = imported | used - DOCUMENTED
+    assert not strangers, f"{path.relative_to(ROOT)} has {sorted(strangers)}: give them an entry in private_names.py"

@@ -13,6 +13,7 @@ from kinetoscope.clock.clock import Clock
 from kinetoscope.clock.relation import ClockRelation, same_clock
 from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
 from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.private_names import default_store
 from kinetoscope.training.ranks import Attempt, Ranks, agree_on_attempt, torch_distributed
 from kinetoscope.writing.writer_thread import WriterThread
 
@@ -145,10 +146,9 @@ def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cy
 
 def _store_of_the_run() -> Any:
     """The store of torch.distributed's process group, or None. Does not import torch."""
-    distributed = torch_distributed()
-    default_store = getattr(getattr(distributed, "distributed_c10d", None), "_get_default_store", None)
-    with suppress(*STORE_ERRORS):
-        return default_store() if default_store is not None else None
+    if torch_distributed() is not None and (find := default_store.find()) is not None:
+        with suppress(*STORE_ERRORS):
+            return find()
     return None
 
 

@@ -4,11 +4,12 @@ Our Python code asks `is_compiling`, which Dynamo takes as True while it traces.
 Dynamo is taught to treat every marker as an empty context.
 """
 
-import logging
 import sys
 from typing import Any
 
-_log = logging.getLogger("kinetoscope")
+from kinetoscope.recording.private_names import in_dynamo, variable_dispatch
+from kinetoscope.writing.private_names import find_all
+
 _tried: set[type] = set()
 _taught: set[type] = set()
 
@@ -32,21 +33,19 @@ def teach_dynamo(*marker_types: type) -> None:
     Dynamo has no public way to do this. If its internals differ from what we expect, one warning says so, and a
     function with a marker inside runs uncompiled.
     """
-    builder: Any = sys.modules.get("torch._dynamo.variables.builder")
-    new = [kind for kind in marker_types if kind not in _tried]
-    if builder is None or not new:
+    if _tried.issuperset(marker_types) or "torch._dynamo" not in sys.modules:
         return
+    new = [kind for kind in marker_types if kind not in _tried]
     _tried.update(new)
+    found = find_all(*in_dynamo)
+    if found is None:
+        return
+    dispatch, *others = found
     try:
-        wrap = _dynamo_wrapper(builder)
-        builder.VariableBuilder._type_dispatch().update(dict.fromkeys(new, wrap))
+        dispatch().update(dict.fromkeys(new, _dynamo_wrapper(*others)))
         _taught.update(new)
-    except (AttributeError, TypeError, ImportError) as error:
-        _log.warning(
-            "This version of torch cannot be told to ignore markers (%s): a compiled function with a ready-made "
-            "`with marker:` inside runs uncompiled. Use @marker or `with kinetoscope.marker(name):` there.",
-            error,
-        )
+    except (AttributeError, TypeError) as error:
+        variable_dispatch.tell(f"Dynamo is different in this torch ({error})")
 
 
 def is_known(marker_type: type) -> bool:
@@ -54,21 +53,20 @@ def is_known(marker_type: type) -> bool:
     return marker_type in _taught
 
 
-def _dynamo_wrapper(builder: Any) -> Any:
-    from torch._dynamo.guards import GuardBuilder  # pyright: ignore[reportMissingImports]
-    from torch._dynamo.variables import ConstantVariable  # pyright: ignore[reportMissingImports]
-    from torch._dynamo.variables.ctx_manager import NullContextVariable  # pyright: ignore[reportMissingImports]
+def _dynamo_wrapper(install_guards: Any, type_match: Any, make_constant: Any, null_context: Any) -> Any:
+    """The function that makes Dynamo's variable for a marker."""
 
-    class InertMarkerVariable(NullContextVariable):
+    class InertMarkerVariable(null_context):
         """A marker inside a compiled function."""
 
         def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
             if name in ("start", "finish", "instant", "counter", "begin", "end"):
-                return ConstantVariable.create(None)
+                return make_constant(None)
             return super().call_method(tx, name, args, kwargs)
 
-    def wrap(self: Any, marker: Any) -> Any:
-        self.install_guards(GuardBuilder.TYPE_MATCH)
-        return InertMarkerVariable(source=self.source)
+    def wrap(builder: Any, marker: Any) -> Any:
+        install_guards(builder, type_match)
+        return InertMarkerVariable(source=getattr(builder, "source", None))
 
+    InertMarkerVariable(source=None)  # if this raises, then here, and not in a compilation
     return wrap

@@ -1,10 +1,10 @@
 """Watches the fetches of torch's DataLoaders, for which torch has no hook."""
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kinetoscope.recording.private_names import loader_iterator
 from kinetoscope.recording.replaced_method import ReplacedMethod
 
 Around = Callable[[Any, Callable[[], Any]], Any]
@@ -14,7 +14,7 @@ Around = Callable[[Any, Callable[[], Any]], Any]
 class DataLoaderWatch:
     """While installed, calls ``around(iterator, fetch)`` in place of each fetch of a torch DataLoader, on any thread.
 
-    We replace the iterators' ``__next__``. If torch is not loaded, or its iterators are different, nothing happens.
+    We replace the iterators' ``__next__``. If torch is not loaded, nothing happens.
     Several watches may be installed and removed in any order.
     """
 
@@ -25,9 +25,11 @@ class DataLoaderWatch:
 
     def install(self) -> None:
         """Begins to watch, if torch's DataLoader is loaded and not watched yet."""
-        kind: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
-        if self._replaced is None and not self._is_removed and "__next__" in getattr(kind, "__dict__", ()):
-            self._replaced = ReplacedMethod(kind, "__next__", self._fetch)
+        if self._replaced is None and not self._is_removed and (kind := loader_iterator.find()) is not None:
+            if "__next__" in vars(kind):
+                self._replaced = ReplacedMethod(kind, "__next__", self._fetch)
+            else:
+                loader_iterator.tell(f"{loader_iterator} has no __next__ of its own")
 
     def _fetch(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         return self._around(iterator, partial(original, iterator))

@@ -1,12 +1,13 @@
 """recording: samples of a thread's stack in pure Python, for machines without the recorder in C."""
 
-import sys
 import threading
 import time
 from collections import deque
 from random import Random
 from types import CodeType, FrameType
 from typing import Any
+
+from kinetoscope.recording.private_names import frame_of_thread, frames_of_threads
 
 _MOST_INNER = _MOST_OUTER = 100  # frames; of a deeper stack, those between these ends are left out
 _MOST_LOOKED = 10_000  # frames beyond the inner ones, in search of the outermost
@@ -46,6 +47,8 @@ class StackSamples:
 
     def run(self) -> bool:
         """Samples as long as anything is recorded, or until `stop`; returns whether that was called."""
+        if frames_of_threads.find() is None:
+            return self._stopped.is_set()
         while self._recorder.action and not self._stopped.is_set():
             now_ns = time.monotonic_ns()
             asked_ns = self.next_time(now_ns)
@@ -104,7 +107,7 @@ class StackSamples:
         """The spans of the thread's frames, outermost first. No frame is kept, as its tensors would be, too."""
         if len(self._places) > _MOST_PLACES:
             self._places.clear()
-        frame, inner = sys._current_frames().get(self._ident), list[Any]()
+        frame, inner = frame_of_thread(self._ident), list[Any]()
         while frame is not None and len(inner) < _MOST_INNER:
             inner += self._spans_of(frame)
             frame = self._caller_of(frame)

@@ -2,19 +2,29 @@
 
 import contextlib
 import re
-import sys
 import threading
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.private_names import (
+    compilation_callbacks,
+    compilation_id,
+    compilation_metrics,
+    function_file,
+    function_line,
+    function_name,
+    of_metrics,
+    recompile_reason,
+)
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.short_paths import shorten_paths
 from kinetoscope.training.source_files import source_name
 from kinetoscope.training.state import RunState
+from kinetoscope.writing.private_names import find_all
 
-_CALLBACKS = "torch._dynamo.callback"
 _OF_CACHE = re.compile(r"^\d+/\d+(_\d+)?: ")
 _SIZE = re.compile(r"tensor '(.+)' (size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)")
 _OTHER = re.compile(r"tensor '(.+)' (.+) mismatch\. expected (\S+), actual (\S+)")
@@ -38,7 +48,7 @@ class CompileEvents(WindowSource):
         self._watch_if_loaded(run)
 
     def batch_start(self, state: RunState, logger: object) -> None:
-        if self._watch is None and self._run is not None and _CALLBACKS in sys.modules:
+        if self._watch is None and self._run is not None:
             self._watch_if_loaded(self._run)
 
     def finish(self, run: RunInside) -> None:
@@ -51,14 +61,9 @@ class CompileEvents(WindowSource):
             watch.remove()
 
     def _watch_if_loaded(self, run: RunInside) -> None:
-        callbacks: Any = sys.modules.get(_CALLBACKS)
-        if callbacks is None:
-            return
-        try:
-            self._watch = _Watch(self, run, callbacks.callback_handler)
-        except AttributeError as error:
-            self._run = None
-            run.report(f"Compilations are not recorded: this torch reports them differently ({error}).")
+        callbacks = find_all(*compilation_callbacks)
+        if callbacks is not None:
+            self._watch = _Watch(self, run, *callbacks)
 
 
 class _Watch:
@@ -67,13 +72,14 @@ class _Watch:
     They run inside the user's training: an error of ours switches ``source`` off there, and goes no further.
     """
 
-    def __init__(self, source: CompileEvents, run: RunInside, handler: Any) -> None:
+    def __init__(
+        self, source: CompileEvents, run: RunInside, add_start: Any, add_end: Any, remove_start: Any, remove_end: Any
+    ) -> None:
         self._run = run
         self._begun: tuple[int, int] | None = None
         self._ended: list[tuple[int, int, int, str]] = []
         begin, end = partial(run.call_in_hook, source, self._begin), partial(run.call_in_hook, source, self._end)
-        self._removals = partial(handler.remove_start_callback, begin), partial(handler.remove_end_callback, end)
-        add_start, add_end = handler.register_start_callback, handler.register_end_callback
+        self._removals = partial(remove_start, begin), partial(remove_end, end)
         add_start(begin)
         add_end(end)
 
@@ -100,22 +106,25 @@ class _Watch:
             self._run.note(SourceEvent(name, "compile", begin_ns, end_ns, tid, args))
 
 
-def _metrics_of(compile_id: str) -> Any:
-    """Torch's metrics of one compilation; None if it has none."""
-    get = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
-    if get is None or not compile_id:
-        return None
-    found = (metrics for metrics in reversed(get()) if getattr(metrics, "compile_id", None) == compile_id)
-    return next(found, None)
+def _metrics_of(compile_id: str) -> Mapping[str, Any]:
+    """Torch's metrics of one compilation; nothing if it has none."""
+    find = compilation_metrics.find()
+    if find is None or not compile_id:
+        return {}
+    for metrics in map(vars, reversed(find())):
+        for field in of_metrics:
+            field.check(metrics)
+        if compilation_id.get(metrics) == compile_id:
+            return metrics
+    return {}
 
 
-def _described(metrics: Any) -> tuple[str, dict[str, Any]]:
+def _described(metrics: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name and the args of a compilation, from torch's metrics."""
-    function, file = getattr(metrics, "co_name", None), getattr(metrics, "co_filename", None)
-    reason = getattr(metrics, "recompile_reason", None)
+    function, file, reason = (field.get(metrics) for field in (function_name, function_file, recompile_reason))
     args = {"function": function} if function else {}
     if file:
-        args["line"] = f"{source_name(file)}:{getattr(metrics, 'co_firstlineno', 0)}"
+        args["line"] = f"{source_name(file)}:{function_line.get(metrics) or 0}"
     if reason:
         args["guard"] = guard_in_words(str(reason))
     return f"compile/{function or 'graph'}", args

@@ -8,7 +8,7 @@ from typing import Any
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_objects import Held, HeldObjects, look, own_attributes
-from kinetoscope.sources.held_tensors import TensorFacts
+from kinetoscope.sources.held_tensors import TensorFacts, find_facts
 from kinetoscope.sources.instructions import (
     ATTRIBUTES,
     Expression,
@@ -21,6 +21,7 @@ from kinetoscope.sources.instructions import (
     statements_in,
     stores,
 )
+from kinetoscope.sources.private_names import module_children, module_parameters
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.source_files import is_of_user, source_name
 from kinetoscope.training.state import RunState
@@ -83,7 +84,9 @@ def _word_for(held: Held) -> str:
 
 def _in_float64(objects: HeldObjects) -> Iterator[Held]:
     """The tensors and modules in float64, of modules only the outermost."""
-    facts = TensorFacts()
+    facts = find_facts()
+    if facts is None:
+        return
     outer: list[tuple[Any, ...]] = []
     for held in objects.found:
         if held.kind == "tensor":
@@ -103,7 +106,8 @@ def _is_below(held: Held, outer: list[tuple[Any, ...]]) -> bool:
 def _is_double(module: Any, facts: TensorFacts) -> bool:
     """Whether a module, or one in it, has parameters in float64."""
     attributes = own_attributes(module)
-    parameters, children = (list((attributes.get(name) or {}).values()) for name in ("_parameters", "_modules"))
+    inside = (module_parameters, module_children)
+    parameters, children = (list((attribute.get(attributes) or {}).values()) for attribute in inside)
     if any(facts.is_double(parameter) for parameter in parameters if parameter is not None):
         return True
     return any(_is_double(child, facts) for child in children if child is not None)

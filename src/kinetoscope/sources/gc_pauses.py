@@ -12,13 +12,11 @@ from typing import Any
 
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.private_names import COMPILER, compiler
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.source_files import is_of_user, is_ours, line_of_user, source_name
 
 _Watch = Callable[[str, dict[str, int]], None]
-
-_COMPILING = "/torch/_dynamo/convert_frame.py"
-"""A function of this file runs as long as torch's compiler does, and never while what it compiled runs."""
 
 
 class GCPauses(WindowSource):
@@ -38,6 +36,9 @@ class GCPauses(WindowSource):
     def install(self, run: RunInside) -> None:
         self._watch = _make_watch(self, run)
         gc.callbacks.append(self._watch)
+
+    def finish(self, run: RunInside) -> None:
+        compiler.find()  # here, since importing anything during a collection could deadlock
 
     def remove(self) -> None:
         watch, self._watch = self._watch, None
@@ -75,7 +76,7 @@ def _place_of(frame: FrameType | None) -> tuple[str, str, str]:
     called: list[FrameType] = []
     whose = ""
     while frame is not None and not is_of_user(file := frame.f_code.co_filename):
-        if file.endswith(_COMPILING):
+        if file.endswith(COMPILER):
             whose = ", of the compiler"
         called.append(frame)
         frame = frame.f_back

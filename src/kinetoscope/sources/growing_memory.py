@@ -7,11 +7,12 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.float64_tensors import Float64Tensors
 from kinetoscope.sources.growing_lines import growing_line
 from kinetoscope.sources.held_objects import Held, Kinds, is_container, length_of, look
-from kinetoscope.sources.held_tensors import TensorFacts, graph_clock, grows_by_steps, new_tensors
+from kinetoscope.sources.held_tensors import TensorFacts, find_facts, graph_clock, grows_by_steps, new_tensors
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.source_files import is_of_user, source_name
 from kinetoscope.training.state import RunState
@@ -61,7 +62,7 @@ class GrowingMemory(WindowSource):
             return
         if self._sizes is not None:
             self._num_steps += 1
-        elif "torch.nn" in sys.modules:
+        elif "torch.nn" in sys.modules and find_facts() is not None:
             self._look_first(self._run)
 
     def finish(self, run: RunInside) -> None:
@@ -71,7 +72,7 @@ class GrowingMemory(WindowSource):
             return
         is_here = threading.get_ident() == self._thread
         # A variable with this function's own frame would be a cycle, which keeps all that it holds.
-        frame = sys._getframe().f_back if is_here else sys._current_frames().get(self._thread)
+        frame = sys._getframe().f_back if is_here else frame_of_thread(self._thread)
         if _function_of_user(frame) == sizes.function:  # else the function of the loop has ended
             self._look_last(run, frame, sizes, num_steps)
 
@@ -89,8 +90,11 @@ class GrowingMemory(WindowSource):
                     run.call(source, source.look_at, objects)
 
     def _look_last(self, run: RunInside, frame: FrameType | None, sizes: _Sizes, num_steps: int) -> None:
+        facts = find_facts()
+        if facts is None:
+            return
         with look(run, frame) as objects:
-            change = _Change(sizes, num_steps, graph_clock(), TensorFacts(), objects.kinds)
+            change = _Change(sizes, num_steps, graph_clock(), facts, objects.kinds)
             notes = [_place_args(held) | args for held in objects.found if (args := change.args_of(held)) is not None]
             notes.sort(key=lambda args: (args["graphs"], args["tensors"], args.get("bytes", 0)), reverse=True)
             for args in notes[:_MOST_HOLDERS]:

@@ -8,8 +8,9 @@ from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
-_OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-HOOKS = frozenset((*_OF_MODULES, "_post_accumulate_grad_hooks"))
+from kinetoscope.sources.private_names import module_hooks, module_parameters, parameter_hooks
+
+HOOKS = frozenset(hook.attribute for hook in (*module_hooks, *parameter_hooks))
 """The attributes in which torch keeps hooks."""
 
 _DICTS = (OrderedDict, dict)
@@ -34,8 +35,9 @@ def parts_of_partial(value: Any) -> Iterator[tuple[str, Any]]:
 
 def hooks_of(attributes: dict[str, Any]) -> list[tuple[str, Any]]:
     """The hooks of a module of torch's with these attributes, and of its parameters, as torch keeps them."""
-    found = [(name, hooks) for name in _OF_MODULES if type(hooks := attributes.get(name)) in _DICTS and hooks]
-    parameters = attributes.get("_parameters")
+    known = ((hook.attribute, hook.get(attributes)) for hook in module_hooks)
+    found = [(name, hooks) for name, hooks in known if type(hooks) in _DICTS and hooks]
+    parameters = module_parameters.get(attributes)
     if type(parameters) is dict and parameters:
         kinds, readers = _hooks_of_parameters()
         for parameter in parameters.values():
@@ -51,5 +53,5 @@ def hooks_of(attributes: dict[str, Any]) -> list[tuple[str, Any]]:
 def _hooks_of_parameters() -> tuple[tuple[type, ...], list[tuple[str, Any]]]:
     """The classes of parameters of which torch reads the hooks without calling the user's code, and what reads them."""
     torch: Any = sys.modules["torch"]
-    known = torch.Tensor.__base__.__dict__
-    return (torch.Tensor, torch.nn.Parameter), [(name, known[name].__get__) for name in HOOKS if name in known]
+    found = [(hook.attribute, hook.find()) for hook in parameter_hooks]
+    return (torch.Tensor, torch.nn.Parameter), [(name, hook.__get__) for name, hook in found if hook is not None]

@@ -21,6 +21,7 @@ from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
+from kinetoscope.sources.private_names import module_children, of_modules
 from kinetoscope.training.source_files import is_of_user, is_ours
 
 MOST_OBJECTS = 20_000
@@ -264,7 +265,7 @@ class HeldObjects:
         own = [(name, inner) for name, inner in attributes.items() if name not in hidden and kinds[type(inner)]]
         if not is_module:
             return [*shared, *own]
-        children = attributes.get("_modules")
+        children = module_children.get(attributes)
         own += self._relevant(children.items()) if type(children) is dict else ()
         own += hooks_of(attributes)
         return [*shared, *own]
@@ -311,7 +312,10 @@ class HeldObjects:
 @cache
 def _hidden_in(torch_module: Any) -> frozenset[str]:
     """What torch itself keeps in each of its modules."""
-    return frozenset(torch_module().__dict__)
+    attributes = torch_module().__dict__
+    for attribute in of_modules:
+        attribute.check(attributes)
+    return frozenset(attributes)
 
 
 def _hidden_state(owner: type) -> frozenset[str]:

@@ -10,6 +10,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from kinetoscope.sources.held_objects import Held, Kinds, newest_in, values_in
+from kinetoscope.sources.private_names import (
+    names_of_saved,
+    next_sequence_number,
+    of_tensors,
+    sequence_number,
+)
+from kinetoscope.writing.private_names import find_all
 
 _MOST_NODES = 5000
 _MOST_SAMPLED = 4
@@ -32,22 +39,18 @@ class NewTensors(NamedTuple):
 
 def graph_clock() -> int | None:
     """The number that the next operation of this thread gets in graphs; None if torch is not loaded, or has none."""
-    try:
-        return int(sys.modules["torch"].autograd._get_sequence_nr())
-    except (KeyError, AttributeError):
-        return None
+    found = find_all(next_sequence_number, sequence_number)
+    return None if found is None else int(found[0]())
 
 
 class TensorFacts:
-    """Reads tensors by torch's own functions only, whatever class they are of."""
+    """Reads tensors by torch's own functions only, whatever class they are of. See `find_facts`."""
 
-    def __init__(self) -> None:
+    def __init__(self, undisturbed: Any, graph: Any, device: Any, dtype: Any) -> None:
         torch = sys.modules["torch"]
-        self._undisturbed: Any = torch._C.DisableTorchFunction
+        self._undisturbed = undisturbed
         self._plain = (torch.Tensor, torch.nn.Parameter)
-        self._get_graph: Any = torch._C.TensorBase.grad_fn.__get__
-        self._get_device: Any = torch._C.TensorBase.device.__get__
-        self._get_dtype: Any = torch._C.TensorBase.dtype.__get__
+        self._get_graph, self._get_device, self._get_dtype = graph.__get__, device.__get__, dtype.__get__
         self._double = torch.float64
         self._saved_names: dict[type, list[str]] = {}
 
@@ -92,7 +95,7 @@ class TensorFacts:
         """What an operation has saved: its tensors, or None for those that are packed, or unknown to this torch."""
         owner = type(node)
         if owner not in self._saved_names:
-            self._saved_names[owner] = [name for name in dir(owner) if name.startswith("_raw_saved_")]
+            self._saved_names[owner] = names_of_saved(owner)
         for name in self._saved_names[owner]:
             try:
                 found = getattr(node, name)
@@ -104,6 +107,12 @@ class TensorFacts:
                     yield None
                 elif saved.data is not None:
                     yield saved.data
+
+
+def find_facts() -> TensorFacts | None:
+    """What reads tensors; None if torch is not loaded, or lacks what that takes."""
+    found = find_all(*of_tensors)
+    return None if found is None else TensorFacts(*found)
 
 
 def new_tensors(held: Held, num_new: int, kinds: Kinds, facts: TensorFacts) -> NewTensors:
@@ -174,4 +183,4 @@ def grows_by_steps(graph: Any, since: int, until: int, num_steps: int) -> bool:
 
 
 def _number(node: Any) -> int:
-    return int(node._sequence_nr())
+    return int(getattr(node, sequence_number.attribute)())

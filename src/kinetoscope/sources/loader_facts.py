@@ -10,16 +10,10 @@ from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_objects import own_attributes
+from kinetoscope.sources.private_names import loader_dataset, loader_sampler, loader_settings
 from kinetoscope.sources.window_source import WindowSource
 
 _name_of = type.__dict__["__qualname__"].__get__
-
-_FACTS_OF_ITERATOR = {
-    "num_workers": "_num_workers",
-    "prefetch_factor": "_prefetch_factor",
-    "pin_memory": "_pin_memory",
-    "persistent_workers": "_persistent_workers",
-}
 
 
 class LoaderFacts(WindowSource):
@@ -84,8 +78,12 @@ class _Loaders:
 def _facts(iterator: Any) -> dict[str, Any]:
     """What torch's iterator knows of its loader. None of the user's code is called: their objects are not asked."""
     own = own_attributes(iterator)
-    sampler = own_attributes(own.get("_index_sampler"))
-    facts = {name: own.get(attribute) for name, attribute in _FACTS_OF_ITERATOR.items()}
+    if type(iterator).__module__ == loader_dataset.module:  # another library's may leave some out
+        for attribute in (loader_dataset, loader_sampler, *loader_settings.values()):
+            attribute.check(own)
+    sampler = own_attributes(loader_sampler.get(own))
+    facts = {name: attribute.get(own) for name, attribute in loader_settings.items()}
     facts["batch_size"] = sampler.get("batch_size")
     facts = {name: value for name, value in facts.items() if type(value) in (int, bool)}
-    return {"dataset": _name_of(type(own.get("_dataset"))), **facts}
+    dataset = loader_dataset.get(own)
+    return facts if dataset is None else {"dataset": _name_of(type(dataset)), **facts}

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from kinetoscope.recording import marker
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.replaced_method import ReplacedMethod
+from kinetoscope.sources.private_names import worker_loop
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.writing.own_thread import OwnThread
 
@@ -33,7 +34,7 @@ class WorkerSampling:
     def install(self) -> None:
         """Begins, if torch's DataLoader is loaded."""
         kind: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-        if kind is not None and self._replaced is None and not IS_PURE:
+        if kind is not None and self._replaced is None and not IS_PURE and worker_loop.find() is not None:
             self._replaced = ReplacedMethod(kind, "__iter__", self._start)
 
     def remove(self) -> None:
@@ -47,7 +48,7 @@ class WorkerSampling:
             return original(loader)
         try:
             users = loader.worker_init_fn
-            loader.worker_init_fn = SamplingStart(users, self._interval_ms)
+            loader.worker_init_fn = SamplingStart(users, self._interval_ms, worker_loop.find())
         except Exception as error:  # a loader of another kind
             _log.debug("The workers of %r are not sampled: %r", type(loader), error)
             return original(loader)
@@ -63,31 +64,26 @@ class SamplingStart:
 
     users: Callable[[int], object] | None
     interval_ms: float
+    loop: Callable[..., object]
+    """What the worker runs. Outside it a forked worker has the frames that its parent had then."""
 
     def __call__(self, worker: int) -> None:
         try:
-            _begin(self.interval_ms)
+            _begin(self.interval_ms, self.loop.__code__)
         except Exception as error:  # the worker must work all the same
             _log.debug("Worker %d is not sampled: %r", worker, error)
         if self.users is not None:
             self.users(worker)
 
 
-def _begin(interval_ms: float) -> None:
-    """Samples the calling thread until the process, or the parent's run, ends."""
+def _begin(interval_ms: float, outermost: CodeType) -> None:
+    """Samples the calling thread, in this code, until the process, or the parent's run, ends."""
     recorder = marker.library_recorder()
     run_file = getattr(recorder, "followed_run_file", None)
     if run_file is not None:
         ident, native_id = threading.get_ident(), threading.get_native_id()
-        spans = StackSpans(recorder, ident, interval_ms, _loop_of_worker(sys._getframe()), native_id)
+        spans = StackSpans(recorder, ident, interval_ms, outermost, native_id)
         OwnThread(partial(_sample, spans, run_file), TRACK.format(threading.current_thread().name)).start()
-
-
-def _loop_of_worker(frame: FrameType | None) -> CodeType | None:
-    """The code of torch's loop of a worker. Outside it a forked worker has the frames that its parent had then."""
-    while frame is not None and frame.f_code.co_name != "_worker_loop":
-        frame = frame.f_back
-    return frame.f_code if frame is not None else None
 
 
 def _sample(spans: StackSpans, run_file: str) -> None:

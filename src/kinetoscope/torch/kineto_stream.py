@@ -26,7 +26,7 @@ from kinetoscope.writing.writer_thread import is_beside_training
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
 # libtorch promises no interface for saving without the GIL, so we do it only with versions of torch that were tested.
 # Before 2.9, torch does not expose the address of its results.
-_TESTED = ("2.9.", "2.12.", "2.13.", "2.14.", "2.15.")
+_TESTED = ("2.9.", "2.10.", "2.11.", "2.12.", "2.13.", "2.14.", "2.15.")
 
 _log = logging.getLogger("kinetoscope")
 

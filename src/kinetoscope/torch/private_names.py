@@ -50,13 +50,13 @@ def _needed(module: str, name: str, feature: str) -> Any:
     return _Missing(f"{module}.{name}", feature) if found is None else found
 
 
-def _or(module: str, name: str, otherwise: Any, lost: str) -> Any:
-    """The name in a module; without it, ``otherwise``, and a line in the log that says what is ``lost``."""
+def _or(module: str, name: str, otherwise: Any, lost: str, is_expected: bool = True) -> Any:
+    """The name in a module; without it, ``otherwise``. If it is expected in this torch, a line in the log says what is
+    ``lost``."""
     found = _find(module, name)
-    if found is None:
+    if found is None and is_expected:
         _log.warning("torch %s does not have %s.%s, so %s.", torch.__version__, module, name, lost)
-        return otherwise
-    return found
+    return otherwise if found is None else found
 
 
 # Recording.
@@ -76,7 +76,11 @@ supported_activities = _or(
     "devices are recorded only where `activities` names them",
 )
 device_has_stopped = _or(
-    "torch.autograd", "_is_kineto_stopped", lambda: False, "a device that stops collecting is not noticed"
+    "torch.autograd",
+    "_is_kineto_stopped",
+    lambda: False,
+    "a device that stops collecting is not noticed",
+    is_expected=hasattr(torch.profiler.ProfilerAction, "DEVICE_STOPPED"),  # torch 2.11 has neither
 )
 name_of_others_backend = _or(
     "torch._C", "_get_privateuse1_backend_name", lambda: "privateuseone", "a backend of others has no name of its own"

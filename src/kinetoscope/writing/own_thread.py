@@ -7,27 +7,17 @@ what is recorded, so the recording would record itself. `spare_own_threads` remo
 import ctypes
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from kinetoscope.writing.private_names import find_set_profile
+
 _log = logging.getLogger("kinetoscope")
 
-_api = ctypes.pythonapi
-
-_state_of_this_thread: Any = _api.PyThreadState_Get
+_state_of_this_thread: Any = ctypes.pythonapi.PyThreadState_Get
 
 _state_of_this_thread.restype = ctypes.c_void_p
-
-# The function that `sys.setprofile` and torch call. CPython exports it for its own extension modules and may change it
-# in any version, so only versions with which it was tried call it. With others our threads are recorded as well.
-_TRIED = range(11, 15)  # of CPython 3
-_is_tried = sys.implementation.name == "cpython" and sys.version_info[0] == 3 and sys.version_info[1] in _TRIED
-_set_profile: Any = getattr(_api, "_PyEval_SetProfile", None) if _is_tried else None
-
-if _set_profile is not None:
-    _set_profile.argtypes = [ctypes.c_void_p] * 3
 
 _lock = threading.Lock()
 
@@ -60,12 +50,13 @@ class OwnThread(threading.Thread):
 
 def spare_own_threads() -> None:
     """Removes the profile function, set by `sys.setprofile` or in C, from all of our threads."""
-    if _set_profile is None:
+    set_profile = find_set_profile()
+    if set_profile is None:
         return
     with _lock:
         for state in _states.values():
             try:
-                _set_profile(state, None, None)
+                set_profile(state, None, None)
             except Exception as error:  # an audit hook may refuse: then our frames are recorded
                 _log.debug("Our threads are recorded as well: %r", error)
 

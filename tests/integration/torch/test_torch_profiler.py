@@ -10,6 +10,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.torch import ProfilerActivity, _ExperimentalConfig
+from older_torch import since_2_13
 
 
 def test_the_memory_page_is_beside_the_trace(tmp_path):
@@ -30,6 +31,7 @@ def test_the_memory_page_is_beside_the_trace(tmp_path):
     assert "gradient" in page.read_text()
 
 
+@since_2_13
 def test_activities_and_the_experimental_configuration_are_those_of_torchs_profiler(tmp_path):
     asked = [{ProfilerActivity.CPU: ["USER_ANNOTATION"]}]
     source = TorchProfiler(

@@ -108,13 +108,6 @@ def test_a_strict_run_raises_such_an_error_at_its_end_and_not_in_the_compilation
     assert results == [2.0, 4.0, 6.0, 8.0]
 
 
-def test_a_torch_that_reports_compilations_differently_is_told_once(dynamo, monkeypatch, caplog):
-    monkeypatch.setattr(dynamo.callback, "callback_handler", object())
-    compiled = torch.compile(lambda rows: rows * 2, backend="eager")
-    assert record(lambda number: compiled(torch.ones(3)) if number == 0 else None) == []
-    assert len([text for text in caplog.messages if "Compilations are not recorded" in text]) == 1
-
-
 @pytest.mark.parametrize(
     ("reason", "words"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 from kinetoscope.writing import own_thread as own_thread_module
 from kinetoscope.writing.own_thread import OwnThread, spare_own_threads
+from kinetoscope.writing.private_names import find_set_profile
 
 
 class Busy:
@@ -58,6 +59,12 @@ def users_thread(target):
     return threading.Thread(target=target)
 
 
+needs_a_tried_python = pytest.mark.skipif(
+    find_set_profile() is None, reason="the function that sets a profile was not tried with this version of Python"
+)
+
+
+@needs_a_tried_python
 def test_a_busy_thread_of_ours_is_no_longer_profiled():
     with Busy(own_thread) as busy:
         assert busy.profile() is not None
@@ -90,6 +97,7 @@ def test_a_thread_that_has_ended_is_left_alone():
     spare_own_threads()
 
 
+@needs_a_tried_python
 @pytest.mark.skipif(not hasattr(threading, "setprofile_all_threads"), reason="new in CPython 3.12")
 def test_a_profile_of_all_threads_does_not_include_our_threads():
     with Busy(users_thread) as users, Busy(own_thread) as ours:

@@ -1,0 +1,54 @@
+"""recording: the names that torch and CPython do not promise to keep, and what is lost where one is missing."""
+
+from types import FrameType
+
+from kinetoscope.writing.private_names import PrivateObject
+
+# The DataLoader.
+loader_iterator = PrivateObject(
+    "torch.utils.data.dataloader",
+    "_BaseDataLoaderIter",
+    "waits for batches are recorded only in loops over profiler.batches(), and how DataLoaders are set up is not",
+    loaded="torch.utils.data",
+)
+
+# torch.distributed.
+default_store = PrivateObject(
+    "torch.distributed.distributed_c10d",
+    "_get_default_store",
+    "the ranks do not compare their clocks, and do not agree on an id of this attempt",
+    loaded="torch.distributed",
+)
+
+# Dynamo.
+_UNCOMPILED = (
+    "a compiled function with a ready-made `with marker:` inside runs uncompiled; use @marker or "
+    "`with kinetoscope.marker(name):` there"
+)
+
+
+def _of_dynamo(module: str, name: str) -> PrivateObject:
+    return PrivateObject(f"torch._dynamo.{module}", name, _UNCOMPILED, loaded="torch._dynamo")
+
+
+variable_dispatch = _of_dynamo("variables.builder", "VariableBuilder._type_dispatch")
+install_guards = _of_dynamo("variables.builder", "VariableBuilder.install_guards")
+type_match = _of_dynamo("guards", "GuardBuilder.TYPE_MATCH")
+make_constant = _of_dynamo("variables", "ConstantVariable.create")
+null_context = _of_dynamo("variables.ctx_manager", "NullContextVariable")
+
+in_dynamo = (variable_dispatch, install_guards, type_match, make_constant, null_context)
+"""What it takes to make Dynamo ignore markers."""
+
+# CPython.
+frames_of_threads = PrivateObject(
+    "sys",
+    "_current_frames",
+    "the recorder in Python does not sample stacks, and what grows is not looked for where another thread ends the run",
+)
+
+
+def frame_of_thread(ident: int) -> FrameType | None:
+    """The frame in which a thread is now, if this Python tells."""
+    find_all = frames_of_threads.find()
+    return None if find_all is None else find_all().get(ident)

@@ -1,0 +1,138 @@
+"""torch and CPython may drop any name that they do not promise to keep: training goes on, and one sentence says what is
+lost."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kinetoscope.recording import private_names as of_recording
+from kinetoscope.sources import private_names as of_sources
+from kinetoscope.writing.private_names import names
+from prepared_python import run_prepared
+
+pytest.importorskip("torch")
+
+PREPARED = ("torch", "torch.profiler", "torch._dynamo", "torch.distributed")  # nothing of ours: it looks names up
+# As with a version that has another name for it: our code finds nothing, and the library works.
+RENAMED = """
+import sys, kinetoscope.recording.private_names, kinetoscope.sources.private_names
+from kinetoscope.writing.private_names import names
+for name in names:
+    if str(name) == sys.argv[1]:
+        name.name, name.attribute = f"{name.name}_renamed", f"{name.attribute}_renamed"
+"""
+TRAIN = """
+import torch, kinetoscope
+
+def train(out):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    loader = torch.utils.data.DataLoader(torch.ones(11, 4), batch_size=2, num_workers=1)
+    losses, steps = [], 0
+    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=4, per="run")
+    with kinetoscope.profile(out, schedule=schedule, diagnose=True, with_stack=True, quiet=True) as profiler:
+        inside = profiler.marker("ready-made")
+
+        @torch.compile(backend="eager", dynamic=False)
+        def compiled(rows):
+            with inside:
+                return model(rows).sum()
+
+        for batch in profiler.batches(loader):
+            with profiler.marker("forward"):
+                losses.append(compiled(batch))
+            losses[-1].backward(retain_graph=True)
+            steps += 1
+    assert steps == 6 and len(losses) == 6
+"""
+ALONE = """
+sys.path.insert(0, sys.argv[3])
+from loop import train
+train(sys.argv[2])
+"""
+WITH_ANOTHER_RANK = """
+import os, torch.distributed
+child = os.fork()
+store = "file://" + sys.argv[2] + "-store"
+torch.distributed.init_process_group("gloo", init_method=store, rank=int(child == 0), world_size=2)
+sys.path.insert(0, sys.argv[3])
+from loop import train
+train(sys.argv[2])
+torch.distributed.destroy_process_group()
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def run_without(name, out, program=ALONE):
+    (out.parent / "loop.py").write_text(TRAIN)
+    done = run_prepared(PREPARED, RENAMED + program, name, out, out.parent)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "switched off" not in done.stderr
+    return done.stderr, [events_of(path) for path in sorted(out.glob("traces/ep*.json"))]
+
+
+def events_of(path):
+    return json.loads(path.read_text())["traceEvents"]
+
+
+def names_of(events):
+    return {event["name"] for event in events if event["ph"] in "Xi"}
+
+
+OF_RANKS, OF_PYTHON_RECORDER = str(of_recording.default_store), str(of_recording.frames_of_threads)
+IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_PYTHON_RECORDER)]
+WITHOUT_COMPILATIONS = [str(name) for name in (*of_recording.in_dynamo, *of_sources.compilation_callbacks)]
+
+
+def test_with_all_names_nothing_is_told_and_everything_is_recorded(tmp_path):
+    said, (events,) = run_without("", tmp_path / "run")
+    assert "does not have" not in said
+    found = names_of(events)
+    assert {"forward", "aten::linear", "DataLoader", "compile/compiled", "memory holders were looked for"} <= found
+
+
+@pytest.mark.parametrize("name", IN_ONE_PROCESS)
+def test_without_a_private_name_training_goes_on_and_one_sentence_says_what_is_lost(name, tmp_path):
+    said, (events,) = run_without(name, tmp_path / "run")
+    assert said.count(f"does not have {name}_renamed, so ") == said.count("does not have") == 1
+    found = names_of(events)
+    assert {"forward", "aten::linear"} <= found
+    assert ("DataLoader" in found) is (name != "torch.utils.data.dataloader._BaseDataLoaderIter")
+    assert any(text.startswith("compile/") for text in found) is (name not in WITHOUT_COMPILATIONS)
+
+
+def test_without_the_store_of_torch_ranks_train_and_each_says_what_is_lost(tmp_path):
+    said, traces = run_without(OF_RANKS, tmp_path / "run", program=WITH_ANOTHER_RANK)
+    assert said.count(f"does not have {OF_RANKS}_renamed, so ") == said.count("does not have") == 2
+    assert [{"forward", "aten::linear"} <= names_of(events) for events in traces] == [True, True]
+
+
+IN_PYTHON = """
+import kinetoscope
+schedule = kinetoscope.cyclic_schedule(warmup=0, active=3)
+sampler = kinetoscope.StackSampler(interval_ms=1)
+with kinetoscope.profile(sys.argv[2], schedule=schedule, torch=False, sources=[sampler], quiet=True) as profiler:
+    for batch in profiler.batches(range(3)):
+        sum(range(2_000_000))
+"""
+
+
+def test_without_the_frames_of_threads_the_recorder_in_python_says_once_what_is_lost(tmp_path):
+    (with_all, told), (without, lost) = (sampled_in_python(name, tmp_path) for name in ("", OF_PYTHON_RECORDER))
+    assert (with_all, told.count("does not have")) == (True, 0)
+    assert (without, lost.count("does not have"), lost.count(f"{OF_PYTHON_RECORDER}_renamed, so ")) == (False, 1, 1)
+
+
+def sampled_in_python(name, folder):
+    """Whether there are samples of stacks, and what was logged."""
+    out = folder / (name or "all")
+    command = [sys.executable, "-c", RENAMED + IN_PYTHON, name, str(out)]
+    environment = os.environ | {"KINETOSCOPE_PURE": "1"}  # read at import, so not in a prepared process
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = out.glob("traces/ep*.json")
+    return any("stack_sample" in event.get("cat", "") for event in events_of(path)), done.stderr
