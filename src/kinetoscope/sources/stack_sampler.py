@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.recording.contract import RunInside, check_number
+from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource
@@ -54,11 +55,13 @@ class StackSampler(WindowSource):
             in_workers.remove()
 
     def install(self, run: RunInside) -> None:
+        self._clocks = LoopClocks(run)
+        if frames_of_threads.find() is None:
+            return
         loop = threading.current_thread()
         self._spans = StackSpans(run.recorder, loop.ident, self.interval_ms, native_id=loop.native_id)
         self._thread = OwnThread(partial(_sample, run, self._spans), TRACK.format(loop.name))
         self._thread.start()
-        self._clocks = LoopClocks(run)
 
     def batch_end(self, state: RunState, logger: Any) -> None:
         if self._clocks is not None:
