@@ -263,7 +263,11 @@ def objects_of(name: str) -> list[Any]:
             function for function in vars(_native).values() if isinstance(function, BuiltinFunctionType)
         ] + recorded()
     kind = {type(value).__name__: type(value) for value in recorded()}.get(name) or getattr(_native, name)
-    others = [_native.Sample(3), _native.KinetoLines(0, [(1, b"a", b'"b"')], (b'"x',), _KINETO)]
+    others = [
+        _native.ThreadClocks("/proc/self/schedstat"),
+        _native.Sample(3),
+        _native.KinetoLines(0, [(1, b"a", b'"b"')], (b'"x',), _KINETO),
+    ]
     for group in (recorded(), sampled(), rewritten(), scanned(), *([value] for value in others)):
         if any(isinstance(value, kind) for value in group):
             return group + made_in_every_way(kind)

@@ -34,7 +34,7 @@ _VERBS = {
 def command() -> NoReturn:
     """Runs the command and exits. Before and after the work, Ctrl-C just ends the process."""
     arguments = sys.argv[1:]
-    with _ended_by_ctrl_c():
+    with _ended_by_ctrl_c(), _kept_from_new_threads():
         if arguments and arguments[0] in _VERBS:
             importlib.import_module(f"kinetoscope.cli.{arguments[0]}")
     status = main(arguments)
@@ -49,6 +49,20 @@ def _ended_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _kept_from_new_threads() -> Iterator[None]:
+    """Ctrl-C never goes to the threads that libraries, such as polars, start as they are imported: `work_on_each`
+    waits for it on a thread of its own. If it is pressed meanwhile, it counts at the end."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from random import Random
 from types import CodeType, FrameType
 from typing import Any
 
-from kinetoscope.recording.private_names import frame_of_thread, frames_of_threads
+from kinetoscope.recording.private_names import frame_of_thread
 
 _MOST_INNER = _MOST_OUTER = 100  # frames; of a deeper stack, those between these ends are left out
 _MOST_LOOKED = 10_000  # frames beyond the inner ones, in search of the outermost
@@ -47,8 +47,6 @@ class StackSamples:
 
     def run(self) -> bool:
         """Samples as long as anything is recorded, or until `stop`; returns whether that was called."""
-        if frames_of_threads.find() is None:
-            return self._stopped.is_set()
         while self._recorder.action and not self._stopped.is_set():
             now_ns = time.monotonic_ns()
             asked_ns = self.next_time(now_ns)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.recording.contract import ProfiledState, RunInside, check_number
+from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource
@@ -55,12 +56,14 @@ class StackSampler(WindowSource):
             in_workers.remove()
 
     def install(self, run: RunInside) -> None:
+        self._clocks = LoopClocks(run)
+        if frames_of_threads.find() is None:
+            return
         native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is still its parent's
         self._spans = StackSpans(run.recorder, threading.get_ident(), self.interval_ms, native_id=native_id)
         name = TRACK.format(threading.current_thread().name)
         self._thread = OwnThread(partial(_sample, run, self._spans), name)
         self._thread.start()
-        self._clocks = LoopClocks(run)
 
     def batch_end(self, state: ProfiledState, logger: Any) -> None:
         if self._clocks is not None:

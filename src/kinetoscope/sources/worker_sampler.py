@@ -11,11 +11,13 @@ from types import CodeType
 from typing import Any
 
 from kinetoscope.recording import marker
+from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.sources.private_names import worker_loop
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.writing.own_thread import OwnThread
+from kinetoscope.writing.private_names import find_all
 
 _log = logging.getLogger("kinetoscope")
 
@@ -34,7 +36,9 @@ class WorkerSampling:
     def install(self) -> None:
         """Begins, if torch's DataLoader is loaded."""
         kind: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-        if kind is not None and self._replaced is None and not IS_PURE and worker_loop.find() is not None:
+        if kind is None or self._replaced is not None or IS_PURE:
+            return
+        if find_all(worker_loop, frames_of_threads) is not None:
             self._replaced = ReplacedMethod(kind, "__iter__", self._start)
 
     def remove(self) -> None:

@@ -184,7 +184,7 @@ sampler = StackSampler(interval_ms=1)
 with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[sampler], strict=True) as profiler:
     for _ in profiler.batches(range(3)):
         time.sleep(0.05)
-print(sorted({name for name, _, _ in handler.spans() if name.startswith("waits: ")}))
+print("waits: sleep" in {name for name, _, _ in handler.spans()})
 print("starved_ns" in {name.name for cycle in handler.cycles for name in cycle.names})
 """
 
@@ -193,7 +193,7 @@ print("starved_ns" in {name.name for cycle in handler.cycles for name in cycle.n
 @needs_delays
 def test_the_main_thread_of_a_forked_process_has_states_and_delays_too():
     done = run_program(FORKED)
-    assert done.stdout.splitlines() == ["['waits: sleep']", "True"], done.stderr
+    assert done.stdout.splitlines() == ["True", "True"], done.stderr
 
 
 @needs_delays

@@ -13,6 +13,7 @@ import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.errors import SettingsError
+from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.sources.stack_spans import StackSpans
@@ -143,6 +144,7 @@ def test_a_sampler_that_cannot_read_stacks_says_so_and_training_goes_on(monkeypa
         raise RuntimeError("no frames today")
 
     monkeypatch.setattr(sys, "_current_frames", refuse)
+    monkeypatch.setattr(frames_of_threads, "find", lambda: refuse)  # it was looked up before
     sampled(slow_load)
     assert "The loop's stack is not sampled any more: RuntimeError: no frames today" in caplog.text
 
