@@ -13,7 +13,6 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.table.convert import convert_parquet
 from kinetoscope.training.wording import printable_lines, sized
 from kinetoscope.writing.atomic_file import temporary_folder
 
@@ -82,6 +81,8 @@ def _convert_one(pair: tuple[str, Path], on_progress: Progress) -> list[str]:
     source, target = pair
     if _PARQUET not in (Path(source).suffix, target.suffix):
         return convert_trace(source, target, on_progress)
+    from kinetoscope.table.convert import convert_parquet  # needs polars
+
     on_bytes = ByteProgress([source], on_progress, num_passes=1).advance
     if not is_perfetto(target):
         return convert_parquet(source, target, on_bytes)
