@@ -114,3 +114,25 @@ def test_tests_that_press_ctrl_c_pass_also_in_the_background_where_it_is_ignored
     )
     assert done.returncode == 0, done.stdout
     assert f"{len(names)} passed" in done.stdout
+
+
+IMPORTS = """
+import os, signal, sys
+import kinetoscope.cli
+
+class Presses:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kinetoscope.cli.info":
+            import polars
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Presses())
+sys.argv = ["kinetoscope", "info", "--help"]
+kinetoscope.cli.command()
+"""
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it():
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -54,14 +54,18 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 @contextmanager
 def _kept_from_new_threads() -> Iterator[None]:
     """Ctrl-C never goes to the threads that libraries, such as polars, start as they are imported: `work_on_each`
-    waits for it on a thread of its own. If it is pressed meanwhile, it counts at the end."""
+    waits for it on a thread of its own. If it is pressed meanwhile, it counts at the end, since the handler that was
+    there is set again: polars sets its own."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    handler = signal.getsignal(signal.SIGINT)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if handler is not None:  # None is one that Python did not set
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
