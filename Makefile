@@ -22,7 +22,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge recording sources t
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta web check-web bench-report pictures check bench clean
+.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta web check-web bench-report pictures check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 
 test: $(VENV)/test.stamp  ## Run all tests
 	$(PYTEST)
+
+test-quick: $(VENV)/test.stamp  ## Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main
+	$(BIN)/python tests/quick.py $(if $(FOR),--seconds $(FOR)) $(if $(BASE),--base $(BASE))
 
 test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in Python, with Python only
 	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
@@ -144,13 +147,13 @@ web/node_modules/.stamp: web/package-lock.json web/.node-version
 	cd web && npm ci --ignore-scripts --no-audit --no-fund
 	touch $@
 
-web: $(VENV)/test.stamp web/node_modules/.stamp  ## Build the page of reports, which is committed, from web/ (needs Node.js: web/.node-version)
-	$(BIN)/python web/generate_types.py web/src/page_data.ts
+web: $(VENV)/test.stamp web/node_modules/.stamp  ## Build the pages of reports and of runs, which are committed, from web/ (needs Node.js: web/.node-version)
+	$(BIN)/python web/generate_types.py web/src
 	cd web && npm run --silent build
 
 check-web: web  ## Check the types, the lint and the tests of web/, and that the committed page is what it builds
 	cd web && npm run --silent check && npm run --silent test
-	git diff --exit-code -- web/src/page_data.ts src/kinetoscope/pages/page.html
+	git diff --exit-code -- web/src/page_data.ts web/src/runs/list_data.ts src/kinetoscope/pages/page.html src/kinetoscope/pages/runs.html
 
 pictures: $(VENV)/test.stamp  ## Take the README's pictures of a report again (needs Chromium)
 	PYTHONPATH=tests $(BIN)/python docs/images/make_pictures.py

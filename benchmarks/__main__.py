@@ -24,6 +24,7 @@ _SUITES = {
     "nested": "benchmarks.files.nested",
     "analysis": "benchmarks.analysis.reports",
     "report": "benchmarks.report.timeline",
+    "run_list": "benchmarks.report.run_list",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",

@@ -72,6 +72,7 @@ TARGETS = {
         Target("analyze from cached columns / json.load", "<=", 0.3),
         Target("summary of an unchanged run", "<=", 0.3),
         Target("peak memory of load and analyze", "<=", 700),
+        Target("peak memory of 75,000 events on one GPU", "<=", 300),
         Target("64 ranks / 16 ranks", "<=", 4.4),
         Target("1024 ranks", "<=", 90),
         Target("1024 ranks: memory / 64 ranks", "<=", 2),
@@ -87,6 +88,15 @@ TARGETS = {
         Target("heap", "<=", 150),
         Target("page written after loading", "<=", 5),
         Target("page written after loading: memory", "<=", 500),
+        Target("table of an area of 10,000 spans", "<=", 50),
+        Target("page of a large trace", "<=", 1.5),
+        Target("page of a large trace: interactive", "<=", 3),
+        Target("page of 64 ranks", "<=", 1.5),
+        Target("page of 64 ranks: interactive", "<=", 3),
+    ],
+    "run_list": [
+        Target("first page of 300 runs", "<=", 1),
+        Target("one more run", "<=", 20),
     ],
     "nested": [
         Target("nested() of Kineto's spans", "<=", 30),

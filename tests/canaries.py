@@ -11,6 +11,7 @@ from typing import Any
 CANARY = "zebrafinch"
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{64,}={0,2}")
 _SPAN_PHASES = ("X", "B", "E")
+_OF_DEVICES = ("kernel", "gpu_memcpy", "gpu_memset")
 _MEMORY = "[memory]"
 
 
@@ -26,10 +27,10 @@ def planted(value: Any, *, with_keys: bool = True) -> Any:
     return value
 
 
-def planted_event(event: dict[str, Any], number: int) -> dict[str, Any]:
+def planted_event(event: dict[str, Any], number: int, *, in_devices: bool) -> dict[str, Any]:
     """An event with the canary in all texts but the names of spans, which are torch's here. In most events, what
     analyses need stays as it is beside it; in every fifth, no text among the arguments does, nor, in half of them, its
-    category."""
+    category: that of devices' events only ``in_devices``."""
     args = event.get("args", {})
     if event["ph"] == "M":
         return event | {"args": planted(args, with_keys=False)}
@@ -40,14 +41,15 @@ def planted_event(event: dict[str, Any], number: int) -> dict[str, Any]:
     )
     if number % 5 or event["name"].startswith("ProfilerStep"):
         return changed | {"args": args | {f"{CANARY} key": {CANARY: [CANARY, 1]}, "note": CANARY}}
+    category = event.get("cat", "")
     return changed | {
-        "cat": planted(event.get("cat", "")) if number % 10 else event.get("cat", ""),
+        "cat": planted(category) if number % 10 and (in_devices or category not in _OF_DEVICES) else category,
         "args": planted(args),
     }
 
 
-def own_events() -> Iterator[dict[str, Any]]:
-    """Events in which torch, Kineto and we write down what users named."""
+def own_events(*, in_devices: bool) -> Iterator[dict[str, Any]]:
+    """Events in which torch, Kineto and we write down what users named; ``in_devices``: one of a device, too."""
     about = {"pid": 1, "tid": 1, "dur": 5}
     frame = f"/data/{CANARY}/{CANARY}/train_{CANARY}.py(12): {CANARY}"
     names = [
@@ -73,14 +75,9 @@ def own_events() -> Iterator[dict[str, Any]]:
     yield about | {"ph": "s", "cat": CANARY, "name": CANARY, "id": 77, "ts": 440.0}
     yield about | {"ph": "f", "cat": CANARY, "name": CANARY, "id": 77, "ts": 441.0, "bp": "e"}
     stream = {"stream": 7, "device": 0}
-    yield about | {
-        "ph": "X",
-        "cat": f"{CANARY}_kernel",
-        "name": "Memset (Device)",
-        "tid": 7,
-        "ts": 450.0,
-        "args": stream,
-    }
+    of_device = {"ph": "X", "cat": f"{CANARY}_kernel", "name": "Memset (Device)", "tid": 7, "ts": 450.0, "args": stream}
+    if in_devices:
+        yield about | of_device
     for name in ("process_name", "thread_name"):
         yield {"ph": "M", "name": name, "pid": 1, "tid": 1, "args": {"name": CANARY}}
     yield {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "args": {"labels": f"GPU 0 {CANARY}"}}
@@ -97,13 +94,20 @@ def planted_header(header: dict[str, Any]) -> dict[str, Any]:
     return planted(header | kept) | {"kinetoscope": own, "distributedInfo": info, "deviceProperties": devices} | kept
 
 
-def plant(path: Path, folder: Path) -> Path:
-    """Writes a trace with the canary in all its texts, and in the name of its file, into a folder."""
+def plant(path: Path, folder: Path, *, in_devices: bool = True) -> Path:
+    """Writes a trace with the canary in all its texts, and in the name of its file, into a folder.
+
+    Not ``in_devices``, all events of devices keep their category: beside one that nobody understands, nothing is found.
+    """
     content = path.read_bytes()
     trace = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
-    events = [planted_event(event, number) for number, event in enumerate(trace.pop("traceEvents"))]
+    events = [
+        planted_event(event, number, in_devices=in_devices) for number, event in enumerate(trace.pop("traceEvents"))
+    ]
     latest = max(event["ts"] for event in events if "ts" in event) - 1000
-    own = [event | ({"ts": latest + event["ts"]} if "ts" in event else {}) for event in own_events()]
+    own = [
+        event | ({"ts": latest + event["ts"]} if "ts" in event else {}) for event in own_events(in_devices=in_devices)
+    ]
     folder.mkdir(exist_ok=True, parents=True)
     target = folder / f"{CANARY} {path.name.removesuffix('.gz')}"
     target.write_text(json.dumps(planted_header(trace) | {"traceEvents": [*events, *own]}))

@@ -70,6 +70,15 @@ def nothing_is_left_behind():
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
 
 
+@pytest.fixture
+def sighup_ends_programs():
+    """In what a test starts SIGHUP does what it does after a login, also where nohup, which ignores it, has started the
+    tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(params=TWINS)
 def twin(request, monkeypatch) -> str:
     """Runs a test with each twin, and tells it which. For files whose code asks `KINETOSCOPE_PURE` at each call."""

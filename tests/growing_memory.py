@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 from kinetoscope import GrowingMemory, Profiler, ProfilerAction
+from kinetoscope.paths.source_files import source_name
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.source_files import source_name
 
 torch = pytest.importorskip("torch")
 NUM_STEPS = 12

@@ -243,7 +243,7 @@ def rewritten() -> list[Any]:
     fresh, surveyed, planned = (_native.TraceText(True, 2, b"a", checks, True) for checks in (True, False, True))
     for text in (surveyed, planned):
         text.survey(_EVENTS, 0, len(_EVENTS), True, 0)
-        text.finish()
+        text.finish_survey()
     planned.plan(_OUTPUTS, 0, 0, True, False, False, 0, (0, 0, 1))
     lines = planned.rewrite(_EVENTS, 0, len(_EVENTS), True, 2)[2]
     return [fresh, surveyed, planned, lines.obj]

@@ -4,12 +4,11 @@ import io
 import json
 import re
 from html.parser import HTMLParser
-from itertools import pairwise
 
 import pytest
 from rich.console import Console
 
-from kinetoscope.report.page.build import build_page
+from kinetoscope.report.sections.build import build_page
 from kinetoscope.report.terminal import render_report
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, LEAD_LOST
 
@@ -108,6 +107,8 @@ def _assert_told_on_page(page, report, run):
             for part in side:
                 word = page.part_words[part.part]
                 assert part.word == (LEAD_LOST if part.part == "ahead_ns" and (part.time_ns or 0) < 0 else word)
+    assert (page.tensor_cores_said is None) == (run["tensor_core_share"] is None)
+    assert page.tensor_cores_said is None or page.tensor_cores_said in screen(report)
     _assert_same_calls(page, screen(report))
 
 
@@ -139,8 +140,8 @@ def _decoded(column):
     return [number - 1 if number else None for number in written]
 
 
-class _Cells(HTMLParser):
-    """The texts of a table's cells."""
+class _Cell(HTMLParser):
+    """The texts of a notebook's cell."""
 
     def __init__(self, html):
         super().__init__()
@@ -152,20 +153,22 @@ class _Cells(HTMLParser):
 
 
 def _assert_notebook(report, run):
-    texts = _Cells(report._repr_html_()).texts
-    told = dict(pairwise(texts))
-    assert ("was killed" in texts[0]) == (run["state"] == "killed")
-    for name in ("step_ns", "bound_by", "state"):
-        assert told[f"run: {name}"] == _in_cell(run[name])
-    for ledger, parts in (run["parts"] or {}).items():
-        for name, time_ns in (parts or {}).items():
-            assert told[f"run: parts: {ledger}: {name}"] == _in_cell(time_ns)
-
-
-def _in_cell(value):
-    if value is None or isinstance(value, str):
-        return value or "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """It has the first line of the screen, and the ledger that bounds the run."""
+    texts, on_screen = _Cell(report._repr_html_()).texts, screen(report)
+    assert texts[0] == on_screen[0]
+    assert texts[1].startswith("This run was killed") == (run["state"] == "killed")
+    if run["parts"] is None:
+        return
+    has_devices = run["parts"]["device"] is not None and run["bound_by"] in ("compute", "communication")
+    name, words = ("Device", DEVICE_PARTS) if has_devices else ("Host", HOST_PARTS)
+    told = texts[texts.index(f"{name}, ms a step") + 1 :]
+    for part, time_ns in run["parts"][name.lower()].items():
+        word = LEAD_LOST if part == "ahead_ns" and (time_ns or 0) < 0 else words[part]
+        found = [re.fullmatch(rf"{re.escape(word)} (-?[\d.,]+) \((-?[\d]+)%\)", text) for text in told]
+        numbers = [match for match in found if match is not None]
+        assert len(numbers) == (abs(time_ns or 0) >= 500), (word, told)
+        assert all(_is_rounded(match[1], time_ns / _MS) for match in numbers)
+        assert all(_is_rounded(match[2], 100 * _share(time_ns, run)) for match in numbers)
 
 
 def _is_rounded(text, value):

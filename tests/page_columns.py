@@ -8,8 +8,8 @@ from itertools import accumulate
 
 import kinetoscope
 from kinetoscope.pages.page_data import Column, PageData
-from kinetoscope.report.page.build import Recorded, build_page
-from kinetoscope.report.page.rank_traces import RankTraces
+from kinetoscope.report.sections.build import Recorded, build_page
+from kinetoscope.report.sections.rank_traces import RankTraces
 
 
 def read_column(column: Column) -> list[int]:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import select
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +40,13 @@ def run_program(program: str, *arguments: object, **where: Any) -> subprocess.Co
 def run_command(*arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
     """Runs `kinetoscope` with these arguments."""
     return run_prepared(OURS, RUN_COMMAND, *arguments, **where)
+
+
+def run_command_on_bytes(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Runs `kinetoscope` with these arguments and a pipe as its standard input; returns the bytes that it printed."""
+    running = start_prepared(OURS, RUN_COMMAND, *arguments, stdin=stdin)
+    done = running.wait()
+    return subprocess.CompletedProcess(done.args, done.returncode, *running.printed)
 
 
 def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
@@ -68,8 +77,10 @@ def start_prepared(
     *arguments: object,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
 ) -> "Running":
-    """Starts a program in the folder and the environment of the caller if no others are given.
+    """Starts a program in the folder and the environment of the caller if no others are given. ``stdin`` comes through
+    a pipe; None is no standard input.
 
     Environment variables that modules read when they are imported are those with which the tests were started, whatever
     test comes first.
@@ -81,17 +92,24 @@ def start_prepared(
     request["environment"] = dict(os.environ if environment is None else environment)
     idle = _idle.setdefault(modules, [])
     connection = idle.pop() if idle else _another(_prepared(modules))
-    return Running(connection, request, idle)
+    return Running(connection, request, idle, stdin)
 
 
 class Running:
     """A program that was started in a prepared process. `wait` for it, also after `kill`."""
 
-    def __init__(self, connection: socket.socket, request: dict[str, Any], idle: list[socket.socket]) -> None:
+    printed: tuple[bytes, bytes]
+    """What it printed, known after `wait`."""
+
+    def __init__(
+        self, connection: socket.socket, request: dict[str, Any], idle: list[socket.socket], stdin: bytes | None
+    ) -> None:
         self._connection, self._request, self._idle = connection, request, idle
-        self._output, self._errors = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115 - see `wait`
-        socket.send_fds(connection, [json.dumps(request).encode()], [self._output.fileno(), self._errors.fileno()])
-        self.pid = int(connection.recv(100))
+        self._output, self._errors = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 - see `wait`
+        with contextlib.ExitStack() as stack:
+            files = [self._output.fileno(), self._errors.fileno(), *_piped(stdin, stack)]
+            socket.send_fds(connection, [json.dumps(request).encode()], files)
+            self.pid = int(connection.recv(100))
         self._done: subprocess.CompletedProcess[str] | None = None
 
     def has_ended(self) -> bool:
@@ -113,11 +131,27 @@ class Running:
         with self._output as output, self._errors as errors:
             output.seek(0)
             errors.seek(0)
-            said = output.read(), errors.read()
+            self.printed = output.read(), errors.read()
+        said = [io.StringIO(text.decode(), newline=None).read() for text in self.printed]
         self._done = subprocess.CompletedProcess([self._request["program"], *self._request["arguments"]], status, *said)
         if is_late:
             raise TimeoutError(f"The program did not end within {timeout_s} s. It said: {said}")
         return self._done
+
+
+def _piped(stdin: bytes | None, stack: contextlib.ExitStack) -> list[int]:
+    """A pipe's end from which the text can be read, until ``stack`` is left; none for None."""
+    if stdin is None:
+        return []
+    read_end, write_end = os.pipe()
+    stack.callback(os.close, read_end)
+    threading.Thread(target=_write_all, args=(write_end, stdin), daemon=True).start()
+    return [read_end]
+
+
+def _write_all(write_end: int, text: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), open(write_end, "wb") as pipe:
+        pipe.write(text)
 
 
 _idle: dict[tuple[str, ...], list[socket.socket]] = {}
@@ -150,7 +184,7 @@ def _prepared(modules: tuple[str, ...]) -> socket.socket:
 def _serve(connection: socket.socket) -> None:
     """Runs a program for each request; sends its pid, and then how it ended. Returns when the connection is closed."""
     while True:
-        message, files, _, _ = socket.recv_fds(connection, 1 << 20, 2)
+        message, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
         if not message:
             return
         if message == _FORK:
@@ -173,7 +207,7 @@ def _serve(connection: socket.socket) -> None:
 
 def _become(files: list[int], program: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
     """Runs a program in this process. An exception ends the process, as with `python -c`."""
-    for number, file in enumerate(files, start=1):
+    for number, file in zip((1, 2, 0), files, strict=False):
         os.dup2(file, number)
         os.close(file)
     os.chdir(folder)

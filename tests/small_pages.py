@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from axe_playwright_python.sync_playwright import Axe
 
 from kinetoscope.analysis.run_report import TABLES
-from kinetoscope.pages.page import render_page
+from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import call_tables
-from kinetoscope.report.page.overview import call_totals
+from kinetoscope.report.sections.overview import call_totals
 
-RUN = {"name": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
+RUN = {"name": "a run", "title": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
 RUN |= {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": None, "state": "finished"}
 RUN |= {
     "step_ns": None,

@@ -10,15 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, assert_type
+from typing import Any, assert_type, get_overloads
 
 import pytest
 
 import kinetoscope
 from kinetoscope import Callback, Marker, Profiler, TraceHandler, active_profiler, cyclic_schedule
-from kinetoscope.recording.contract import ProfiledState, ProfilerInside, RunInside
+from kinetoscope.recording.contract import ProfiledState, ProfilerInside, RunInside, RunSettings
 from kinetoscope.recording.loop import Batches
 from kinetoscope.recording.profiler import AnyProfiler
 
@@ -166,3 +167,34 @@ def test_a_source_of_a_user_gets_a_typed_run(profiler: Profiler):
     source.window_opened(profiler.state)
     assert source.rank == 0
     Handler().close(profiler.state, None)
+
+
+def test_arguments_of_one_name_have_one_type_and_one_default():
+    """They stand where users and their editors read them, so in several places (docs/decisions/025)."""
+    pytest.importorskip("torch")
+    from kinetoscope import composer, torch
+
+    profiler = get_overloads(Profiler.__init__)[0]
+    own_sources = {"record_shapes", "profile_memory", "with_stack", "with_flops"}  # None: as TorchProfiler has it
+    for first, second, exceptions in (
+        (profiler, kinetoscope.profile, {"schedule"}),  # `profile` has a default
+        (profiler, RunSettings, set[str]()),
+        (kinetoscope.JSONTraceHandler, kinetoscope.TorchProfiler, {"folder", "filename", "remote_file_name"}),
+        (kinetoscope.JSONTraceHandler, kinetoscope.profile, set[str]()),
+        (kinetoscope.TorchProfiler, kinetoscope.profile, own_sources | {"activities"}),  # a text: torch is not loaded
+        (kinetoscope.JSONTraceHandler, composer.JSONTraceHandler, set[str]()),
+        (kinetoscope.TorchProfiler, composer.TorchProfiler, set[str]()),
+        (kinetoscope.SystemProfiler, composer.SystemProfiler, set[str]()),
+        (torch.profile, kinetoscope.TorchProfiler, {"profile_memory", "with_flops"}),  # on by default, as Composer's
+    ):
+        one, other = arguments(first), arguments(second)
+        shared = set(one) & set(other) - exceptions
+        assert {name: one[name] for name in shared} == {name: other[name] for name in shared}
+    given = arguments(Profiler.__init__)
+    for name, (_, default) in arguments(profiler).items():
+        assert given[name][1] == default or name == "schedule"
+
+
+def arguments(function: object) -> dict[str, tuple[str, object]]:
+    parameters = signature(function).parameters.values()  # pyright: ignore[reportArgumentType]
+    return {each.name: (str(each.annotation).strip("'\""), each.default) for each in parameters}

@@ -9,20 +9,34 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from kinetoscope.serving.page import Pages
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.made_pages import MadePages
+from kinetoscope.serving.row_filler import RowFiller
+from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.server import FolderServer
 from kinetoscope.serving.site import Site
-from kinetoscope.training.run_folder import RunFolder
 
 PERFETTO = "https://ui.perfetto.dev"
 LONGEST_WAIT_S = 60
 
 
+def beside(folder):
+    """What `kinetoscope view` starts beside its server. It does not give way to other processes here: on a machine that
+    tests keep busy, it would hardly come to work."""
+    program = "from kinetoscope.cli import command, run_rows; run_rows.give_way = lambda: None; command()"
+    return [sys.executable, "-c", program, "view", str(folder)]
+
+
 @contextmanager
-def served(folder, perfetto_url=PERFETTO, connections=None):
-    """A server on a thread of this process."""
+def served(folder, perfetto_url=PERFETTO, connections=None, works_in=None):
+    """A server on a thread of this process. With a folder ``works_in`` for reports, it also has what `kinetoscope view`
+    starts beside it: the processes that work out what is not known of runs, and make reports."""
     run_folder = RunFolder(folder)
-    with FolderServer(Site(run_folder, Pages(run_folder.path, perfetto_url)), connections=connections) as server:
+    command = beside(run_folder.path)
+    filler = RowFiller(run_folder.path, [*command, "--fill"]) if works_in else None
+    made = MadePages(works_in, [*command, "--make"]) if works_in else None
+    site = Site(RunLists(run_folder, perfetto_url, filler), made)
+    with FolderServer(site, connections=connections) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -30,6 +44,8 @@ def served(folder, perfetto_url=PERFETTO, connections=None):
         finally:
             server.shutdown()
             thread.join()
+            for worker in filter(None, (filler, made)):
+                worker.close()
 
 
 @contextmanager

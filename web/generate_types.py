@@ -1,4 +1,7 @@
-"""Writes web/src/page_data.ts: the types of what a page shows, from the dataclasses in Python. `make web` runs it."""
+"""Writes web/src/page_data.ts and runs/list_data.ts: the types of what pages show, from the dataclasses in Python.
+
+`make web` runs it.
+"""
 
 import sys
 from dataclasses import fields, is_dataclass
@@ -9,17 +12,18 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_type
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
 from kinetoscope.pages.page_data import Column, PageData
+from kinetoscope.pages.run_list import ListData
 
 _NAMED: dict[str, type] = {"RunReport": RunReport, "Comparison": Comparison}
 _LEFT_OUT = {"RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES}}
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "unknown"}
 
 
-def generate() -> str:
-    """The file's text."""
+def generate(shown: type) -> str:
+    """The text of the file with the type of what a page shows."""
     written: dict[str, str] = {}
-    _interface(PageData, written)
-    head = "// Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.\n"
+    _interface(shown, written)
+    head = f"// Made from the dataclasses of {shown.__module__} by web/generate_types.py. Do not edit.\n"
     return "\n".join((head, *written.values()))
 
 
@@ -73,4 +77,5 @@ export interface Column {
 """
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(generate(), encoding="utf-8")
+    for name, shown in (("page_data.ts", PageData), ("runs/list_data.ts", ListData)):
+        Path(sys.argv[1], name).write_text(generate(shown), encoding="utf-8")

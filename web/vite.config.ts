@@ -3,8 +3,8 @@ import { resolve } from "node:path";
 import { defineConfig, type Plugin } from "vite";
 import { viteSingleFile } from "vite-plugin-singlefile";
 
-/** Allows the page's own script and style, by their hashes, and nothing else: no request leaves the page. */
-function contentSecurityPolicy(): Plugin {
+/** Allows the page's own script and style, by their hashes, and nothing else but `others`: no request leaves a report. */
+function contentSecurityPolicy(others: string): Plugin {
   return {
     name: "content-security-policy",
     enforce: "post",
@@ -13,7 +13,7 @@ function contentSecurityPolicy(): Plugin {
       handler(_options, bundle) {
         for (const asset of Object.values(bundle)) {
           if (asset.type === "asset" && asset.fileName.endsWith(".html")) {
-            asset.source = withPolicy(String(asset.source));
+            asset.source = withPolicy(String(asset.source), others);
           }
         }
       },
@@ -21,10 +21,10 @@ function contentSecurityPolicy(): Plugin {
   };
 }
 
-function withPolicy(html: string): string {
+function withPolicy(html: string, others: string): string {
   const scripts = hashes(html, /<script type="module"[^>]*>([\s\S]*?)<\/script>/g);
   const styles = hashes(html, /<style[^>]*>([\s\S]*?)<\/style>/g);
-  const policy = `default-src 'none'; script-src ${scripts}; style-src ${styles}; base-uri 'none'; form-action 'none'`;
+  const policy = `default-src 'none'; script-src ${scripts}; style-src ${styles};${others} base-uri 'none'; form-action 'none'`;
   const charset = '<meta charset="utf-8" />';
   if (!html.includes(charset)) throw new Error(`The page lacks ${charset}, which its policy comes after.`);
   return html.replace(charset, () => {
@@ -39,14 +39,15 @@ function hashes(html: string, pattern: RegExp): string {
   return found.join(" ") || "'none'";
 }
 
-export default defineConfig({
-  plugins: [viteSingleFile(), contentSecurityPolicy()],
+/** A report, and with `--mode runs` the list of runs, which asks its own server for what is new. */
+export default defineConfig(({ mode }) => ({
+  plugins: [viteSingleFile(), contentSecurityPolicy(mode === "runs" ? " connect-src 'self'; img-src data:;" : "")],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     target: "es2022",
     modulePreload: { polyfill: false },
     outDir: resolve(import.meta.dirname, "../src/kinetoscope/pages"),
     emptyOutDir: false,
-    rollupOptions: { input: resolve(import.meta.dirname, "page.html") },
+    rollupOptions: { input: resolve(import.meta.dirname, mode === "runs" ? "runs.html" : "page.html") },
   },
-});
+}));

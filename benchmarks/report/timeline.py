@@ -1,4 +1,5 @@
-"""benchmarks: the timeline of a report with a million spans on 64 tracks, in Chromium without a screen or a GPU.
+"""benchmarks: the timeline of a report with a million spans on 64 tracks, in Chromium without a screen or a GPU; and
+the pages of a large trace and of 64 ranks.
 
 A frame is what the page's thread does for one turn of the wheel: its handler, drawing, layout and painting. Beside it,
 in the same page, a canvas of the same size gets one `fillRect` for each span that is in view.
@@ -7,6 +8,7 @@ in the same page, a canvas of the same size gets one `fillRect` for each span th
 import gzip
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -17,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.files.traces import write_large_trace
+from benchmarks.simulation import simulation
 from benchmarks.suite import Measure, SuiteResult
 
 _NUM_SPANS, _QUICK_SPANS = 1_000_000, 50_000
 _TRACE_BYTES, _QUICK_BYTES = 250_000_000, 10_000_000
+_NUM_RANKS, _QUICK_RANKS = 64, 4
+_AREA_SPANS = 10_000
 _SIZE = {"width": 1600, "height": 800}
 _SEARCHED = ["o", "operator_12", "operator_1 float", "long"]
 _TIMEOUT_S = 600
@@ -95,13 +100,29 @@ async (texts) => {
   return frames;
 }
 """
+# From the end of a drag until the table of what is in it is painted, in milliseconds, and what its head says.
+_AFTER_DRAG = """
+() => {
+  window.measured = new Promise((resolve) => {
+    addEventListener("pointerup", () => {
+      const began = performance.now();
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = () => {
+        const panel = document.querySelector("[aria-label='Measured range']");
+        resolve([performance.now() - began, panel.innerText]);
+      };
+      requestAnimationFrame(() => port2.postMessage(0));
+    }, { capture: true, once: true });
+  });
+}
+"""
 _WRITE = """
 import json, sys, time
 import polars
 import kinetoscope, kinetoscope.analysis.analyze
-from kinetoscope.pages.page import render_page
-from kinetoscope.report.page.build import Recorded, build_page
-from kinetoscope.report.page.rank_traces import RankTraces
+from kinetoscope.pages.html_file import render_page
+from kinetoscope.report.sections.build import Recorded, build_page
+from kinetoscope.report.sections.rank_traces import RankTraces
 
 def memory(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
@@ -112,24 +133,27 @@ open("/proc/self/clear_refs", "w").write("5")
 before, begin = memory("VmRSS"), time.process_time()
 windows = RankTraces(report, [trace], cache=False)
 page = build_page(report, "0", recorded=Recorded(windows=windows))
-render_page(page)
+text = render_page(page)
 print(json.dumps([time.process_time() - begin, memory("VmHWM") - before, len(page.timeline.spans.begins)]))
+open(sys.argv[2], "w", encoding="utf-8").write(text)
 """
 
 
 def run(*, quick: bool) -> SuiteResult:
     """Writes both pages, and opens the one with a million spans."""
     from benchmarks.report.spans import many_spans
-    from kinetoscope.pages.page import render_page
+    from kinetoscope.pages.html_file import render_page
 
     num_spans = _QUICK_SPANS if quick else _NUM_SPANS
     with tempfile.TemporaryDirectory(prefix="report-") as name:
         folder = Path(name)
         page = folder / "page.html"
         page.write_text(render_page(many_spans(num_spans)))
+        written = _write(folder, folder / "large.html", _QUICK_BYTES if quick else _TRACE_BYTES)
+        _write_ranks(folder, folder / "ranks.html", _QUICK_RANKS if quick else _NUM_RANKS)
         seen = _in_chromium(page, 20 if quick else 120)
-        seen |= {"bytes": page.stat().st_size, "shell": _shell_bytes()}
-        seen["written"] = _write(folder, _QUICK_BYTES if quick else _TRACE_BYTES)
+        seen |= {"bytes": page.stat().st_size, "shell": _shell_bytes(), "written": written}
+        seen["pages"] = {name: (folder / f"{name}.html").stat().st_size for name in ("large", "ranks")}
     return _result(seen, num_spans)
 
 
@@ -141,12 +165,17 @@ def _in_chromium(page: Path, num_turns: int) -> dict[str, Any]:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         tab = browser.new_context(viewport=_SIZE, offline=True).new_page()  # type: ignore[arg-type]
         tab.add_init_script(_WATCH + _MEASURE)
+        opened = {
+            name: min(_open(tab, page.with_name(f"{name}.html")) for _ in range(3)) for name in ("large", "ranks")
+        }
         interactive = [_open(tab, page) for _ in range(3)]
         tab.get_by_role("button", name="Open all ranks").click()
         heap = _heap_bytes(tab)
         in_view = _spans_in_view(tab)
         result = {
+            "opened": opened,
             "interactive": interactive,
+            "area": min(_area(tab) for _ in range(5)),
             "heap": heap,
             "in_view": in_view,
             "frames": min((sorted(tab.evaluate(_MOVE, _turns(num_turns))) for _ in range(3)), key=_late),
@@ -180,6 +209,27 @@ def _spans_in_view(tab: Any) -> int:
     return int(text.split(" spans in view")[0].split(" of ")[-1].replace(",", ""))
 
 
+def _area(tab: Any) -> tuple[float, int]:
+    """How long the table of an area with at least so many spans takes after the drag, and how many spans there are."""
+    ruler = tab.locator(".timeline-ruler canvas").bounding_box()
+    width = 8.0
+    while True:
+        tab.mouse.move(ruler["x"] + 300, ruler["y"] + 5)
+        tab.mouse.down()
+        tab.mouse.move(ruler["x"] + 306, ruler["y"] + 5)
+        tab.get_by_role("region", name="Measured range", exact=True).wait_for()
+        tab.evaluate(_AFTER_DRAG)
+        tab.mouse.move(ruler["x"] + 300 + width, ruler["y"] + 5)
+        tab.mouse.up()
+        time_ms, text = tab.evaluate("() => window.measured")
+        tab.keyboard.press("Escape")
+        (number,) = re.findall(r": (?:at least )?([\d,]+) spans", text)
+        num_spans = int(number.replace(",", ""))
+        if num_spans >= _AREA_SPANS:
+            return time_ms, num_spans
+        width *= 1.1
+
+
 def _turns(number: int) -> list[tuple[int, int]]:
     """Of the wheel: pans at several depths of zoom, and zooms in and out again."""
     depths = [*[(0, -300)] * 4, *[(0, 300)] * 4]
@@ -196,10 +246,18 @@ def _shell_bytes() -> int:
     return len(gzip.compress(files("kinetoscope.pages").joinpath("page.html").read_bytes(), 9))
 
 
-def _write(folder: Path, num_bytes: int) -> dict[str, float]:
+def _write_ranks(folder: Path, page: Path, num_ranks: int) -> None:
+    """The report on simulated ranks, as the command writes it."""
+    simulated = simulation()
+    simulated.simulate(simulated.Settings(num_ranks=num_ranks)).write(folder / "ranks")
+    command = [sys.executable, "-m", "kinetoscope", "report", "--no-cache", str(folder / "ranks"), "-o", str(page)]
+    subprocess.run(command, check=True, timeout=_TIMEOUT_S, stdout=subprocess.DEVNULL)
+
+
+def _write(folder: Path, page: Path, num_bytes: int) -> dict[str, float]:
     trace = write_large_trace(folder / "large.pt.trace.json", num_bytes)
     environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-c", _WRITE, str(trace)]
+    command = [sys.executable, "-c", _WRITE, str(trace), str(page)]
     done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
     return dict(zip(("seconds", "bytes", "spans"), json.loads(done.stdout), strict=True))
 
@@ -209,6 +267,7 @@ def _result(seen: dict[str, Any], num_spans: int) -> SuiteResult:
     median = statistics.median(frames)
     naive = statistics.median(seen["naive"])
     written = seen["written"]
+    area_ms, in_area = seen["area"]
     measures = [
         Measure("page of the spans", seen["bytes"] / 1e6, "MB"),
         Measure("page without data, compressed", seen["shell"] / 1e3, "kB"),
@@ -216,16 +275,26 @@ def _result(seen: dict[str, Any], num_spans: int) -> SuiteResult:
         Measure("frame while zooming and panning, median", median, "ms", f"of {len(frames)} frames"),
         Measure("frame while zooming and panning, 95 %", _late(frames), "ms", "the best of 3 rounds"),
         Measure("fillRect for each span / a frame", naive / median, "x", f"{seen['in_view']:,} in view"),
+        Measure(
+            "table of an area of 10,000 spans", area_ms, "ms", f"until it is painted; {in_area:,} spans, best of 5"
+        ),
         Measure("search", seen["search"], "ms", "the slowest of 8, best of 3 rounds"),
         Measure("heap", seen["heap"] / 1e6, "MB"),
         Measure("page written after loading", written["seconds"], "s", f"of processors, {written['spans']:,} spans"),
         Measure("page written after loading: memory", written["bytes"] / 1e6, "MB"),
+        Measure("page of a large trace", seen["pages"]["large"] / 1e6, "MB", f"of {written['spans']:,} spans"),
+        Measure("page of a large trace: interactive", seen["opened"]["large"] / 1e3, "s", "the best of 3"),
+        Measure("page of 64 ranks", seen["pages"]["ranks"] / 1e6, "MB"),
+        Measure("page of 64 ranks: interactive", seen["opened"]["ranks"] / 1e3, "s", "the best of 3"),
     ]
     return SuiteResult(
         suite="report",
         title=f"the timeline of {num_spans:,} spans on 64 tracks, in Chromium, {_SIZE['width']}x{_SIZE['height']}",
         measures=measures,
-        notes=["Without a GPU. Frames are the time of the page's thread for one turn of the wheel."],
+        notes=[
+            "Without a GPU. Frames are the time of the page's thread for one turn of the wheel.",
+            "The large trace repeats a few steps, and so compresses better than most.",
+        ],
         times_ns={
             "frame": {"best": round(frames[0] * 1e6), "median": round(median * 1e6)},
             "fillRect for each span": {"best": round(min(seen["naive"]) * 1e6), "median": round(naive * 1e6)},

@@ -23,9 +23,9 @@ RUN = Settings(
 
 def write_report(folder: Path) -> Path:
     """The report of a run whose data loader is slow and whose memory grows. The same settings give the same run."""
-    simulate(RUN).write(folder)
-    file = folder / "report.html"
-    if main(["report", "--no-cache", str(folder), "-o", str(file)]) != 0:
+    run, file = folder / "slow-loader", folder / "report.html"  # the folder is what the report is titled by
+    simulate(RUN).write(run)
+    if main(["report", "--no-cache", str(run), "-o", str(file)]) != 0:
         sys.exit("The report was not written, so there is nothing to take a picture of.")
     return file
 
@@ -34,7 +34,7 @@ def take_picture(browser: Browser, report: Path, scheme: str, picture: Path) -> 
     """The first view, as it looks when the file is opened."""
     page = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
     page.goto(report.as_uri())
-    page.wait_for_selector(".findings li")
+    page.wait_for_selector(".findings > ol > li")
     page.evaluate("document.fonts.ready")
     page.screenshot(path=picture, animations="disabled")
     page.close()

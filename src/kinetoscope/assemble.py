@@ -101,7 +101,7 @@ def profile(
         quiet=quiet,
         redact=redact,
     )
-    profiler.run.first_finding = FirstFinding(writes_report=report)
+    profiler.run.set_search(FirstFinding(writes_report=report))
     return profiler
 
 

@@ -5,8 +5,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 import kinetoscope
-from kinetoscope.pages.page import render_page
-from kinetoscope.report.page.build import build_page
+from kinetoscope.pages.html_file import render_page
+from kinetoscope.report.sections.build import build_page
 from simulated_training import Fault, Settings, simulate
 
 
@@ -28,7 +28,7 @@ def test_what_got_slower_comes_first_after_the_verdict_on_the_step(comparison, p
     open_file(comparison, "#view=compare")
     rows = page.locator("tbody tr")
 
-    expect(page.locator(".headline")).to_contain_text("The step")
+    expect(page.locator(".headline")).to_contain_text("The typical step")
     expect(page.locator(".headline")).to_contain_text("before")
     expect(rows.first).to_contain_text("slower")
     expect(rows.first.locator(".whiskers")).to_have_count(1)

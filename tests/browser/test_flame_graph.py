@@ -1,6 +1,7 @@
 """The view of flame graphs, in a real browser: zoomed, searched, walked through by keys, read as a table."""
 
 import pytest
+from playwright.sync_api import expect
 
 from kinetoscope.pages.page_data import Column, FlameGraph
 from small_pages import HOSTILE, assert_accessible, write_page
@@ -26,6 +27,7 @@ def flame_graph(calls, title="Python", rank=0):
         total=Column.of(totals),
         total_ns=sum(total for total, (_, caller, _) in zip(totals, calls, strict=True) if caller is None),
         num_calls=Column.of([1] * len(calls)),
+        firsts=Column.of(range(len(calls))),
     )
 
 
@@ -110,6 +112,61 @@ def test_fifty_thousand_frames_and_hostile_names_are_drawn(page, open_file, tmp_
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     assert HOSTILE[0] in page.locator(".flame-path strong").inner_text()
+
+
+def test_calls_lie_left_heavy_or_in_order_of_time_and_callers_above_or_below(page, open_file, tmp_path):
+    file = write_page(tmp_path / "page.html", {"flame_graphs": [flame_graph(STEP)]})
+    open_file(file, "#view=flame")
+    canvas = page.get_by_role("application")
+    width = canvas.bounding_box()["width"]
+
+    def at_left(level):
+        canvas.hover(position={"x": 30, "y": 19 * level + 9})
+        return page.locator(".tip strong").inner_text()
+
+    assert at_left(2) == "train.py(30): forward"  # 50 of 100 ms, load has 45
+    canvas.hover(position={"x": width * 0.9, "y": 19 * 2 + 9})
+    page.get_by_label("Order").select_option("In order of time")
+    assert at_left(2) == "train.py(30): forward"  # which came first, too
+    page.get_by_label("Drawn as").select_option("Flame: callers below")
+    assert at_left(0) == "aten::mm"
+    assert at_left(3) == "Python"
+    canvas.focus()
+    page.keyboard.press("ArrowUp")  # to what it calls, which lies above
+    assert "train.py(10): train" in facts(page)
+    assert_accessible(page)
+    page.reload()
+    expect(page.get_by_label("Order")).to_have_value("In order of time")
+    expect(page.get_by_label("Drawn as")).to_have_value("Flame: callers below")
+
+
+def test_a_sandwich_shows_who_called_a_function_and_what_it_called(page, open_file, tmp_path):
+    calls = [("a", None, 5 * MS), ("b", None, 5 * MS), ("mm", 0, 10 * MS), ("mm", 1, 20 * MS), ("copy", 3, 8 * MS)]
+    open_file(write_page(tmp_path / "page.html", {"flame_graphs": [flame_graph(calls)]}), "#view=flame")
+    page.get_by_role("application").focus()
+    for key in ("ArrowDown", "ArrowDown"):  # b, then mm in it
+        page.keyboard.press(key)
+    page.get_by_role("button", name="Its callers and callees").click()
+
+    callers, callees = page.get_by_role("application").all()
+    assert "38.0 ms, of which own 30.0 ms" in facts_of(page, 1)
+    height = callers.bounding_box()["height"]
+    callers.hover(position={"x": 40, "y": height - 19 - 9})  # above the function: its callers
+    assert page.locator(".tip").inner_text().startswith("b")
+    assert "28.0 ms for it" in page.locator(".tip").inner_text()
+    callees.hover(position={"x": 40, "y": 19 + 9})
+    assert page.locator(".tip").inner_text().startswith("copy")
+    assert_accessible(page)
+    page.reload()
+    page.get_by_role("button", name="copy", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".table-bar").first).to_contain_text("Calls of copy")
+    page.get_by_role("button", name="Back to the graph").click()
+    expect(page.get_by_role("application")).to_have_count(1)
+
+
+def facts_of(page, at):
+    return page.locator(".flame-facts").nth(at).inner_text()
 
 
 def test_a_run_without_stacks_says_how_to_record_them(page, open_file, tmp_path):

@@ -9,7 +9,7 @@ import kinetoscope
 from kinetoscope.errors import SettingsError
 from kinetoscope.report.notebook import MOST_BYTES, NotebookPage
 from simulated_training import Settings, simulate
-from small_pages import HOSTILE
+from small_pages import HOSTILE, assert_accessible
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,21 @@ def test_the_frame_draws_its_views_and_links_stay_within_it(report, page, tmp_pa
     assert page.url == path.as_uri()
     assert page.locator("#cell").inner_text() == "A notebook"
     assert page.locator("iframe").get_attribute("sandbox") == "allow-scripts"
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#111111"])
+def test_a_report_in_a_cell_is_readable_on_the_notebooks_own_ground(report, page, tmp_path, ground):
+    text = "#111111" if ground == "#ffffff" else "#eeeeee"
+    style = f"<style>body {{ background: {ground}; color: {text} }}</style><title>cells</title><h1>Cells</h1>"
+    cells = f"<main>{report._repr_html_()}</main>"
+    (tmp_path / "cell.html").write_text(f"<!doctype html><html lang=en>{style}{cells}</html>", encoding="utf-8")
+    page.goto((tmp_path / "cell.html").as_uri())
+    assert_accessible(page)
+    bar = page.locator("table").first.bounding_box()
+    parts = [part.bounding_box() for part in page.locator("table").first.locator("td").all()]
+    assert sum(part["width"] for part in parts) == pytest.approx(bar["width"], rel=0.02)
+    assert all(part["height"] > 5 for part in parts)
+    assert page.evaluate("document.scripts.length") == 0
 
 
 def test_a_report_that_is_too_large_leaves_rows_out_and_says_so(report, page, tmp_path):

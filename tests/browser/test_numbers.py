@@ -11,9 +11,9 @@ from math import floor, isqrt, log10
 
 import pytest
 
-from kinetoscope.pages.page import render_page
+from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column
-from kinetoscope.report.page.build import build_page
+from kinetoscope.report.sections.build import build_page
 from simulated_training import Settings
 from simulated_training.analysed import analysed
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+import kinetoscope
 from kinetoscope.cli import main
 from simulated_training import Settings, simulate
 from small_pages import HOSTILE, assert_accessible, write_page
@@ -109,6 +110,23 @@ def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, 
     page.get_by_label("Group by").select_option("Name without types")
     assert names(page) == ["fill", "Memcpy HtoD"]
     assert_accessible(page)
+
+
+def test_a_name_of_several_shapes_has_a_median_and_a_line_tells_how_much_tensor_cores_compute(
+    page, open_file, tmp_path
+):
+    settings = Settings(num_ranks=1, num_steps=4, has_shapes=True)
+    simulate(settings).write(tmp_path)
+    assert main(["report", "--no-cache", str(tmp_path)]) == 0
+    report = kinetoscope.analyze(tmp_path, cache=False)
+
+    open_file(tmp_path / "report.html", "#view=operators")
+    several = page.get_by_role("row").filter(has_text="different")
+    assert several.count() > 0
+    assert UNKNOWN not in [cell.strip() for row in several.all_inner_texts() for cell in row.split("\t")[5:7]]
+    open_file(tmp_path / "report.html", "#view=kernels")
+    share = f"{report.run['tensor_core_share']:.1%}"
+    page.get_by_text(f"Tensor cores: kernels that use them take {share} of the time").wait_for()
 
 
 def test_five_thousand_operators_are_shown_in_part_and_found_all(page, open_file, tmp_path):

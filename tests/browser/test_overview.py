@@ -7,10 +7,20 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from kinetoscope.pages.html_file import render_page
+from kinetoscope.report.sections.build import build_page
 from simulated_training import Fault, Settings
+from simulated_training.analysed import analysed
+from small_pages import assert_accessible
 
 _SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
 _LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
+
+
+def _assert_accessible(page):
+    """In the colours as they are."""
+    found = Axe().run(page).response["violations"]
+    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
 
 
 @pytest.fixture(scope="module")
@@ -18,15 +28,10 @@ def slow_loader(report_of):
     return report_of(Settings(has_stacks=True, faults=(_SLOW_LOADER,)))
 
 
-def _assert_accessible(page):
-    found = Axe().run(page).response["violations"]
-    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
-
-
 def test_the_worst_finding_its_source_line_and_its_saving_are_seen_without_a_click(slow_loader, page, open_file):
     open_file(slow_loader)
 
-    first = page.locator(".findings li").first
+    first = page.locator(".findings > ol > li").first
     assert "The loop waits for its data" in page.locator(".headline").inner_text()
     assert first.locator(".source-line").inner_text().startswith("train.py:")
     assert first.locator(".source-line").bounding_box()["y"] < 800
@@ -58,7 +63,7 @@ def test_the_numbers_of_a_rank_and_of_a_step_are_told_to_pointer_and_keys(slow_l
 def test_one_click_shows_the_worst_step_of_the_worst_finding_in_the_timeline(slow_loader, page, open_file):
     open_file(slow_loader)
 
-    page.locator(".findings li").first.get_by_role("link", name=re.compile(r"Show step \d+ of rank \d")).click()
+    page.locator(".findings > ol > li").first.get_by_role("link", name=re.compile(r"Show step \d+ of rank \d")).click()
     expect(page.locator("main")).to_have_attribute("data-view", "timeline")
     address = page.evaluate("location.hash")
     assert re.search(r"rank=[01]&from=\d+&to=\d+", address) or re.search(r"from=\d+&to=\d+&rank=[01]", address)
@@ -113,6 +118,82 @@ def test_what_a_rank_computes_is_among_the_facts_with_its_share_of_the_peak(repo
     assert re.search(r"MFU\s+[\d.]+ % of the devices' peak", facts)
 
 
+def test_beside_a_device_that_nobody_understands_the_page_neither_says_that_there_is_none_nor_that_all_is_well(
+    page, open_file, tmp_path
+):
+    report = analysed(Settings(num_ranks=1, has_device=False))[1]
+    for is_judged in (True, False):
+        file = tmp_path / "report.html"
+        file.write_text(render_page(build_page(replace(report, findings=[], is_judged=is_judged), "0")))
+        open_file(file)
+        said = page.locator("body").inner_text()
+        assert ("no device recorded" in said, "No fault was found" in said) == (is_judged, is_judged)
+        assert ("Nothing was found that would" in said, "No fault was looked for" in said) == (is_judged, not is_judged)
+
+
+def test_the_ledger_that_bounds_the_run_is_one_bar_beside_its_step_and_its_throughput(page, open_file, tmp_path):
+    report = analysed(Settings(num_ranks=1, reads_loss="never", num_steps=14))[1]
+    run = report.run | {"samples_per_s": 1234.0, "tokens_per_s": 5678.0}
+    file = tmp_path / "report.html"
+    file.write_text(render_page(build_page(replace(report, run=run), "0")), encoding="utf-8")
+    open_file(file)
+
+    ledger = page.get_by_role("region", name="What its device does in a step: bound by computing on the device")
+    expect(ledger).to_contain_text(re.compile(r"Computing \d+ %"))
+    bar = ledger.locator(".stack-bar").bounding_box()
+    parts = [part.bounding_box()["width"] for part in ledger.locator(".stack-bar span").all()]
+    assert sum(parts) == pytest.approx(bar["width"], abs=2)
+    tiles = page.locator(".tiles > div")
+    expect(tiles.filter(has_text="A rank's throughput")).to_contain_text("5,678 tokens/s 1,234 samples/s")
+    for line in ("dt", "strong"):  # aligned
+        assert len({tile.bounding_box()["y"] for tile in tiles.locator(line).all()}) == 1
+    assert len({tile.bounding_box()["height"] for tile in tiles.all()}) == 1
+
+
+def test_a_throughput_that_is_not_known_has_no_tile(slow_loader, page, open_file):
+    open_file(slow_loader)
+    assert "throughput" not in page.locator(".tiles").inner_text()
+    assert re.search("Throughput of a rank\\s+not known", page.locator(".run-facts").inner_text())
+
+
+def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(report_of, page, open_file):
+    open_file(report_of(Settings(num_ranks=1, num_cycles=3, num_steps=6)))
+    steps = page.locator(".columns")
+
+    scale = [text for text in steps.locator(".columns-scale").inner_text().split("\n") if text]
+    assert scale[0] in ("0 ms", "0.0 ms")
+    assert all(re.fullmatch(r"[\d.]+ (ms|µs)", text) for text in scale)
+    assert steps.locator(".columns-gap").count() == 2
+    expect(steps).to_contain_text("In gaps, steps were not recorded.")
+    assert {"3", "12", "21"} <= set(steps.locator(".columns-names span").all_inner_texts())  # each window's first
+    slider = page.get_by_role("slider")
+    slider.focus()
+    for step in (3, 4, 5, 6, 7, 8, 12):
+        page.keyboard.press("ArrowRight")
+        expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^Step {step}: "))
+    gap = steps.locator(".columns-gap").first.bounding_box()
+    page.mouse.move(gap["x"] + gap["width"] / 2, gap["y"] + 20)
+    expect(page.locator(".step-picture .part-legend").first).to_contain_text("Step 8: ")
+    assert_accessible(page)
+
+
+def test_of_many_ranks_those_that_stand_out_come_first_and_the_others_are_folded(report_of, page, open_file):
+    late = Fault(kind="late_host", ranks=(9,), cost_ns=5_000_000, every=2)
+    open_file(report_of(Settings(num_ranks=12, num_layers=2, num_steps=8, faults=(late,))))
+    ranks = page.get_by_role("list", name="A step of each rank").get_by_role("button")
+
+    expect(ranks.first).to_contain_text("Rank 9")
+    assert ranks.count() < 12
+    others = page.get_by_role("button", name=re.compile(r"the \d+ other ranks"))
+    expect(others).to_have_attribute("aria-expanded", "false")
+    others.focus()
+    page.keyboard.press("Enter")
+    expect(ranks).to_have_count(12)
+    expect(others).to_have_attribute("aria-expanded", "true")
+    assert page.get_by_label("Steps of which rank").locator("option").all_inner_texts()[1:3] == ["rank 0", "rank 1"]
+    assert_accessible(page)
+
+
 def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, open_file):
     settings = Settings(num_ranks=1, has_device=False, step_spans="event/batch", evaluates_every=4)
     open_file(report_of(settings))
@@ -127,8 +208,9 @@ def test_a_wait_and_the_line_where_the_time_goes_lead_to_their_samples(report_of
     waits = Fault(kind="blocked", cost_ns=4_000_000)
     settings = Settings(num_ranks=1, has_device=False, has_states=True, has_torch=False, step_spans="event/batch")
     open_file(report_of(replace(settings, faults=(waits,))))
-    findings = page.locator(".findings li")
-    assert "Largest part of it" not in page.locator(".tiles").inner_text()  # which is not known
+    findings = page.locator(".findings > ol > li")
+    ledger = page.get_by_role("region", name="What its host does in a step")
+    expect(ledger).to_contain_text(re.compile(r"Not known 100 %.*Not known: forward, backward, optimizer"))
 
     expect(findings.first).to_contain_text("The loop waits in an fsync, for the disk")
     expect(findings.nth(1)).to_contain_text("The loop's time goes to train.py:26")

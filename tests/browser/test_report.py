@@ -14,7 +14,7 @@ def report(report_of):
 def test_the_first_thing_to_see_is_the_worst_finding(report, page, open_file):
     open_file(report)
 
-    first = page.locator("main li").first
+    first = page.locator("main .findings li").first
     assert "data" in first.inner_text()
 
 

@@ -9,9 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from kinetoscope.pages.page import render_page
-from kinetoscope.pages.page_data import Counter, Flows, PageData, Spans, Stacks, Timeline, Track
-from kinetoscope.report.page.columns import differences, numbers
+from kinetoscope.pages.html_file import render_page
+from kinetoscope.pages.page_data import Column, Counter, Flows, LeftOut, PageData, Spans, Stacks, Timeline, Track
+from kinetoscope.report.sections.columns import differences, numbers
 from simulated_training import Fault, Settings
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -49,6 +49,7 @@ def write_timeline(path, spans, num_ranks=1, counters=(), **others):
         details=[],
         stacks=Stacks(lines=none, callers=none),
         notes=["Spans below 1 µs are not shown."],
+        **{name: others.pop(name) for name in ("windows", "left_out") if name in others},
     )
     path.write_text(render_page(replace(PageData(version="1", title="spans", timeline=timeline), **others)))
     return path
@@ -112,9 +113,11 @@ def test_wheel_keys_and_drags_move_the_view_and_the_link_leads_back_to_it(report
     assert int(zoomed["from"]) < int(closer["from"]) < int(closer["to"]) < int(zoomed["to"])
     later = place_after(page, lambda: page.keyboard.press("d"))
     assert int(later["from"]) > int(closer["from"])
+    page.keyboard.down("Shift")
     page.mouse.down()
     earlier = place_after(page, lambda: page.mouse.move(canvas["x"] + 700, canvas["y"] + 60))
     page.mouse.up()
+    page.keyboard.up("Shift")
     assert int(earlier["from"]) < int(later["from"])
 
     seen = length(page).inner_text()
@@ -178,14 +181,13 @@ def test_a_drag_measures_and_lists_what_is_in_it_and_a_table_lists_what_is_in_vi
     open_file(report, "#view=timeline")
     canvas = boxes(page)
 
-    page.get_by_role("button", name="Measure").click()
     page.mouse.move(canvas["x"] + 200, canvas["y"] + 22)
     page.mouse.down()
     link = place_after(page, lambda: page.mouse.move(canvas["x"] + 600, canvas["y"] + 300))["range"]
     page.mouse.up()
     panel = page.get_by_role("region", name="Measured range", exact=True)
     expect(panel).to_contain_text("on the tracks that were dragged over")
-    expect(panel.locator("tr", has_text="cudaLaunchKernelExC")).to_have_text(re.compile(r"ExC\d+[\d.]+ µs"))
+    expect(panel.locator("tr", has_text="cudaLaunchKernelExC")).to_have_text(re.compile(r"ExC\d+([\d.]+ µs){3}"))
     page.goto("about:blank")
     open_file(report, f"#view=timeline&range={link}")
     expect(panel).to_contain_text("on all tracks")
@@ -198,6 +200,127 @@ def test_a_drag_measures_and_lists_what_is_in_it_and_a_table_lists_what_is_in_vi
     table.get_by_role("button", name="step 3", exact=True).first.click()
     expect_selected(page, "step 3")
     expect(selected(page)).to_contain_text("Not kept")
+    assert_accessible(page)
+
+
+def test_a_drag_moves_where_the_reader_chose_it_and_escape_ends_that(report, page, open_file):
+    open_file(report, "#view=timeline&from=4000000&to=9000000")
+    canvas = boxes(page)
+    page.keyboard.press("m")
+    expect(page.get_by_role("button", name="Drag to move")).to_have_attribute("aria-pressed", "true")
+    page.mouse.move(canvas["x"] + 200, canvas["y"] + 22)
+    page.mouse.down()
+    moved = place_after(page, lambda: page.mouse.move(canvas["x"] + 400, canvas["y"] + 22))
+    page.mouse.up()
+    assert int(moved["from"]) < 4_000_000
+    assert "range" not in moved
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Drag to move")).to_have_attribute("aria-pressed", "false")
+
+
+def test_the_map_of_all_there_is_moves_and_resizes_what_is_in_view_by_pointer_and_keys(report, page, open_file):
+    open_file(report, "#view=timeline&from=4000000&to=9000000")
+    minimap = page.get_by_role("slider", name="What is in view")
+    box = minimap.bounding_box()
+
+    expect(minimap).to_have_attribute("aria-valuetext", "5.00 ms from 4.000 ms")
+    end = place_after(page, lambda: page.mouse.click(box["x"] + box["width"] - 3, box["y"] + 10))
+    assert int(end["to"]) > int(end["from"]) > 9_000_000
+    expect(length(page)).to_have_text("5.00 ms in view")
+    minimap.focus()
+    earlier = place_after(page, lambda: page.keyboard.press("ArrowLeft"))
+    assert int(end["from"]) - int(earlier["from"]) == pytest.approx(500_000, abs=2)
+    page.keyboard.press("Home")
+    expect(length(page)).to_have_text("5.00 ms in view")
+    first = page.get_by_text("5.00 ms in view")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.up()
+    expect(first).to_be_visible()
+    place_after(page, lambda: page.keyboard.press("End"))
+    assert_accessible(page)
+
+
+def test_the_ruler_says_which_step_it_is_at_the_pointer_in_view_and_between_steps(report, page, open_file):
+    open_file(report, "#view=timeline")
+    said = page.locator(".timeline-ruler .timeline-corner")
+    expect(said).to_have_text(re.compile(r"Rank 0: steps 3 to 12"))
+    page.evaluate("location.hash = '#view=timeline&from=4000000&to=4000100'")
+    expect(said).to_have_text(re.compile(r"Rank 0: step \d+"))
+    canvas = boxes(page)
+    page.mouse.move(canvas["x"] + 300, canvas["y"] + 22)
+    expect(said).to_have_text(re.compile(r"Rank 0: step \d+"))
+
+
+def test_a_pinned_track_stays_above_the_others_and_in_the_link(report, page, open_file):
+    open_file(report, "#view=timeline")
+    pin = page.get_by_role("button", name="Pin stream 7").first
+    pin.focus()
+    link = place_after(page, lambda: page.keyboard.press("Enter"))
+    pinned = page.get_by_role("region", name="Pinned tracks")
+    expect(pinned).to_contain_text("Rank 0: stream 7")
+    expect(pin).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("region", name="Tracks", exact=True).evaluate("tracks => (tracks.scrollTop = 300)")
+    expect(pinned.locator("canvas")).to_be_in_viewport()
+    canvas = pinned.locator("canvas").bounding_box()
+    page.mouse.click(canvas["x"] + canvas["width"] / 2, canvas["y"] + 9)
+    assert_accessible(page)
+
+    page.goto("about:blank")
+    open_file(report, f"#view=timeline&pin={link['pin']}")
+    expect(pinned).to_contain_text("Rank 0: stream 7")
+    pinned.get_by_role("button", name="Pin Rank 0: stream 7").click()
+    expect(pinned).to_have_count(0)
+
+
+def test_a_finding_opens_its_rank_and_outlines_its_spans(report_of, page, open_file):
+    late = Fault(kind="late_host", ranks=(5,), cost_ns=4_000_000, every=2)
+    open_file(report_of(Settings(num_ranks=6, num_layers=2, num_steps=8, faults=(late,))))
+
+    finding = page.locator(".findings > ol > li", has_text="Rank 5 is late").first
+    finding.get_by_role("link", name=re.compile("in the timeline")).click()
+    expect(page.locator(".timeline-marked")).to_have_text("▾ Rank 5")
+    expect(page.locator(".timeline-ruler .timeline-corner")).to_contain_text("Rank 5: step")
+    outlined = page.locator(".timeline-outlined")
+    expect(outlined).to_have_text(re.compile(r"Rank 5 is late.*: [1-9]\d* spans? outlined"))
+    assert_accessible(page)
+    outlined.get_by_role("button", name="Outline them no more").click()
+    expect(outlined).to_have_count(0)
+
+
+def test_gaps_between_windows_are_folded_and_times_stay_true(page, open_file, tmp_path):
+    spans = [("first", 0, 400_000), ("second", 60_000_000_000, 400_000)]
+    windows = [[0, 400_000], [60_000_000_000, 60_000_400_000]]
+    open_file(write_timeline(tmp_path / "page.html", spans, windows=windows), "#view=timeline")
+
+    expect(length(page)).to_have_text("1.00 min in view")
+    canvas = boxes(page)
+    for at, name in ((0.25, "first"), (0.75, "second")):  # each takes about half of the width
+        page.mouse.move(canvas["x"] + canvas["width"] * at, canvas["y"] + 26)
+        expect(page.locator(".timeline-tooltip")).to_contain_text(f"400 µs {name}")
+    page.mouse.click(canvas["x"] + canvas["width"] * 0.75, canvas["y"] + 26)
+    expect_selected(page, "second")
+    expect(selected(page)).to_contain_text("60.0000")
+    page.evaluate("location.hash = '#view=timeline&from=60000100000&to=60000200000'")
+    expect(length(page)).to_have_text("100 µs in view")
+    assert int(place(page)["from"]) == 60_000_100_000
+
+
+def test_an_area_in_which_spans_are_left_out_says_at_least_and_another_one_does_not(page, open_file, tmp_path):
+    spans = [("long", 1000 * at, 900) for at in range(100)]
+    column = Column.of
+    left_out = LeftOut(cell_ns=1000, tracks=column([0]), cells=column([80]), counts=column([1234]))
+    file = write_timeline(tmp_path / "page.html", spans, left_out=left_out)
+
+    panel = page.get_by_role("region", name="Measured range", exact=True)
+    open_file(file, "#view=timeline&range=0~50000")
+    expect(panel).to_contain_text(": 50 spans on all tracks")
+    expect(panel).not_to_contain_text("at least")
+    page.goto("about:blank")
+    open_file(file, "#view=timeline&range=50000~100000")
+    expect(panel).to_contain_text("at least 50 spans")
+    expect(panel).to_contain_text("1,234 shorter spans of this area are not on the page")
+    expect(panel.locator("tr", has_text="long")).to_contain_text("≥ 50")
     assert_accessible(page)
 
 

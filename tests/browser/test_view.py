@@ -3,19 +3,23 @@
 import functools
 import http.server
 import json
+import os
+import re
+import shutil
 import threading
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.cli import main
 from simulated_training import Fault, Settings, simulate
 from viewing import LONGEST_WAIT_S, served
 
 REPORT_MARK = '<!doctype html><meta name="generator" content="kinetoscope 0.1.0" />'
 WAIT_MS = LONGEST_WAIT_S * 1000
-SEARCH_MS = 3000
 BASE_NS = 1_790_857_026_000_000_000
 
 
@@ -74,6 +78,7 @@ def perfetto():
 @pytest.fixture
 def context(browser):
     context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(WAIT_MS)
     context.route(lambda address: not address.startswith(("http://127.0.0.1:", "file:")), lambda route: route.abort())
     yield context
     context.close()
@@ -103,11 +108,15 @@ def runs(tmp_path):
     return tmp_path / "runs"
 
 
+_PERFETTO_IS_IDLE = ".pf-ui-main__loading:not(.pf-linear-progress--anim)"
+"""Perfetto's bar for what is under way, which moves while the trace is read and while queries run."""
+
+
 def test_a_click_opens_a_trace_in_perfettos_real_page(runs, perfetto, context, tab):
     with served(runs, perfetto) as server:
         tab.goto(server.link)
-        tab.get_by_role("link", name="digits").click()
-        button = tab.get_by_role("button")
+        tab.get_by_role("link", name="digits", exact=True).click()
+        button = tab.get_by_role("button", name="Open in Perfetto")
         origin = perfetto.partition("/#")[0]
         assert button.inner_text().endswith(f"gives its content to the page of {origin} in this browser")
         with context.expect_page() as opened:
@@ -116,21 +125,14 @@ def test_a_click_opens_a_trace_in_perfettos_real_page(runs, perfetto, context, t
         tab.get_by_text(f"merged_trace.json is open in the tab of {origin}.").wait_for(timeout=WAIT_MS)
 
         ui.get_by_text("Process 1").first.wait_for(timeout=WAIT_MS)
+        ui.locator(_PERFETTO_IS_IDLE).wait_for(state="attached", timeout=WAIT_MS)
         assert "digits merged_trace.json" in ui.title()
-        _search_in_perfetto(ui, "count all sheep", "1 / 1")
+        search = ui.get_by_placeholder("Search")
+        search.fill("count all sheep")
+        ui.get_by_text("0 / 1", exact=True).wait_for(timeout=WAIT_MS)  # Perfetto ignores Enter while it still searches
+        search.press("Enter")
+        ui.get_by_text("1 / 1", exact=True).wait_for(timeout=WAIT_MS)
         ui.get_by_text("500µs").first.wait_for(timeout=WAIT_MS)
-
-
-def _search_in_perfetto(ui, text, found):
-    """Perfetto loses what is searched while it still reads the trace, so it is asked until it has answered."""
-    from playwright.sync_api import TimeoutError
-
-    for _ in range(WAIT_MS // SEARCH_MS):
-        ui.get_by_placeholder("Search").fill(text)
-        ui.keyboard.press("Enter")
-        with suppress(TimeoutError):
-            return ui.get_by_text(found).wait_for(timeout=SEARCH_MS)
-    raise AssertionError(f"Perfetto did not say {found} of {text!r}")
 
 
 def test_a_page_of_another_origin_gets_nothing_even_if_it_answers(runs, context, tab):
@@ -141,13 +143,13 @@ def test_a_page_of_another_origin_gets_nothing_even_if_it_answers(runs, context,
     </script>"""
     with pages_of({"/": other}) as stranger, pages_of({"/": stranger}) as perfetto, served(runs, perfetto) as server:
         tab.goto(f"{server.link}")
-        tab.get_by_role("link", name="digits").click()
+        tab.get_by_role("link", name="digits", exact=True).click()
         with context.expect_page() as opened:
-            tab.get_by_role("button").click()
+            tab.get_by_role("button", name="Open in Perfetto").click()
         opened.value.wait_for_function("window.sent > 100", timeout=WAIT_MS)
         assert opened.value.url.startswith(stranger)
         assert opened.value.evaluate("window.got") == []
-        assert "Reading merged_trace.json" in tab.get_by_role("status").inner_text()
+        assert "Reading traces/merged_trace.json" in tab.inner_text("#handed-over")
         opened.value.close()
         tab.get_by_text("was closed before its page was ready").wait_for(timeout=WAIT_MS)
 
@@ -157,9 +159,9 @@ def test_after_the_command_has_ended_a_click_says_so(runs, context):
     with pages_of({"/": "<p>Perfetto"}) as perfetto:
         with served(runs, perfetto) as server:
             tab.goto(server.link)
-            tab.get_by_role("link", name="digits").click()
-            tab.get_by_role("button").wait_for()
-        tab.get_by_role("button").click()
+            tab.get_by_role("link", name="digits", exact=True).click()
+            tab.get_by_role("button", name="Open in Perfetto").wait_for()
+        tab.get_by_role("button", name="Open in Perfetto").click()
         tab.get_by_text('Does "kinetoscope view" still run?').wait_for(timeout=WAIT_MS)
 
 
@@ -201,6 +203,9 @@ def test_the_pages_can_be_read_with_other_eyes_and_without_a_mouse(runs, context
                 faults = axe.run(tab).response["violations"]
                 assert not [(fault["id"], fault["help"]) for fault in faults], (path, scheme)
         tab.goto(server.link)
+        tab.get_by_role("checkbox", name="Compare digits").focus()
+        tab.keyboard.press("Space")
+        assert tab.get_by_role("checkbox", name="Compare digits").is_checked()
         tab.keyboard.press("Tab")
         tab.keyboard.press("Enter")
         tab.get_by_role("link", name="All runs").wait_for(timeout=WAIT_MS)
@@ -220,7 +225,7 @@ def test_without_javascript_runs_can_be_read_and_traces_downloaded(runs, browser
     tab = context.new_page()
     with served(runs) as server:
         tab.goto(server.link)
-        tab.get_by_role("link", name="digits").click()
+        tab.get_by_role("link", name="digits", exact=True).click()
         assert not tab.get_by_role("button").count()
         with tab.expect_download() as download:
             tab.get_by_role("link", name="traces/merged_trace.json").click()
@@ -235,7 +240,7 @@ def test_names_that_look_like_a_program_stay_text(runs, tab):
     (runs / "mean" / f"{name.replace('/', '-')}" / "a.json").write_text("{}")
     with served(runs) as server:
         tab.goto(server.link)
-        tab.get_by_role("link", name="onerror").click()
+        tab.locator(".run-name a", has_text="onerror").click()
         assert "onerror=document" in tab.get_by_role("heading", level=1).inner_text()
         assert tab.title() != "run"
         assert not tab.locator("img").count()
@@ -246,7 +251,7 @@ def test_a_real_report_is_shown_as_from_its_file(runs, tab):
     assert main(["report", "--no-cache", str(runs / "simulated")]) == 0
     with served(runs) as server:
         tab.goto(server.link)
-        tab.get_by_role("link", name="report.html").click()
+        tab.get_by_role("link", name="report on simulated").click()
         tab.get_by_role("main").get_by_text("data").first.wait_for(timeout=WAIT_MS)
 
 
@@ -273,7 +278,264 @@ def test_a_strangers_report_runs_but_reads_and_reaches_nothing(runs, context):
     (runs / "digits" / "report.html").write_text(REPORT_MARK + SPYING)
     with served(runs) as server:
         tab.goto(server.link)
-        tab.get_by_role("link", name="report.html").click()
+        tab.get_by_role("link", name="report on digits").click()
         tab.get_by_text("cookie:").wait_for(timeout=WAIT_MS)
         said = tab.inner_text("#said")
     assert said == "cookie: refused, storage: refused, list: refused, trace: refused, image: refused"
+
+
+SCHEDULE_SAID = "Nothing was recorded: the schedule answered skip for each of the 3 batches."
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Two runs of one model: the second one waits for its data."""
+    folder = tmp_path_factory.mktemp("simulated")
+    faults = (Fault(kind="slow_loader", cost_ns=3_000_000),)
+    simulate(Settings(num_ranks=2, num_steps=12)).write(folder / "before" / "traces")
+    simulate(Settings(num_ranks=2, num_steps=12, faults=faults)).write(folder / "after" / "traces")
+    for place, moment in (("before", 1_790_000_000), ("after", 1_790_003_600)):
+        for file in (folder / place / "traces").iterdir():
+            os.utime(file, (moment, moment))
+    return folder
+
+
+@pytest.fixture
+def analysed(simulated, tmp_path, monkeypatch):
+    """A server with its processes beside it, and an empty cache; and the folder of its runs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "all"
+    shutil.copytree(simulated, folder)
+    (tmp_path / "made").mkdir()
+    with served(folder, works_in=tmp_path / "made") as server:
+        yield server, folder
+
+
+def cells(tab, run):
+    """What a row says, by the titles of the columns."""
+    titles = [title.strip(" ▲▼") for title in tab.locator("thead th").all_inner_texts()]
+    row = tab.get_by_role("row").filter(has=tab.get_by_role("link", name=run, exact=True))
+    return dict(zip(titles, row.locator("td").all_inner_texts(), strict=True))
+
+
+def names(tab):
+    return tab.locator(".run-name a").all_inner_texts()
+
+
+def wait_for_cell(tab, run, title, text):
+    until = time.monotonic() + LONGEST_WAIT_S
+    while text not in cells(tab, run)[title]:
+        assert time.monotonic() < until, cells(tab, run)
+        tab.wait_for_timeout(50)
+
+
+def test_what_is_not_known_is_blank_until_a_process_beside_the_server_has_worked_it_out(analysed, tab):
+    server, _ = analysed
+    tab.goto(server.link)
+    first = cells(tab, "after")
+    assert {first[title] for title in ("Step time", "Change", "MFU", "Memory", "State")} == {""}
+    wait_for_cell(tab, "after", "First finding", "The loop waits for its data")
+    known = cells(tab, "after")
+    assert known["Ranks"] == "2"
+    assert known["Steps"] == "12"
+    assert known["Devices"] == "A100-SXM4-80GB"
+    assert re.fullmatch(r"\d\.\d\d ms", known["Step time"])
+    assert re.fullmatch(r"\d+ MiB", known["Memory"])
+    wait_for_cell(tab, "after", "Change", "+")
+    assert cells(tab, "before")["Change"] == ""
+    assert cells(tab, "before")["First finding"] == "nothing found"
+
+
+def test_two_ticked_runs_lead_to_their_comparison_and_a_third_takes_the_place_of_the_first(analysed, tab):
+    server, folder = analysed
+    shutil.copytree(folder / "before", folder / "third")
+    tab.goto(server.link)
+    for name in ("third", "after"):
+        tab.get_by_role("checkbox", name=f"Compare {name}").check()
+    tab.get_by_role("checkbox", name="Compare before").check()
+    assert not tab.get_by_role("checkbox", name="Compare third").is_checked()
+    tab.get_by_role("link", name="Compare before with after").click()
+    tab.get_by_role("heading", name="Making after compared with before").wait_for(timeout=WAIT_MS)
+    tab.locator(".verdict").first.wait_for(timeout=WAIT_MS)
+    assert not [path for path in folder.rglob("*") if path.suffix == ".html"], "nothing is written beside the runs"
+
+
+def test_the_change_against_the_run_before_leads_to_the_comparison(analysed, tab):
+    server, _ = analysed
+    tab.goto(server.link)
+    wait_for_cell(tab, "after", "Change", "+")
+    link = tab.locator(".change-link")
+    assert "slower" in link.get_attribute("class")
+    assert link.get_attribute("title") == "against before: compare them"
+    link.click()
+    tab.locator(".verdict").first.wait_for(timeout=WAIT_MS)
+
+
+def test_a_report_that_is_not_there_is_made_and_shown(analysed, tab):
+    server, _ = analysed
+    tab.goto(server.link)
+    tab.get_by_role("link", name="after", exact=True).click()
+    tab.get_by_role("link", name="Make the report and show it").click()
+    tab.get_by_role("main").get_by_text("The loop waits for its data").first.wait_for(timeout=WAIT_MS)
+
+
+def test_a_report_that_cannot_be_made_says_why(analysed, context):
+    (server, folder), tab = analysed, context.new_page()
+    (folder / "broken").mkdir()
+    (folder / "broken" / "trace.json").write_text("no trace")
+    tab.goto(server.link)
+    wait_for_cell(tab, "broken", "First finding", "Cannot read the trace")
+    tab.get_by_role("link", name="report on broken").click()
+    tab.get_by_text("Cannot make the report on broken: Cannot read the trace").wait_for(timeout=WAIT_MS)
+
+
+def test_runs_are_sorted_and_filtered_and_the_address_keeps_both(analysed, tab):
+    server, folder = analysed
+    (folder / "empty" / "traces").mkdir(parents=True)
+    with Profiler(lambda state: "skip", JSONTraceHandler(str(folder / "empty" / "traces"))) as profiler:
+        for _ in profiler.batches(range(3)):
+            pass
+    tab.goto(server.link)
+    wait_for_cell(tab, "after", "Change", "+")
+    assert names(tab) == ["empty", "after", "before"], "the newest first"
+    tab.get_by_role("button", name="Step time").click()
+    assert names(tab) == ["after", "before", "empty"], "the slowest first, and what is not known last"
+    tab.get_by_role("button", name="Step time").click()
+    assert names(tab) == ["before", "after", "empty"]
+    tab.get_by_role("searchbox").fill("waits")
+    assert names(tab) == ["after"]
+    tab.reload()
+    assert tab.get_by_role("searchbox").input_value() == "waits"
+    tab.get_by_role("searchbox").fill("")
+    assert names(tab) == ["before", "after", "empty"]
+    tab.get_by_label("Show").select_option("without traces")
+    assert names(tab) == ["empty"]
+    assert SCHEDULE_SAID in cells(tab, "empty")["Run"]
+    assert tab.get_by_role("checkbox", name="Compare empty").is_disabled()
+    tab.reload()
+    assert names(tab) == ["empty"]
+    tab.get_by_label("Show").select_option("finished")
+    assert names(tab) == ["empty"]
+
+
+def test_a_run_that_recorded_nothing_says_why_in_the_list_and_on_its_own_page(runs, tab):
+    with Profiler(lambda state: "skip", JSONTraceHandler(str(runs / "empty" / "traces"))) as profiler:
+        for _ in profiler.batches(range(3)):
+            pass
+    with served(runs) as server:
+        tab.goto(server.link)
+        assert SCHEDULE_SAID in tab.get_by_role("row").filter(has_text="empty").inner_text()
+        tab.get_by_role("link", name="empty", exact=True).click()
+        tab.get_by_text(SCHEDULE_SAID).wait_for(timeout=WAIT_MS)
+        tab.get_by_text("There is nothing to report on.").wait_for(timeout=WAIT_MS)
+
+
+def test_the_list_follows_what_happens_while_it_is_open(runs, tab):
+    with served(runs) as server:
+        tab.goto(server.link)
+        tab.get_by_role("checkbox", name="Compare digits").check()
+        profiler = Profiler(cyclic_schedule(wait=0, warmup=0, active=2), JSONTraceHandler(str(runs / "now" / "traces")))
+        with profiler:
+            _ask_now(tab)
+            tab.get_by_text("recording").first.wait_for(timeout=WAIT_MS)
+            assert names(tab)[0] == "now"
+            assert tab.get_by_role("checkbox", name="Compare now").is_disabled()
+            for _ in profiler.batches(range(2)):
+                pass
+        tab.locator(".state.finished").wait_for(timeout=WAIT_MS)
+        assert tab.get_by_role("checkbox", name="Compare digits").is_checked(), "what the reader did stays"
+        shutil.rmtree(runs / "now")
+        _ask_now(tab)
+        tab.get_by_role("link", name="now", exact=True).wait_for(state="detached", timeout=WAIT_MS)
+
+
+def _ask_now(tab):
+    """As when the reader comes back to the tab."""
+    tab.wait_for_timeout(1100)  # requests of one second share a search
+    tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_the_page_of_a_run_follows_it_too_and_says_when_it_is_gone(runs, context):
+    tab = context.new_page()
+    with served(runs) as server:
+        tab.goto(server.link)
+        tab.get_by_role("link", name="digits", exact=True).click()
+        (runs / "digits" / "traces" / "rank1.json").write_text("{}")
+        _ask_now(tab)
+        tab.get_by_role("link", name="traces/rank1.json").wait_for(timeout=WAIT_MS)
+        shutil.rmtree(runs / "digits")
+        _ask_now(tab)
+        tab.get_by_text("This run is no longer in the folder.").wait_for(timeout=WAIT_MS)
+        assert "traces/rank1.json" in tab.inner_text("main")
+
+
+def test_the_list_says_when_the_command_has_ended(runs, context):
+    tab = context.new_page()
+    with served(runs) as server:
+        tab.goto(server.link)
+    _ask_now(tab)
+    tab.get_by_role("alert").get_by_text("does not answer").wait_for(timeout=WAIT_MS)
+    assert names(tab)
+
+
+def test_times_are_in_the_readers_zone(runs, browser):
+    for file in (runs / "digits" / "traces").iterdir():
+        os.utime(file, (1_790_857_026, 1_790_857_026))
+    for zone, shown, in_full in (
+        ("Asia/Tokyo", "1 Oct 2026, 21:17", "GMT+9"),
+        ("America/New_York", "1 Oct 2026, 08:17", "GMT-4"),
+    ):
+        context = browser.new_context(timezone_id=zone)
+        tab = context.new_page()
+        with served(runs) as server:
+            tab.goto(server.link)
+            moment = tab.locator("time").filter(has_text=shown)
+            moment.wait_for(timeout=WAIT_MS)
+            assert in_full in moment.get_attribute("title")
+            assert "last written" in moment.get_attribute("title")
+        context.close()
+
+
+def test_the_reader_switches_the_colours_and_they_stay(runs, tab):
+    with served(runs) as server:
+        tab.emulate_media(color_scheme="light")
+        tab.goto(server.link)
+        tab.get_by_role("button", name="Switch to dark colours").click()
+        assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+        tab.get_by_role("link", name="digits", exact=True).click()
+        tab.get_by_role("button", name="Switch to light colours").wait_for(timeout=WAIT_MS)
+
+
+def test_what_is_copied_can_be_pasted_into_a_spreadsheet(analysed, tab):
+    server, _ = analysed
+    tab.goto(server.link)
+    wait_for_cell(tab, "after", "Change", "+")
+    tab.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
+    tab.get_by_role("button", name="Copy as TSV").click()
+    head, *rows = tab.evaluate("window.copied").split("\n")
+    assert head.split("\t")[:3] == ["Run", "State", "When (unix ms)"]
+    assert [row.split("\t")[0] for row in rows] == ["after", "before"]
+
+
+def test_in_a_folder_without_runs_the_page_says_how_to_get_one_and_shows_the_first_one(tmp_path, tab):
+    with served(tmp_path) as server:
+        tab.goto(server.link)
+        tab.get_by_text("There is no run here yet.").wait_for(timeout=WAIT_MS)
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "trace.json").write_text("{}")
+        _ask_now(tab)
+        tab.get_by_role("link", name="a", exact=True).wait_for(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 400])
+def test_on_any_screen_only_the_table_scrolls_sideways(runs, tab, width):
+    (runs / ("x" * 200)).mkdir()
+    (runs / ("x" * 200) / "trace.json").write_text("{}")
+    tab.set_viewport_size({"width": width, "height": 800})
+    with served(runs) as server:
+        for path in ("", "run/digits", "run/" + "x" * 200):
+            tab.goto(server.link)
+            tab.goto(server.link.partition("?")[0] + path)
+            tab.get_by_role("heading", level=1).wait_for(timeout=WAIT_MS)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -44,6 +44,12 @@ _FAULTS = {
         *(_flow("f", number, 8) for number in range(40, 0, -1)),
         *(_flow("s", number, 8) for number in (*range(1, 41), 5)),
     ],
+    "id2-beside-id": [
+        _flow("s", 0, 8),
+        {key: value for key, value in _flow("s", 0, 8).items() if key != "id"} | {"id2": 9},
+    ],
+    # C keeps the text of metadata once; the name that came last is one that the thread had before.
+    "named-again": [*_OVERLAPPING, _name(8), _OVERLAPPING[-2]],
     "hidden-flows": [*(_flow("s", number, 9) for number in range(90)), _SPAN, *[_flow("s", 99, 8)] * 3],
 }
 _CHANGES = {

@@ -22,9 +22,9 @@ import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.cli import main
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.serving.page import Pages
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.site import Site
-from kinetoscope.training.run_folder import RunFolder
 
 _BECOME_SUBREAPER = 36  # prctl(2): orphaned processes become ours, and can be waited for
 _MOST_BYTES = 1 << 20
@@ -89,7 +89,7 @@ def _load(run: str) -> int:
 def _view(run: str) -> int:
     """Opens everything that the page of the run leads to, and some more, as a browser does."""
     folder = RunFolder(run)
-    site = Site(folder, Pages(folder.path, "https://ui.perfetto.dev"))
+    site = Site(RunLists(folder, "https://ui.perfetto.dev"))
     names = [os.path.relpath(path, run) for path in Path(run).rglob("*")]
     waiting = ["/", *(f"/{kind}/{quote(os.fsencode(name))}" for kind in ("run", "trace", "report") for name in names)]
     for address in waiting:

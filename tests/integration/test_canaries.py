@@ -36,7 +36,7 @@ def run(tmp_path_factory):
     simulate(settings).write(folder / "plain")
     planted = tmp_path_factory.mktemp("planted") / CANARY
     for path in sorted((folder / "plain").rglob("*.json*")):
-        plant(path, planted / "traces")
+        plant(path, planted / "traces", in_devices=False)
     (planted / "traces" / ".manifest").mkdir()
     started = {"attempt": {"host": CANARY, "run_id": CANARY}}
     (planted / "traces" / ".manifest" / "rank0.jsonl").write_text(json.dumps(started))

@@ -142,14 +142,15 @@ def test_a_forked_child_saves_nothing_has_no_part_in_its_parents_tracks_and_its_
         tmp_path,
         """
         with Profiler(always, JSONTraceHandler(folder)) as profiler:
-            marker = profiler.marker("train")
+            marker, (begun, begin) = profiler.marker("train"), os.pipe()
             for batch in profiler.batches(range(2)):
                 with marker:
                     if (child := os.fork()) == 0:
                         with marker:
+                            os.write(begin, b"x")
                             time.sleep(60)
                         os._exit(0)
-                    time.sleep(0.1)
+                    os.read(begun, 1)
                     os.kill(child, signal.SIGTERM)
                     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         """,

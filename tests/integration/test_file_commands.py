@@ -11,14 +11,14 @@ import pytest
 from kinetoscope import load as load_trace
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
+from prepared_python import run_command_on_bytes
 from trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
 
 
 def kinetoscope(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "kinetoscope", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
+    return run_command_on_bytes(*arguments, stdin=stdin)
 
 
 def trace(num_spans: int = 50, **header: object) -> bytes:
@@ -259,10 +259,10 @@ def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(file, tmp_path):
 
 def test_the_error_says_that_a_path_has_no_traces(tmp_path):
     done = kinetoscope("check", tmp_path / "nowhere.json")
-    assert (done.returncode, b"there is no " in done.stderr) == (1, True)
+    assert (done.returncode, b"There is no " in done.stderr) == (2, True)
     (tmp_path / "folder").mkdir()
     done = kinetoscope("merge", tmp_path / "out.json", tmp_path / "folder")
-    assert (done.returncode, b"has no file that ends in .json" in done.stderr) == (1, True)
+    assert (done.returncode, b"has a file that ends in .json" in done.stderr) == (1, True)
 
 
 def test_the_version_says_whether_the_part_in_c_is_in_use():

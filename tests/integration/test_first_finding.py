@@ -1,4 +1,4 @@
-"""The line at the end of a run has the first finding. What looks for it never outlives the run. Real processes."""
+"""The end of a run tells the first finding. What looks for it never outlives the run. Real processes."""
 
 import os
 import re
@@ -11,7 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+import kinetoscope
+from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.runs import find_runs
 from kinetoscope.writing.side_process import SideProcess
 from page_columns import page_text
 from prepared_python import start_prepared
@@ -34,10 +38,9 @@ with kinetoscope.profile("run", torch=False, system=False{settings}) as profiler
     for batch in profiler.batches(range(6)):
         {in_batch}
 """
-LINE = (
-    "Kinetoscope: 1 window recorded in 6 batches, saved to run/traces/merged_trace.json. "
-    "Open it in https://ui.perfetto.dev, or run: kinetoscope summary run"
-)
+SAVED = "Kinetoscope: 1 window recorded in 6 batches, saved to run/traces/merged_trace.json.\n"
+NEXT = "Open the trace in https://ui.perfetto.dev, or run: kinetoscope summary run\n"
+TOLD = f"{SAVED}Kinetoscope: {NEXT}"
 
 
 class Training:
@@ -84,9 +87,9 @@ with kinetoscope.profile("run", torch=False, system=False) as profiler:
         pass
 """
 FOUND = re.compile(
-    r"Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace\.json\. "
-    r"The loop waits for its data\. Mending it would save \d+\.\d ms a step\. "
-    r"Open it in https://ui\.perfetto\.dev, or run: kinetoscope summary run\n"
+    r"Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace\.json\.\n"
+    r"Kinetoscope: The loop waits for its data\. Mending it would save \d+\.\d ms a step\. "
+    r"Open the trace in https://ui\.perfetto\.dev, or run: kinetoscope summary run\n"
 )
 SPAWN = """
 import multiprocessing, runpy
@@ -98,13 +101,26 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("command", [("train.py",), ("-m", "train"), ("spawn.py",)], ids=" ".join)
-def test_the_line_has_the_first_finding_and_its_saving_however_training_was_started(command, tmp_path):
+def test_the_end_tells_the_first_finding_and_its_saving_however_training_was_started(command, tmp_path):
     (tmp_path / "train.py").write_text(SLOW_LOADER)
     (tmp_path / "spawn.py").write_text(SPAWN)
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=100)
     assert len(FOUND.findall(done.stderr)) == 1, done.stderr
     files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert files == {f"traces/{name}" for name in ("ep0-ba12-rank0.json", "merged_trace.json", ".manifest/rank0.jsonl")}
+
+
+def test_what_the_search_found_is_kept_for_summary_and_for_the_list_of_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    (tmp_path / "train.py").write_text(SLOW_LOADER)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, stderr=subprocess.PIPE, timeout=100, check=True)
+    (run,) = find_runs(RunFolder(tmp_path)).runs
+    row = read_row(tmp_path / "run", run.made_from)
+    assert (run.name, row.finding) == ("run", "The loop waits for its data")
+    (kept,) = (tmp_path / ".cache" / "kinetoscope").glob("*.report.json")
+    report = kinetoscope.analyze(tmp_path / "run")
+    assert (row.step_ns, row.num_steps) == (report.run["step_ns"], report.run["num_steps"])
+    assert len(list(kept.parent.iterdir())) == 2, "the report came from the cache: no trace was read for it"
 
 
 def test_a_run_with_a_report_writes_it_and_says_of_which_ranks_it_is(tmp_path):
@@ -116,14 +132,14 @@ def test_a_run_with_a_report_writes_it_and_says_of_which_ranks_it_is(tmp_path):
         [sys.executable, "train.py"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, timeout=100
     )
 
-    assert "a step. The report, of 1 of 2 ranks, is run/report.html. Open it in" in done.stderr
+    assert "a step. The report, of 1 of 2 ranks, is run/report.html. Open the trace in" in done.stderr
     page = page_text((tmp_path / "run" / "report.html").read_text())
-    assert page["report"]["findings"][0]["title"] == "The loop waits for its data"
+    assert page["report"]["findings"][0]["title"].startswith("The loop waits for its data")
     assert [track["kind"] for track in page["timeline"]["tracks"]] == ["steps", "markers"]
     assert any("1 of the 2 ranks" in note for note in page["notes"])
 
 
-def test_a_report_that_takes_too_long_is_not_written_and_the_line_names_the_command(tmp_path):
+def test_a_report_that_takes_too_long_is_not_written_and_its_command_is_named(tmp_path):
     training = Training(tmp_path, settings=", report=True, grace_s=600", in_batch="pass")
     search = training.wait_for_search()
     os.kill(search, signal.SIGKILL)
@@ -142,40 +158,33 @@ def test_a_report_is_written_even_if_the_run_says_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_or_sigterm_ends_the_search_at_once_and_the_line_names_the_command(number, tmp_path):
+def test_ctrl_c_or_sigterm_ends_the_search_at_once_and_the_command_is_named(number, tmp_path):
     training = Training(tmp_path)
     search = training.wait_for_search()
     os.kill(training.pid, number)
     done = training.wait()
     assert not Path(f"/proc/{search}").exists()
     assert done.returncode == -number, done.stderr
-    assert LINE in done.stderr
+    assert done.stderr.count(TOLD) == 1
 
 
-def test_a_second_ctrl_c_ends_the_search_after_the_first_one_has_ended_the_loop(tmp_path):
-    training = Training(tmp_path, in_batch="batch == 5 and os.kill(os.getpid(), signal.SIGINT)")
-    search = training.wait_for_search()
-    os.kill(training.pid, signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_after_a_signal_in_the_loop_what_was_saved_is_told_and_nothing_is_searched(number, tmp_path):
+    not_ignored = "signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # nohup ignores it
+    in_batch = f"batch == 5 and os.kill(os.getpid(), {int(number)})"
+    training = Training(tmp_path, before=not_ignored, in_batch=in_batch)
     done = training.wait()
-    assert not Path(f"/proc/{search}").exists()
-    assert done.returncode == -signal.SIGINT, done.stderr
-    assert LINE in done.stderr
-    assert list((tmp_path / "run").glob("live/*")) == []
-
-
-def test_after_sigterm_in_the_loop_nothing_is_searched(tmp_path):
-    training = Training(tmp_path, in_batch="batch == 5 and os.kill(os.getpid(), signal.SIGTERM)")
-    done = training.wait()
-    assert done.returncode == -signal.SIGTERM
-    assert "Kinetoscope: 1 window recorded" in done.stderr
+    assert done.returncode == -number, done.stderr
+    assert done.stderr.startswith((TOLD, TOLD.replace("6 batches", "5 batches")))
     assert not training.started.exists()
+    assert list((tmp_path / "run").glob("live/*")) == []
 
 
 @pytest.mark.parametrize(
     ("settings", "environment"),
     [(", quiet=True", {}), ("", {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})],
 )
-def test_where_no_line_is_said_nothing_is_searched(settings, environment, tmp_path):
+def test_where_nothing_is_said_nothing_is_searched(settings, environment, tmp_path):
     training = Training(tmp_path, settings=settings, **environment)
     done = training.wait()
     assert done.returncode == 0
@@ -202,13 +211,13 @@ def test_in_large_traces_nothing_is_searched(name, num_bytes, tmp_path):
         file.truncate(num_bytes)
     ends = []
     search = SideProcess(lambda *end: ends.append(end), keeps_output=True)
-    search.start([sys.executable, "-m", "kinetoscope", "summary", "--first", "--no-cache", str(tmp_path)])
+    search.start([sys.executable, "-m", "kinetoscope", "summary", "--first", str(tmp_path)])
     assert search.wait(time.monotonic() + LONGEST_WAIT_S)
     assert (search.output, ends) == ("", [(1, "")])
 
 
-def test_without_a_python_to_run_nothing_is_searched_and_the_line_names_the_command(tmp_path):
+def test_without_a_python_to_run_nothing_is_searched_and_the_command_is_named(tmp_path):
     training = Training(tmp_path, before="sys.frozen = True")
     done = training.wait()
-    assert (done.returncode, done.stderr.count(LINE)) == (0, 1), done.stderr
+    assert (done.returncode, done.stderr) == (0, TOLD)
     assert not training.started.exists()

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from prepared_python import run_program
+from prepared_python import run_command, run_program
 
 PRELUDE = """
 import itertools, os, sys
@@ -145,3 +145,14 @@ def test_a_run_that_recorded_nothing_says_why_once_and_what_to_change(tmp_path, 
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Nothing was recorded") == 1
     assert sentence in done.stderr
+
+
+def test_every_command_tells_why_a_run_recorded_nothing(tmp_path):
+    program, sentence = UNTRACED["a short run"]
+    run(tmp_path, program)
+    commands = ("check run", "convert run out.json.gz", "diff run run", "info run", "merge out.json run", "recover run")
+    commands += ("report run", "summary run", "summary run/traces", "whatif run --faster x=2")
+    for command in commands:
+        told = run_command(*command.split(), folder=tmp_path)
+        assert sentence in told.stderr, (command, told)
+        assert told.returncode in (1, 2), command

@@ -2,9 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
+
+from prepared_python import run_command_on_bytes
 
 EVENTS = [
     {"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 7, "tid": 8, "ts": 0, "dur": 2e6},
@@ -14,8 +15,8 @@ EVENTS = [
 
 
 def info(*arguments, stdin=""):
-    command = [sys.executable, "-m", "kinetoscope", "info", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    done = run_command_on_bytes("info", *arguments, stdin=stdin.encode())
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture

@@ -60,15 +60,27 @@ def test_without_a_compiler_the_wheel_is_one_for_every_machine_and_says_that_it_
     with zipfile.ZipFile(wheel) as files:
         files.extractall(tmp_path / "installed")
     assert (tmp_path / "installed" / "kinetoscope" / "__init__.py").is_file()
-    version = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", "--version"],
+    version = installed_command(tmp_path, "--version")
+    assert "in Python only: the module in C was not built when this was installed" in version
+
+
+def installed_command(tmp_path, *arguments):
+    """What the command prints where a wheel is installed, without the source tree."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "kinetoscope", *arguments],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "KINETOSCOPE_PURE": ""},
         capture_output=True,
         text=True,
     )
-    assert version.returncode == 0, version.stderr
-    assert "in Python only: the module in C was not built when this was installed" in version.stdout
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_chapters_on_findings_come_with_the_wheel(source, tmp_path):
+    with zipfile.ZipFile(build_wheel(source, "false")) as files:
+        files.extractall(tmp_path / "installed")
+    assert "The other ranks wait for one rank" in installed_command(tmp_path, "explain", "straggler")
 
 
 def test_a_module_that_was_built_before_does_not_stay_when_it_cannot_be_built_again(source):

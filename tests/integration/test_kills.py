@@ -90,7 +90,7 @@ def wait_until_witnessed(folder, ranks, num_spans):
     """Waits until each rank has reported so many spans, and has saved some."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        lines = (folder / "witness").read_text().splitlines()
+        lines = (folder / "witness").read_text().rpartition("\n")[0].splitlines()  # the last may not be whole yet
         told = Counter(line.split()[1].split("-")[0] for line in lines)
         saved = [list((folder / "run" / "traces").glob(f"*rank{rank}.json")) for rank in range(NUM_RANKS)]
         if all(saved) and all(told[str(rank)] >= num_spans for rank in range(NUM_RANKS)):

@@ -13,6 +13,8 @@ import pytest
 
 from prepared_python import run_command
 
+pytestmark = pytest.mark.usefixtures("sighup_ends_programs")
+
 PRELUDE = """
 import errno, logging, os, signal, sys, time
 import kinetoscope

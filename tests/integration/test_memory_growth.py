@@ -113,3 +113,40 @@ def test_memory_at_the_peak_is_shared_out_to_the_parts_of_a_step(tmp_path):
     assert sum(held.values()) == row.peak_bytes
     assert held["backward"] >= parameters, "each parameter has a gradient"
     assert held["optimizer"] > 0, "at the peak Adam computes"
+
+
+def train_with_closures(folder, optimizer_of, num_batches):
+    """Trains on batches of one size, each in a closure of an optimizer that asks for it; returns the report."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    optimizer = optimizer_of(model.parameters())
+
+    def loss_on(batch):
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        return loss
+
+    schedule = cyclic_schedule(skip_first=num_batches - 11, warmup=1, active=10, per="run")
+    options = {"schedule": schedule, "system": False, "strict": True, "quiet": True, "profile_memory": True}
+    with kinetoscope.profile(str(folder), sources=[kinetoscope.GrowingMemory()], **options) as profiler:
+        for batch in profiler.batches(torch.randn(num_batches * 8, 64).split(8)):
+            optimizer.step(lambda batch=batch: loss_on(batch))
+    return kinetoscope.analyze(str(folder), cache=False)
+
+
+def lbfgs(parameters, history_size=100):
+    return torch.optim.LBFGS(parameters, lr=0.01, max_iter=2, history_size=history_size)
+
+
+def test_a_history_of_an_optimizer_that_is_not_full_yet_is_no_sure_leak(tmp_path):
+    found = finding(train_with_closures(tmp_path / "run", lbfgs, num_batches=12))
+    assert found.confidence == "medium"
+    assert found.title.startswith("The optimizer's memory grows by ")
+    assert "history_size" in found.advice
+    assert "losses.append" not in found.advice
+
+
+def test_a_history_of_an_optimizer_that_is_full_does_not_grow(tmp_path):
+    report = train_with_closures(tmp_path / "run", lambda parameters: lbfgs(parameters, history_size=3), 22)
+    assert "memory_growth" not in [found.kind for found in report.findings]

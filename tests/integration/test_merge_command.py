@@ -69,9 +69,9 @@ def test_the_args_say_which_of_kinetos_spans_overlapped(recorded, tmp_path):
     assert any("clipped" in event.get("args", {}).get("kinetoscope", "") for event in events)
 
 
-def test_a_missing_file_is_one_clear_line_and_exit_code_1(tmp_path):
+def test_a_missing_file_is_one_clear_line_and_exit_code_2(tmp_path):
     done = merge(tmp_path / "out.json", tmp_path / "nowhere")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "nowhere" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -27,6 +27,7 @@ import torch, kinetoscope
 def train(out):
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     loader = torch.utils.data.DataLoader(torch.ones(11, 4), batch_size=2, num_workers=1)
+    held_out = torch.utils.data.DataLoader(torch.ones(1, 4))
     losses, steps = [], 0
     schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=4, per="run")
     with kinetoscope.profile(out, schedule=schedule, diagnose=True, with_stack=True, quiet=True) as profiler:
@@ -41,6 +42,7 @@ def train(out):
             with profiler.marker("forward"):
                 losses.append(compiled(batch))
             losses[-1].backward(retain_graph=True)
+            assert len(list(held_out)) == 1
             steps += 1
     assert steps == 6 and len(losses) == 6
 """

@@ -12,7 +12,8 @@ import kinetoscope
 from kinetoscope.errors import TraceFileError
 from kinetoscope.recording.recorder_choice import IS_PURE
 from page_columns import page_text
-from prepared_python import run_command, run_program, run_with_torch
+from ports import free_port
+from prepared_python import run_command, run_program, run_with_torch, start_with_torch
 
 TRAIN = """
 import os, sys
@@ -140,3 +141,48 @@ def test_a_job_of_torchruns_that_slurm_requeues_has_an_attempt_for_each_start(tm
     attempts = (0, 1, 10_000, 10_001)
     assert [num_batches(attempt=number) for number in attempts] == [[4, 4], [5, 5], [6, 6], [7, 7]]
     assert num_batches() == [7, 7]
+
+
+# Each round but the last is ended by the rank of one node, which fails while the other one trains.
+ON_TWO_NODES = """
+import os, pathlib, sys, time
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+run, rank, ports = sys.argv[1], int(os.environ["RANK"]), os.environ["MASTER_PORT"]
+num_failed = len(list(pathlib.Path(run).parent.glob("failed-*")))
+def wait_for(name):
+    while not pathlib.Path(f"{run}-{name}").exists():
+        time.sleep(0.01)
+with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(run + "/traces"), strict=True) as profiler:
+    for batch in profiler.batches(range(4 + num_failed)):
+        with profiler.marker("work"):
+            pass
+        if batch == 2 and num_failed < 2:
+            pathlib.Path(f"{run}-{num_failed}-{rank}").touch()
+            wait_for(f"{num_failed}-{1 - rank}")
+            if rank == 1 - num_failed:
+                pathlib.Path(run).with_name(f"failed-{num_failed}").touch()
+                os._exit(3)
+            time.sleep(600)  # its torchrun stops it
+"""
+
+
+def test_nodes_of_torchruns_that_count_restarts_differently_have_an_attempt_for_each_start(tmp_path):
+    """torchrun counts only the failures of a node's own ranks: here 0 and 0, then 0 and 1, then 1 and 1."""
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(ON_TWO_NODES)
+    run = tmp_path / "run"
+    options = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "job"]
+    options += ["--rdzv-endpoint", f"localhost:{free_port()}", "--max-restarts", "1", "--monitor-interval", "0.1"]
+    program = "from torch.distributed.run import main\nmain()"
+    command = [*options, tmp_path / "train.py", run]
+    nodes = [start_with_torch(program, *command, environment=os.environ | {"OMP_NUM_THREADS": "1"}) for _ in range(2)]
+    ended = [node.wait() for node in nodes]
+    assert [node.returncode for node in ended] == [0, 0], ended
+
+    def num_batches(**options):
+        found = kinetoscope.load(run, cache=False, **options)
+        return [len(trace.spans.filter(pl.col("name") == "event/batch").collect()) for trace in found]
+
+    assert num_batches() == num_batches(attempt=2) == [6, 6]
+    assert run_command("recover", run).returncode == 0
+    assert [num_batches(attempt=number) for number in (0, 1)] == [[3, 3], [3, 3]]  # the third is cut

@@ -18,7 +18,7 @@ import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, SystemProfiler, TorchProfiler, TraceHandler
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from kinetoscope.formats.redaction import write_redacted
+from kinetoscope.formats.trace_redaction import write_redacted
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_command, run_with_torch

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from kinetoscope.cli import main
-from kinetoscope.training.wording import printable
+from kinetoscope.texts.wording import printable
 from prepared_python import run_command
 from viewing import LONGEST_WAIT_S, ask, ended, log_in, served, view_command
 
@@ -339,6 +339,7 @@ def test_the_command_prints_its_link_and_ends_with_ctrl_c_pressed_often(runs):
     assert (code, out.strip(), err) == (0, "kinetoscope view: ended.", "")
 
 
+@pytest.mark.usefixtures("sighup_ends_programs")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_end_ends_it_while_a_browser_still_reads(runs, number):
     with (runs / "digits" / "large.json").open("wb") as file:
@@ -410,11 +411,15 @@ def test_a_port_that_is_taken_is_a_plain_error(runs, server):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_is_no_folder_is_a_plain_error(runs, capsys):
+def test_what_does_not_exist_is_a_plain_error(runs, capsys):
     assert main(["view", str(runs / "none")]) == 2
-    assert "There is no folder" in capsys.readouterr().err
-    assert main(["view", str(runs / "digits" / "report.html")]) == 2
-    assert f"Pass the folder that holds it: {runs / 'digits'}" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"kinetoscope view: There is no {runs / 'none'}. Check the path.\n"
+
+
+def test_of_a_file_in_a_run_its_run_is_shown_and_no_other(runs):
+    with view_command(runs / "digits" / "report.html", "--no-open") as process:
+        assert process.said.startswith(f"1 run in {runs / 'digits'}. ")
+        assert ended(process)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.errors import SettingsError
+from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.source_files import source_name
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info  # noqa: E402

@@ -7,6 +7,7 @@ known. Nothing here is drawn by chance: every duration comes with the program.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -116,6 +117,7 @@ class Window:
     queued: list[QueuedSpan] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    making: list["Making"] = field(default_factory=list)
 
 
 class Stream:
@@ -174,6 +176,14 @@ class Stream:
         return True
 
 
+class Making(NamedTuple):
+    """When a worker makes a batch."""
+
+    worker: int
+    begin_ns: int
+    end_ns: int
+
+
 class Loader:
     """Workers that make batches ahead of the loop, and a thread that pins them. Without workers the loop makes them."""
 
@@ -183,18 +193,32 @@ class Loader:
         self._made_ns: list[int] = []
         self._pinned_ns: list[int] = []
         self._returned_ns: list[int] = []
+        self._making: list[Making] = []
 
     def fetch(self, batch: int, now_ns: int) -> int:
         """When the batch that is asked for now is there."""
         if not self._num_workers:
             return now_ns + self._make_ns[batch]
-        asked = batch - self._num_workers * self._num_ahead
-        asked_ns = self._returned_ns[asked] if asked >= 0 else 0
-        idle_ns = self._made_ns[batch - self._num_workers] if batch >= self._num_workers else 0
-        self._made_ns.append(max(asked_ns, idle_ns) + self._make_ns[batch])
+        self._make(batch, self._make_ns[batch])
         pinned_ns = self._pinned_ns[-1] if self._pinned_ns else 0
         self._pinned_ns.append(max(self._made_ns[-1], pinned_ns) + self._pin_ns)
         return self._pinned_ns[-1]
+
+    def making(self) -> list[Making]:
+        """When workers make the batches that the loop has got, and those that they make ahead of it."""
+        ahead = copy(self)
+        ahead._made_ns, ahead._making = [*self._made_ns], [*self._making]
+        for batch in range(len(self._made_ns), len(self._made_ns) + self._num_workers * self._num_ahead):
+            ahead._make(batch, self._make_ns[-1])
+        return ahead._making
+
+    def _make(self, batch: int, takes_ns: int) -> None:
+        asked = batch - self._num_workers * self._num_ahead
+        asked_ns = self._returned_ns[asked] if asked >= 0 else 0
+        idle_ns = self._made_ns[batch - self._num_workers] if batch >= self._num_workers else 0
+        begin_ns = max(asked_ns, idle_ns)
+        self._made_ns.append(begin_ns + takes_ns)
+        self._making.append(Making(batch % self._num_workers, begin_ns, begin_ns + takes_ns))
 
     def returned(self, now_ns: int) -> None:
         """A batch was handed to the loop: a worker may begin one more."""

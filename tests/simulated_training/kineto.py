@@ -97,6 +97,13 @@ class _Events:
 
     def of(self, window: Window) -> Iterator[str]:
         begin_ns, end_ns = self._time(window.begin_ns), self._time(window.end_ns)
+        if self._settings.workers_do != "nothing":
+            yield from self._samples_of_workers(window)
+        if self._settings.workers_do != "nothing" or self._settings.has_states:
+            yield (
+                f'{{"ph": "i", "s": "t", "cat": "stack_sample", "name": "sampled every 0.1 ms", "pid": {self._pid}, '
+                f'"tid": {self._tid("sampler")}, "ts": {_us(self._time(window.begin_ns))}}}'
+            )
         if self._settings.has_states:
             yield from self._states(window)
         if not self._settings.has_torch:
@@ -123,19 +130,17 @@ class _Events:
         is_shown = _OURS.__contains__ if not self._settings.has_torch else lambda category: not is_hidden(category)
         return (span for span in window.spans if is_shown(span.category))
 
+    def _samples_of_workers(self, window: Window) -> Iterator[str]:
+        for worker in range(self._settings.num_workers):
+            place = f'"pid": {self._pid}, "tid": {self._tid("sampler") + 1 + worker}'
+            said = f'"name": "DataLoader worker {worker}: samples of MainThread"'
+            yield f'{{"ph": "M", "name": "thread_name", {place}, "args": {{{said}}}}}'
+            for name, category, begin_ns, end_ns in worker_samples(window, worker, self._settings):
+                yield self._span(name, category, place, begin_ns, end_ns, "")
+
     def _states(self, window: Window) -> Iterator[str]:
         place = f'"pid": {self._pid}, "tid": {self._tid("sampler")}'
         yield f'{{"ph": "M", "name": "thread_name", {place}, "args": {{"name": "samples of MainThread"}}}}'
-        if self._settings.workers_do != "nothing":
-            of_worker = f'"pid": {self._pid}, "tid": {self._tid("sampler") + 1}'
-            said = '"name": "DataLoader worker 0: samples of MainThread"'
-            yield f'{{"ph": "M", "name": "thread_name", {of_worker}, "args": {{{said}}}}}'
-            for name, category, begin_ns, end_ns in worker_samples(window, self._settings):
-                yield self._span(name, category, of_worker, begin_ns, end_ns, "")
-        yield (
-            f'{{"ph": "i", "s": "t", "cat": "stack_sample", "name": "sampled every 0.1 ms", {place}, '
-            f'"ts": {_us(self._time(window.begin_ns))}}}'
-        )
         for name, category, begin_ns, end_ns in samples(window, self._settings.seed):
             yield self._span(name, category, place, begin_ns, end_ns, "")
         for at_ns, values in counters(window):

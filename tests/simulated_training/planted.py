@@ -44,7 +44,8 @@ class PlantedRun(NamedTuple):
 
 def planted_run(seed: int) -> PlantedRun:
     """A run of 3 or 10 ms a step with one or two things wrong, each of other size: on all ranks, on one, on those of a
-    host, on some that are late together or in turns. Durations vary by 3 %."""
+    host, on some that are late together or in turns. Durations vary by 3 %. Of every second run, the loaders' workers
+    were sampled."""
     draw = random.Random(seed)
     has_device = draw.random() < 0.8
     layout: Layout = draw.choice(("data", "data", "sharded")) if has_device else "data"
@@ -83,6 +84,7 @@ def planted_run(seed: int) -> PlantedRun:
         offset_ns=draw.choice((0, 5_000_000)),
         jitter_ns=draw.choice((0, 2_000)),
         has_memory="leak" in chosen,
+        workers_do=draw.choice(("nothing", "compute")),
         faults=tuple(faults),
     )
     return PlantedRun(settings, tuple(planted))

@@ -156,6 +156,9 @@ def recorded_windows(host: Host) -> list[Window]:
         window = _window_of(host, span)
         if window is not None:
             window.queued.append(span)
+    making = host.loader.making()
+    for window in host.windows:
+        window.making = [one for one in making if one.begin_ns < window.end_ns and one.end_ns > window.begin_ns]
     return host.windows
 
 

@@ -49,15 +49,33 @@ def samples(window: Window, seed: int) -> Iterator[Sampled]:
             yield "waits: fsync", "stack_sample,state", times[0] + 20, end
 
 
-def worker_samples(window: Window, settings: Settings) -> Iterator[Sampled]:
-    """The frames of samples of a worker, which makes batches all the time: it waits for its storage, or computes."""
-    yield "torch/utils/data/_utils/fetch.py(54): fetch", "stack_sample,library", window.begin_ns, window.end_ns
-    yield "data.py(7): __getitem__", "stack_sample", window.begin_ns + 10, window.end_ns
-    looks = range(window.begin_ns, window.end_ns, INTERVAL_NS)
-    for number, at in enumerate(looks):
-        waits = number % 20 != 0 if settings.workers_do == "wait" else number % 20 == 0
-        if waits:
-            yield "waits: sleep", "stack_sample,state", at + 20, min(at + INTERVAL_NS, window.end_ns)
+def worker_samples(window: Window, worker: int, settings: Settings) -> Iterator[Sampled]:
+    """The frames of samples of a worker: it makes a batch, for which it waits for its storage or computes, or it waits
+    for the next task."""
+    number = 0
+    for making in window.making:
+        begin_ns, end_ns = max(making.begin_ns, window.begin_ns), min(making.end_ns, window.end_ns)
+        if making.worker != worker or end_ns - begin_ns < 100:
+            continue
+        yield "torch/utils/data/_utils/fetch.py(54): fetch", "stack_sample,library", begin_ns, end_ns
+        yield "data.py(7): __getitem__", "stack_sample", begin_ns + 10, end_ns
+        for at in range(begin_ns, end_ns, INTERVAL_NS):
+            waits = number % 20 != 0 if settings.workers_do == "wait" else number % 20 == 0
+            number += 1
+            if waits and at + 20 < end_ns:
+                yield "waits: sleep", "stack_sample,state", at + 20, min(at + INTERVAL_NS, end_ns)
+    yield from _idle(window, worker)
+
+
+def _idle(window: Window, worker: int) -> Iterator[Sampled]:
+    """Where a worker waits for the next task."""
+    since = window.begin_ns
+    for making in sorted(one for one in window.making if one.worker == worker):
+        if making.begin_ns - since > 100:
+            yield "multiprocessing/queues.py(113): get", "stack_sample,library", since, making.begin_ns
+        since = max(since, making.end_ns)
+    if window.end_ns - since > 100:
+        yield "multiprocessing/queues.py(113): get", "stack_sample,library", since, window.end_ns
 
 
 def _spans(window: Window, category: str) -> list[HostSpan]:

@@ -8,7 +8,7 @@ the same by every clock.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +129,7 @@ class Truth:
             row = rows.setdefault(key, {"self_ns": 0, "device_ns": 0})
             row["self_ns"] += own_ns[id(span)]
             row["device_ns"] += device_ns.get(id(span), 0)
-        return {key: row | _distribution(durations[key]) for key, row in rows.items()}
+        return {key: row | _distribution(durations[key]) | _of_name(key[0], durations) for key, row in rows.items()}
 
     @cached_property
     def kernels(self) -> dict[str, Row]:
@@ -463,6 +463,13 @@ def _kernel_row(spans: list[QueuedSpan]) -> Row:
         "bytes": sum(num_bytes) if num_bytes else None,
         "durations_ns": sorted(map(_length, spans)),
     } | _distribution([_length(span) for span in spans])
+
+
+def _of_name(name: str, durations_ns: Mapping[tuple[str, str], list[int]]) -> Row:
+    """How long calls of one name take, whatever their shapes."""
+    together = [one for key, own in durations_ns.items() if key[0] == name for one in own]
+    found = _distribution(together)
+    return {f"name_{one}": found[one] for one in ("num_calls", "p50_ns", "p95_ns")}
 
 
 def _distribution(durations_ns: list[int]) -> Row:

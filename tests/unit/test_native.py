@@ -28,7 +28,7 @@ def rewriting(num_events: int) -> "_native.TraceText":
     text = _native.TraceText(True, 1000, b"", False, False)
     piece = events(0, num_events)
     assert text.survey(piece, 0, len(piece), True, 0)[0] == len(piece)
-    text.finish()
+    text.finish_survey()
     text.plan([(b"1", b"2", True, -(2**63), 2**63 - 1, 1, 2, 0)], 0, 0, True, False, False, 0, (0, 0, 1))
     return text
 
@@ -59,7 +59,7 @@ def test_the_memory_of_unused_lines_is_reused_for_the_next_ones():
 def test_the_last_packets_of_a_trace_stay_valid_after_it_is_freed():
     text, piece = rewriting(10), events(0, 10)
     text.rewrite(piece, 0, len(piece), True, 0)
-    lines = text.finish_writing()
+    lines = text.finish_rewrite()
     del text
     assert bytes(lines) == b""
 
@@ -165,7 +165,7 @@ def test_a_thread_that_a_trace_did_not_have_when_it_was_looked_at_is_an_error_an
     text = _native.TraceText(False, 1000, b"", False, False)
     piece = events(0, 3)
     text.survey(piece, 0, len(piece), True, 0)
-    text.finish()
+    text.finish_survey()
     text.plan([(b"1", b"2", True, -(2**63), 2**63 - 1, 1, 2, 0)], 0, 0, True, False, True, 0, (0, 0, 1))
     changed = b'{"ph":"X","name":"a","pid":1,"tid":9,"ts":3,"dur":4},{"ph":"M","name":"thread_name","pid":1,"tid":9}'
     with pytest.raises(_native.TextChangedError):

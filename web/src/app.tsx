@@ -2,6 +2,7 @@ import { useEffect } from "preact/hooks";
 import { Header } from "./header";
 import { follow, useLink } from "./link";
 import { Empty } from "./parts/empty";
+import { usePrinting } from "./printing";
 import type { Payload } from "./payload";
 import { VIEWS, type View } from "./views";
 
@@ -14,6 +15,21 @@ export function App({ payload }: { payload: Payload }) {
   const Chosen = chosen?.component;
   useKeys(offered);
   const titles = new Map(offered.map(({ name, title }) => [name, title]));
+  if (usePrinting()) {
+    return (
+      <>
+        <Header page={page} offered={[]} />
+        {offered
+          .filter((view) => view.hasSomething(page))
+          .map(({ name, title, component: Printed }) => (
+            <main class="printed" data-view={name} key={name} aria-label={title}>
+              <h2 class="printed-title">{title}</h2>
+              <Printed payload={payload} offered={titles} />
+            </main>
+          ))}
+      </>
+    );
+  }
   return (
     <>
       <Header page={page} offered={offered} chosen={chosen} />

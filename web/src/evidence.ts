@@ -16,7 +16,7 @@ const WORDS: Record<string, string> = {
   processor_percent: "Processor busy",
   gc_ns: "Garbage collection",
   sync_ns: "Waits for the device",
-  python_ns: "Python",
+  python_ns: "Python between operators",
   host_ns: "Time on the host",
   saving_at_most_ns: "Saves at most",
   hidden_gaps_ns: "Begins late beside communication, for no known reason",

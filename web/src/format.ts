@@ -41,8 +41,11 @@ export function formatOperations(operations: number | null | undefined): string 
   return inUnits(operations, OPERATIONS, "FLOP");
 }
 
+/** Made once: a new one takes longer than a hundred numbers. */
+const COUNTS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
+
 export function formatCount(count: number | null | undefined): string {
-  return count == null ? UNKNOWN : count.toLocaleString("en-US", { maximumFractionDigits: 1 });
+  return count == null ? UNKNOWN : COUNTS.format(count);
 }
 
 export function formatShare(share: number | null | undefined): string {
@@ -67,10 +70,12 @@ export function counted(count: number, noun: string, plural = `${noun}s`): strin
 }
 
 const MANY_TIMES = 9;
+const MOST_TIMES = 1000;
 
-/** "+4.2 %", and "x12" for what is many times as much. */
+/** "+4.2 %", "x12" for what is many times as much, and no number above a thousand. */
 export function formatChange(part: number | null): string {
   if (part === null) return "–";
+  if (part >= MOST_TIMES) return `x${MOST_TIMES.toLocaleString("en-US")}+`;
   if (part >= MANY_TIMES) return `x${Math.round(1 + part).toLocaleString("en-US")}`;
   const percent = Math.abs(100 * part).toFixed(Math.abs(part) >= 1 ? 0 : 1);
   const sign = Number(percent) === 0 ? "" : part > 0 ? "+" : "−";

@@ -3,7 +3,8 @@ import { counted, formatDuration } from "./format";
 import { linkTo } from "./link";
 import type { PageData } from "./page_data";
 import { Name } from "./parts/name";
-import { switchTheme, useTheme } from "./theme";
+import { ThemeButton } from "./parts/theme_button";
+import { printAll } from "./printing";
 import { TIMELINE_KEYS } from "./timeline/gestures";
 import type { View } from "./views";
 
@@ -23,6 +24,9 @@ export function Header({ page, offered, chosen }: HeaderProps) {
         </h1>
         <Facts page={page} />
         <span class="title-buttons">
+          <button type="button" title="Print all views that have something (Ctrl+P)" onClick={printAll}>
+            Print
+          </button>
           <ThemeButton />
           <Help offered={offered} />
         </span>
@@ -48,11 +52,12 @@ function Facts({ page: { report, overview } }: { page: PageData }) {
   if (!report) return null;
   const { run } = report;
   const devices = [...new Set(report.ranks.map((row) => row.device_name).filter((name) => name !== null))];
+  const hasDevice = report.ranks.some((row) => row.busy_ns !== null);
   const of = run.world_size && run.world_size > run.ranks.length ? ` of ${run.world_size}` : "";
   const facts = [
     `${counted(run.ranks.length || 1, "rank")}${of}`,
     run.hosts.length ? counted(run.hosts.length, "host") : "",
-    devices.join(", ") || (report.ranks.some((row) => row.busy_ns !== null) ? "" : "no device recorded"),
+    devices.join(", ") || (hasDevice || !overview.is_judged ? "" : "no device recorded"),
     run.num_steps ? `${counted(run.num_steps, "step")}, ${formatDuration(run.step_ns)} each` : "no steps",
     overview.bound,
   ];
@@ -60,15 +65,6 @@ function Facts({ page: { report, overview } }: { page: PageData }) {
     <p class="quiet facts">
       <Name text={facts.filter(Boolean).join(" · ")} />
     </p>
-  );
-}
-
-function ThemeButton() {
-  const other = useTheme() === "dark" ? "light" : "dark";
-  return (
-    <button type="button" aria-label={`Switch to ${other} colours`} title={`${other} colours`} onClick={switchTheme}>
-      <span aria-hidden="true">{other === "dark" ? "☾" : "☀"}</span>
-    </button>
   );
 }
 

@@ -3,8 +3,9 @@
 export interface Overview {
   ending: string | null;
   bound: string | null;
-  largest_part: string | null;
-  largest_share: number | null;
+  bound_side: string | null;
+  no_fault: string;
+  is_judged: boolean;
   busy_share: number | null;
   least_busy_share: number | null;
   least_busy_rank: number | null;
@@ -49,6 +50,7 @@ export interface Ledgers {
   step_ns: number;
   host: LedgerPart[];
   device: LedgerPart[] | null;
+  stands_out: boolean;
 }
 
 export interface DeviceTimes {
@@ -168,7 +170,10 @@ export interface RunFacts {
   flops_per_s: number | null;
   mfu: number | null;
   mfu_coverage: number | null;
+  tensor_core_share: number | null;
+  tensor_core_coverage: number | null;
   name: string | null;
+  title: string | null;
   state: string | null;
   world_size: number | null;
   ranks: number[];
@@ -278,6 +283,8 @@ export interface OperatorRow {
   p50_ns: number;
   p95_ns: number;
   max_ns: number;
+  name_p50_ns: number;
+  name_p95_ns: number;
   device_ns: number | null;
   flops: number | null;
   flops_per_s: number | null;
@@ -304,6 +311,7 @@ export interface KernelRow {
 export interface MemoryHolder {
   operator: string | null;
   line: string | null;
+  category: string;
   steps: number[];
   bytes_per_step: number;
 }
@@ -424,6 +432,13 @@ export interface Stacks {
   callers: Column;
 }
 
+export interface LeftOut {
+  cell_ns: number;
+  tracks: Column;
+  cells: Column;
+  counts: Column;
+}
+
 export interface Timeline {
   texts: string[];
   tracks: Track[];
@@ -433,6 +448,8 @@ export interface Timeline {
   details: (Record<string, unknown>)[];
   stacks: Stacks;
   notes: string[];
+  windows: number[][];
+  left_out: LeftOut | null;
 }
 
 export interface Allocation {
@@ -473,6 +490,7 @@ export interface FlameGraph {
   total: Column;
   total_ns: number;
   num_calls: Column;
+  firsts: Column;
 }
 
 export interface CallingLine {
@@ -494,6 +512,7 @@ export interface PageData {
   profiler_ns_per_step: number | null;
   profiler_ns_around: number | null;
   overview: Overview;
+  chapters: Record<string, string>;
   steps: StepLedgers | null;
   mean_steps: StepLedgers | null;
   part_words: Record<string, string>;
@@ -503,6 +522,7 @@ export interface PageData {
   waits: Waits | null;
   call_totals: CallTotals[];
   call_tables: CallTable[];
+  tensor_cores_said: string | null;
   comparison_said: string[];
   report: RunReport | null;
   comparison: Comparison | null;

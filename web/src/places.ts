@@ -45,13 +45,13 @@ const VIEWS_OF: Record<string, string> = {
 const ON_SAMPLED_LINES = ["blocked", "hot_line"];
 const SAMPLED_GRAPH = "Python lines, sampled";
 
-/** Where to look at a finding: its worst step in the timeline, and the view that says more about it. */
-export function placesOf(finding: Finding, page: PageData, offered: Map<string, string>): Place[] {
+/** Where to look at a finding, which has a place in the report (`at`): its worst step in the timeline, and the view that says more about it. */
+export function placesOf(finding: Finding, page: PageData, offered: Map<string, string>, at?: number): Place[] {
   const row = worstStep(finding, page);
   const frame = ON_SAMPLED_LINES.includes(finding.kind)
     ? finding.where.lines[0]?.replace(/:(\d+)$/, "($1)")
     : undefined;
-  const inTimeline = row && stepPlace(row, page, finding.where.spans[0] ?? frame);
+  const inTimeline = row && stepPlace(row, page, finding.where.spans[0] ?? frame, at);
   const view = VIEWS_OF[finding.kind] ?? "";
   const sampled = page.flame_graphs.find((graph) => graph.title === SAMPLED_GRAPH);
   const graph = frame && sampled && { graph: graphName(sampled), q: frame };
@@ -68,7 +68,7 @@ export function graphName({ title, rank }: Pick<FlameGraph, "title" | "rank">): 
 }
 
 /** A step of a rank in the timeline; null if the timeline does not have it. */
-export function stepPlace(row: StepRow, page: PageData, q?: string): Place | null {
+export function stepPlace(row: StepRow, page: PageData, q?: string, finding?: number): Place | null {
   if (!timelineHas(row, page)) return null;
   const margin = MARGIN * row.duration_ns;
   const place = {
@@ -77,7 +77,10 @@ export function stepPlace(row: StepRow, page: PageData, q?: string): Place | nul
     rank: row.rank === null ? undefined : String(row.rank),
   };
   const rank = row.rank === null ? "" : ` of rank ${row.rank}`;
-  return { href: linkTo({ view: "timeline", ...place, q }), title: `Show step ${row.step}${rank} in the timeline` };
+  return {
+    href: linkTo({ view: "timeline", ...place, q, finding: finding?.toString() }),
+    title: `Show step ${row.step}${rank} in the timeline`,
+  };
 }
 
 function timelineHas(row: StepRow, page: PageData): boolean {

@@ -16,6 +16,8 @@ export interface View {
   name: string;
   title: string;
   isThere: (page: PageData) => boolean;
+  /** Whether it has more to show than why it is empty; only then it is printed. */
+  hasSomething: (page: PageData) => boolean;
   component: FunctionComponent<ViewProps>;
 }
 
@@ -26,23 +28,67 @@ export interface ViewProps {
 }
 
 export const VIEWS: View[] = [
-  { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+  {
+    name: "overview",
+    title: "Overview",
+    isThere: (page) => page.report !== null,
+    hasSomething: (page) => page.report !== null,
+    component: Overview,
+  },
   {
     name: "timeline",
     title: "Timeline",
     isThere: (page) => page.report !== null || page.timeline !== null,
+    hasSomething: (page) => !!page.timeline && page.timeline.spans.begins.length > 0,
     component: TimelineView,
   },
-  { name: "ranks", title: "Ranks", isThere: (page) => page.report !== null, component: Ranks },
-  { name: "communication", title: "Communication", isThere: (page) => page.report !== null, component: Communication },
-  { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
-  { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
+  {
+    name: "ranks",
+    title: "Ranks",
+    isThere: (page) => page.report !== null,
+    hasSomething: (page) => !!page.report && (page.report.steps.length > 0 || page.devices.length > 0),
+    component: Ranks,
+  },
+  {
+    name: "communication",
+    title: "Communication",
+    isThere: (page) => page.report !== null,
+    hasSomething: (page) => page.communication !== null,
+    component: Communication,
+  },
+  {
+    name: "operators",
+    title: "Operators",
+    isThere: (page) => page.report !== null,
+    hasSomething: (page) => !!page.report?.operators.length,
+    component: Operators,
+  },
+  {
+    name: "kernels",
+    title: "Kernels",
+    isThere: (page) => page.report !== null,
+    hasSomething: (page) => !!page.report?.kernels.length,
+    component: Kernels,
+  },
   {
     name: "memory",
     title: "Memory",
     isThere: (page) => page.report !== null || page.memory.length > 0,
+    hasSomething: (page) => page.memory.some(({ times }) => times.length > 0) || !!page.report?.memory.length,
     component: Memory,
   },
-  { name: "flame", title: "Flame graph", isThere: (page) => page.report !== null, component: FlameGraphs },
-  { name: "compare", title: "Compare", isThere: (page) => page.comparison !== null, component: Compare },
+  {
+    name: "flame",
+    title: "Flame graph",
+    isThere: (page) => page.report !== null,
+    hasSomething: (page) => page.flame_graphs.length > 0,
+    component: FlameGraphs,
+  },
+  {
+    name: "compare",
+    title: "Compare",
+    isThere: (page) => page.comparison !== null,
+    hasSomething: (page) => page.comparison !== null,
+    component: Compare,
+  },
 ];

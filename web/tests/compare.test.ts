@@ -9,12 +9,13 @@ const STEP = {
 } as ComparisonRow;
 
 test("a change has a sign, unless it is nothing", () => {
-  expect([0.042, -0.3, -0.0001, 1.5, 11, null].map(formatChange)).toEqual([
+  expect([0.042, -0.3, -0.0001, 1.5, 11, 9e9, null].map(formatChange)).toEqual([
     "+4.2 %",
     "−30.0 %",
     "0.0 %",
     "+150 %",
     "x12",
+    "x1,000+",
     "–",
   ]);
 });

@@ -1,28 +1,69 @@
 import { expect, test } from "vitest";
-import { Frames, kindOf, shortName } from "../src/flame/frames";
-import type { Column } from "../src/page_data";
+import { Frames, kindOf, shortName, type Order } from "../src/flame/frames";
+import { sandwichOf } from "../src/flame/sandwich";
 
-/** main calls work (twice as long as rest) and rest; work calls itself. */
-function someFrames(): Frames {
-  const columns = new Map<Column, Uint32Array>();
-  const column = (...numbers: number[]): Column => {
-    const made = { offset: columns.size, length: numbers.length, num_bytes: 4, is_delta: false };
-    columns.set(made, Uint32Array.from(numbers));
-    return made;
-  };
+/** main calls work (twice as long as rest) and, before it, rest; work calls itself. */
+function someFrames(order?: Order): Frames {
   const graph = {
     title: "Calls",
-    rank: 0,
     texts: ["main", "rest", "work"],
-    names: column(0, 1, 2, 2),
-    callers: column(0, 1, 1, 3),
-    own: column(10, 30, 20, 40),
-    total: column(100, 30, 60, 40),
+    names: [0, 1, 2, 2],
+    callers: [0, 1, 1, 3],
+    own: [10, 30, 20, 40],
+    total: [100, 30, 60, 40],
     total_ns: 100,
-    num_calls: column(1, 3, 2, 4),
+    num_calls: [1, 3, 2, 4],
+    firsts: [0, 1, 2, 3],
   };
-  return new Frames(graph, { numbers: (column) => columns.get(column)! });
+  return new Frames<number[]>(graph, { numbers: (column) => column }, order);
 }
+
+/** Each frame of a tree, with its callers, its time and its own. */
+function framesOf(frames: Frames): [string, number, number][] {
+  return Array.from({ length: frames.root }, (_, frame) => [
+    frames
+      .pathTo(frame)
+      .map((at) => frames.nameOf(at))
+      .join(" > "),
+    frames.total[frame],
+    frames.own[frame],
+  ]);
+}
+
+test("in the order of time, calls lie as they first began, and what is too narrow takes its place", () => {
+  const names = (order: Order, width: number) => {
+    const frames = someFrames(order);
+    return frames.boxes(frames.root, width, 3).map(({ frame, x }) => [frames.nameOf(frame), x]);
+  };
+  expect(names("Left-heavy", 100).slice(2)).toEqual([
+    ["work", 0],
+    ["rest", 60],
+  ]);
+  expect(names("In order of time", 100).slice(2)).toEqual([
+    ["rest", 0],
+    ["work", 30],
+  ]);
+  expect(names("In order of time", 2).slice(2)).toEqual([["work", 0.6]]);
+});
+
+test("a sandwich has all calls of a function, with its callers and its callees", () => {
+  const { callers, callees } = sandwichOf(someFrames(), "main", "Left-heavy");
+  expect([callers.total[callers.root], callers.own[callers.root], framesOf(callers)]).toEqual([100, 10, []]);
+  expect(framesOf(callees)).toEqual([
+    ["main > work", 60, 20],
+    ["main > work > work", 40, 40],
+    ["main > rest", 30, 30],
+  ]);
+  const inTime = sandwichOf(someFrames("In order of time"), "main", "In order of time").callees;
+  expect(inTime.boxes(inTime.root, 100, 2).map(({ frame }) => inTime.nameOf(frame))).toEqual(["main", "rest", "work"]);
+});
+
+test("of a function that calls itself a sandwich has the outermost calls", () => {
+  const { callers, callees } = sandwichOf(someFrames(), "work", "Left-heavy");
+  expect([callees.total[callees.root], framesOf(callers)]).toEqual([60, [["work > main", 60, 0]]]);
+  expect(framesOf(callees)).toEqual([["work > work", 40, 40]]);
+  expect(framesOf(sandwichOf(someFrames(), "nobody", "Left-heavy").callees)).toEqual([]);
+});
 
 test("boxes lie below their caller, the longest first, and none is narrower than a pixel", () => {
   const frames = someFrames();

@@ -10,6 +10,7 @@ const SERIES: MemorySeries = {
   peak: 1,
   peakBytes: 22,
   stepEnds: [],
+  gaps: [],
 };
 
 test("areas are stacked: each begins where the one below ends", () => {

@@ -16,8 +16,8 @@ from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.communication import notes_on_communication
-from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, notes_on_steps
-from kinetoscope.analysis.kernels import kernel_rows
+from kinetoscope.analysis.findings.faults import find_faults, notes_on_loaders, notes_on_replay, notes_on_steps
+from kinetoscope.analysis.kernels import KernelRow, kernel_rows, tensor_cores
 from kinetoscope.analysis.loop_counts import per_second
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import (
@@ -39,6 +39,7 @@ from kinetoscope.analysis.step_work import computed, notes_on_coverage
 from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
+from kinetoscope.analysis.titles import title_of
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
@@ -81,15 +82,18 @@ def report_of(
     cache: bool = True,
     with_graph: bool = False,
     notes: Iterable[str] = (),
+    titled_by: Sequence[Source] | None = None,
 ) -> RunReport:
     """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
     `map` does; where it is given names of files, it may pass ``on_bytes``, too. ``with_graph`` is whether the graph
-    will be needed, which a kept report does not have. ``notes`` are said besides those on the traces."""
+    will be needed, which a kept report does not have. ``notes`` are said besides those on the traces. The title is that
+    of ``sources``, or of ``titled_by``, of which those are a part."""
     sources = list(sources)
     found = [one for source in sources for one in _traces_in(source, selection.attempt)]
     notes = [*notes, *(note for source in sources for note in notes_on_attempts(source, selection.attempt))]
     report = _kept_or_new(found, selection, each, cache=cache, with_graph=with_graph)
-    return replace(report, run=report.run | {"notes": [*notes, *report.run["notes"]]}) if notes else report
+    title = title_of(titled_by or sources, report.run["name"])
+    return replace(report, run=report.run | {"title": title, "notes": [*notes, *report.run["notes"]]})
 
 
 def _kept_or_new(
@@ -120,7 +124,8 @@ def _work_out(
     whole, sample = _report_and_sample(sources, selection, each, cache=cache)
     part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
     run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole), *notes_on_replay(part.graph)]}
-    return replace(whole, run=run, findings=part.findings, build_graph=part.build_graph, build_fixes=part.build_fixes)
+    whole = replace(whole, run=run, findings=part.findings, is_judged=part.is_judged)
+    return replace(whole, build_graph=part.build_graph, build_fixes=part.build_fixes)
 
 
 def _report_and_sample(
@@ -132,6 +137,21 @@ def _report_and_sample(
     ranks = ranks_to_replay(report)
     is_in = [trace.rank is None or trace.rank in ranks for trace in traces]
     return report, [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
+
+
+def report_to_keep(names: Sequence[str]) -> RunReport:
+    """The report on the traces of these names, kept in the user's cache for whoever asks next.
+
+    Unlike `report_of`, it does not keep the traces as columns: that takes time, and much more room.
+    """
+    selection = Selection()
+    kept = KeptReport.of(names, selection)
+    if kept is not None and (rows := kept.read()) is not None:
+        return RunReport(**vars(rows))
+    report = _work_out(names, selection, map, cache=False)
+    if kept is not None and report.run["state"] != "recording":
+        kept.write(report)
+    return report
 
 
 def _traces_in(source: Source, attempt: int | None) -> Sequence[str | Trace]:
@@ -186,12 +206,14 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
     kernels = kernel_rows(sums.kernels)
     notes += [*notes_on_communication(row.name for row in kernels if row.kind == "compute")]
-    notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
+    is_unclear = any(summary.unclear for summary in summaries)
+    notes += [*notes_on_flops(operators), *notes_on_replay(None if is_unclear else graph)]
     bound_ns = max((shift.bound_ns for shift in by_rank.values()), default=0)
     is_cut = any(trace.is_cut for trace in traces)
     late = LateRanks() if is_cut else late_ranks(joined.rows, steps, bound_ns)
+    late_wait_ns = wait_for_late_ns(joined.rows, late.rows, len(steps))
     report = RunReport(
-        run=_about(traces, summaries, ranks, steps, notes, wait_for_late_ns(joined.rows, late.rows, len(steps))),
+        run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns),
         ranks=with_step_parts(
             with_bounds(ranks, by_rank), [(summary.rank, one) for summary in summaries for one in summary.parts]
         ),
@@ -202,15 +224,17 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         kernels=kernels,
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
+        is_judged=False,
         build_graph=lambda: graph,
         by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
         clock_shifts=dict(by_rank),
     )
-    if is_cut or graph is None:
+    if is_cut or graph is None or is_unclear or not steps:
         return report
     signs = [summary.signs for summary in summaries if summary.signs is not None]
     found = find_faults(report, graph, signs, late.candidates)
-    return replace(report, findings=found.findings, build_fixes=lambda: found.fixes)
+    run = report.run | {"notes": [*report.run["notes"], *notes_on_loaders(graph, found.findings)]}
+    return replace(report, run=run, findings=found.findings, is_judged=True, build_fixes=lambda: found.fixes)
 
 
 def _on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:
@@ -251,31 +275,36 @@ def _about(
     summaries: Sequence[WindowSummary],
     ranks: Sequence[RankRow],
     steps: Sequence[StepRow],
+    kernels: Sequence[KernelRow],
     notes: Sequence[str],
     late_wait_ns: float,
 ) -> RunFacts:
+    name = next((trace.run_name for trace in traces if trace.run_name), None)
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     num_steps = _num_steps(steps)
     step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts], late_wait_ns)
     state = run_state(trace.written for trace in traces)
     missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
     samples_per_s, tokens_per_s = per_second((trace.counted for trace in traces), step_ns)
-    rates = computed((summary.computed for summary in summaries), step_ns)
+    is_unclear = any(summary.unclear for summary in summaries)
+    rates = computed((summary.computed for summary in summaries), None if is_unclear else step_ns)
     notes = [*(note for trace in traces for note in trace.notes), *notes, *notes_on_coverage(rates)]
     return {
-        "name": next((trace.run_name for trace in traces if trace.run_name), None),
+        "name": name,
+        "title": name,
         "world_size": max(sizes, default=None),
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
         "hosts": sorted({host for trace in traces for host in trace.hosts}),
         "num_steps": num_steps,
         "state": state,
         "step_ns": step_ns,
-        "bound_by": bound_by,
+        "bound_by": "unknown" if is_unclear else bound_by,
         "parts": parts,
         "samples_per_s": samples_per_s,
         "tokens_per_s": tokens_per_s,
         "missing": missing,
         **rates,
+        **tensor_cores([] if is_unclear else kernels),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }
 

@@ -68,6 +68,17 @@ def with_quantiles(groups: pl.DataFrame) -> pl.DataFrame:
     return groups.with_columns(mean.alias("mean_ns")).drop("place", "durations", "occurs")
 
 
+def with_quantiles_by_name(groups: pl.DataFrame) -> pl.DataFrame:
+    """The same, also with ``name_p50_ns`` and ``name_p95_ns``: those of all groups of one name together."""
+    several = groups.filter(pl.len().over("name") > 1)
+    sums = pl.col("num_calls", "total_ns").sum()
+    together = with_quantiles(several.group_by("name").agg(sums, pl.col("durations", "occurs").explode()))
+    together = together.select("name", name_p50_ns="p50_ns", name_p95_ns="p95_ns")
+    joined = with_quantiles(groups).join(together, on="name", how="left", nulls_equal=True)
+    alone = {f"name_{own}": pl.coalesce(f"name_{own}", own) for own in ("p50_ns", "p95_ns")}
+    return joined.with_columns(**alone)
+
+
 def known_sum(name: str) -> pl.Expr:
     """The sum of a column's values that are known; null if none is."""
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)

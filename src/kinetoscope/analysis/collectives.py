@@ -82,7 +82,7 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
     calls = calls.with_columns(
         rank=pl.lit(window.rank, dtype=pl.Int64),
-        step=_step_numbers(window, calls["launch_begin"]),
+        step=window.steps["step"].gather(place_in(window.steps, calls["launch_begin"])).cast(pl.Int64),
         after=_last_begun(window, calls["launch_begin"]),
         first_step=pl.lit(window.steps["step"].first(), dtype=pl.Int64),
         last_step=pl.lit(window.steps["step"].last(), dtype=pl.Int64),
@@ -90,10 +90,6 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
     ).sort("launch_begin", "begin")
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "after")
     return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
-
-
-def _step_numbers(window: RankWindow, times: pl.Series) -> pl.Series:
-    return window.steps["step"].gather(place_in(window.steps, times)).cast(pl.Int64)
 
 
 def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
@@ -137,7 +133,10 @@ def _device_calls(window: RankWindow) -> pl.DataFrame:
     kernels = window.device.with_row_index("row").filter(pl.col("kind") == "communication")
     calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
     is_detailed = pl.col("name") == "record_param_comms"
-    said, named = (_around_launch(kernels, calls.filter(rule)) for rule in (is_detailed, ~is_detailed))
+    said, named = (
+        around(calls.filter(rule), kernels["launch_track"], kernels["launch_begin"])
+        for rule in (is_detailed, ~is_detailed)
+    )
     elements = pl.coalesce(
         pl.max_horizontal("elements_in", "elements_out"),
         pl.max_horizontal(said["elements_in"], said["elements_out"]),
@@ -172,10 +171,6 @@ def _gloo_calls(window: RankWindow) -> pl.DataFrame:
         elements=elements,
         bytes=elements * _element_bytes(_first_text(calls["types"])),
     )
-
-
-def _around_launch(kernels: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    return around(calls, kernels["launch_track"], kernels["launch_begin"])
 
 
 def _only_group(window: RankWindow) -> str | None:

@@ -8,7 +8,6 @@ import polars as pl
 from kinetoscope.analysis.intervals import Coverage, num_begun
 from kinetoscope.analysis.loop_states import LoopStates, SplitStretches, split_stretches
 from kinetoscope.analysis.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
-from kinetoscope.analysis.synchronisation import synchronising_calls
 from kinetoscope.analysis.window import (
     COMMUNICATION_CALLS,
     CPU_COLLECTIVES,
@@ -220,8 +219,13 @@ class HostTime:
 
     @cached_property
     def synchronising(self) -> pl.DataFrame:
-        """Calls that wait for the device."""
-        return synchronising_calls(self.window)
+        """Calls that wait for the device: those named ``*Synchronize``, and those of a copy that returned after their
+        copy had ended on the device."""
+        calls, device = self.window.runtime_calls, self.window.device
+        copies = device.filter(pl.col("kind") == "copy").group_by("correlation").agg(copied=pl.col("end").max())
+        joined = calls.join(copies, on="correlation", how="left", maintain_order="left")
+        waits = pl.col("name").str.ends_with("Synchronize") | (pl.col("end") >= pl.col("copied")).fill_null(False)
+        return joined.filter(waits).drop("copied")
 
     @cached_property
     def busy(self) -> Coverage:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import polars as pl
 
@@ -47,6 +47,16 @@ class KernelRow:
         return asdict(self)
 
 
+class TensorCores(TypedDict):
+    """How much of the time of kernels that compute is that of kernels which use units for products of matrices.
+
+    ``tensor_core_share`` is at least so much of it: names do not tell of every kernel; None where none tells.
+    ``tensor_core_coverage`` is the share of that time of which names tell; None where no kernel computes."""
+
+    tensor_core_share: float | None
+    tensor_core_coverage: float | None
+
+
 def kernel_sums(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """The device events of one window by name, for `kernel_rows`."""
     runs = window.device.select("name", "kind", "bytes", dur=pl.col("end") - pl.col("begin"))
@@ -64,6 +74,18 @@ def kernel_rows(sums: pl.DataFrame) -> list[KernelRow]:
     rows = with_rates(with_quantiles(sums)).with_columns(self_ns="total_ns")
     rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])
     return [KernelRow(**row, uses_tensor_cores=_uses_tensor_cores(row)) for row in rows.iter_rows(named=True)]
+
+
+def tensor_cores(rows: Sequence[KernelRow]) -> TensorCores:
+    """What the names of all kernels tell together."""
+    computing = [row for row in rows if row.kind == "compute"]
+    whole_ns = sum(row.total_ns for row in computing)
+    told_ns = sum(row.total_ns for row in computing if row.uses_tensor_cores is not None)
+    used_ns = sum(row.total_ns for row in computing if row.uses_tensor_cores)
+    return TensorCores(
+        tensor_core_share=used_ns / whole_ns if told_ns else None,
+        tensor_core_coverage=told_ns / whole_ns if whole_ns else None,
+    )
 
 
 def _uses_tensor_cores(row: dict[str, Any]) -> bool | None:

@@ -47,11 +47,9 @@ def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
     events = window.allocations.drop_nulls("total")
     rows = [_row(window, growth, pieces, of_device) for of_device in events.partition_by("device", maintain_order=True)]
     owners = memory_owners(window) if any(row.growth_bytes_per_step for row in rows) else None
-    return rows if owners is None else [replace(row, owners=_of_device(owners, row.device)) for row in rows]
-
-
-def _of_device(owners: tuple[MemoryOwner, ...], device: int | None) -> tuple[MemoryOwner, ...]:
-    return tuple(owner for owner in owners if owner.device == device)
+    if owners is None:
+        return rows
+    return [replace(row, owners=tuple(one for one in owners if one.device == row.device)) for row in rows]
 
 
 def _row(window: RankWindow, growth: MemoryGrowth, pieces: pl.DataFrame, events: pl.DataFrame) -> MemoryRow:

@@ -31,7 +31,7 @@ def memory_pieces(window: RankWindow, host: HostTime) -> pl.DataFrame:
         if not events["address"].has_nulls():
             lives = lifetimes(events)
             allocated = lives.filter(pl.col("bytes") > 0)
-            found += [_allocated_before(events, lives), allocated.with_columns(_categories(window, host, allocated))]
+            found += [_allocated_before(events, lives), allocated.with_columns(categories(window, host, allocated))]
     return pl.concat([pieces.select(*schema).cast(schema) for pieces in found])
 
 
@@ -57,7 +57,7 @@ def _allocated_before(events: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame
     return pieces.with_columns(category=pl.lit(BEFORE), begin=None, row=None)
 
 
-def _categories(window: RankWindow, host: HostTime, allocated: pl.DataFrame) -> pl.Series:
+def categories(window: RankWindow, host: HostTime, allocated: pl.DataFrame) -> pl.Series:
     """The category of each allocation. Forward is, as for the time of a step, what is left of the loop's thread in a
     step, where no spans of ours tell it."""
     by_category = {

@@ -10,7 +10,7 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.memory_categories import lifetimes
+from kinetoscope.analysis.memory_categories import categories, lifetimes
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import FEWEST_STEPS, RankWindow, innermost
 
@@ -24,11 +24,13 @@ _WHO = ("operator", "line")
 class MemoryHolder:
     """An operator whose memory grows, called in a function that begins at ``line``, if stacks were recorded.
 
-    ``steps`` are those at whose end it held more than ever before.
+    ``category`` is the part of a step that allocated most of what it holds, ``steps`` are those at whose end it held
+    more than ever before.
     """
 
     operator: str | None
     line: str | None
+    category: str
     steps: tuple[int, ...]
     bytes_per_step: int
 
@@ -44,15 +46,17 @@ class MemoryGrowth:
         nothing tells which memory was freed."""
         if len(self._steps) < FEWEST_STEPS or not events["address"].count():
             return None
-        growing = self._growing(self._alive(events))
+        alive = self._alive(events)
+        growing = self._growing(alive)
         grows = growing["bytes_per_step"].sum()
         if 2 * self._rise(events) < grows * (len(self._steps) - 1):  # as much was freed of what is older
             return ()
-        numbers = self._steps["step"]
+        growing, numbers = self._with_categories(growing, alive), self._steps["step"]
         return tuple(
             MemoryHolder(
                 operator=row["operator"],
                 line=row["line"],
+                category=row["category"],
                 steps=tuple(numbers[place] for place in row["places"]),
                 bytes_per_step=round(row["bytes_per_step"]),
             )
@@ -75,12 +79,13 @@ class MemoryGrowth:
         """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
         ``beyond``, with who made them."""
         ends = self._steps["end"]
-        taken = lifetimes(events).filter(pl.col("bytes") > 0).rename({"begin": "ts"})
+        taken = lifetimes(events).filter(pl.col("bytes") > 0)
         beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
-        taken = taken.with_columns(first=ends.search_sorted(taken["ts"]), beyond=beyond)
+        taken = taken.with_columns(first=ends.search_sorted(taken["begin"]), beyond=beyond)
         taken = taken.filter(pl.col("first") < pl.col("beyond"))
-        operators = allocating_operators(self._window, taken)
-        return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, taken))
+        moments = taken.select("track", ts="begin")
+        operators = allocating_operators(self._window, moments)
+        return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, moments))
 
     def _growing(self, alive: pl.DataFrame) -> pl.DataFrame:
         """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
@@ -99,6 +104,14 @@ class MemoryGrowth:
         )
         found = found.join(given_back, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
         return found.filter(_keeps_rising()).sort("bytes_per_step", descending=True, maintain_order=True)
+
+    def _with_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
+        """Those who hold memory, with the category of most of it."""
+        allocated = alive.join(growing, on=_WHO, how="semi", nulls_equal=True)
+        of_category = allocated.with_columns(category=categories(self._window, self._host, allocated))
+        of_category = of_category.group_by(*_WHO, "category").agg(pl.col("bytes").sum())
+        most = of_category.sort("bytes", "category").group_by(_WHO).agg(pl.col("category").last())
+        return growing.join(most, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
 
     def _held(self, alive: pl.DataFrame) -> pl.DataFrame:
         """For each holder and each ``place`` among the steps: the bytes ``held`` at its end, and of these those

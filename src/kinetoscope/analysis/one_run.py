@@ -22,7 +22,10 @@ def require_one_run(traces: Sequence[SummedTrace]) -> None:
     if not traces:
         raise TraceFileError("There is no trace to analyze. Pass at least one.")
     if not any(trace.windows for trace in traces):
-        raise SettingsError(f"None of the ranks that were asked for is here, only {_listed(_ranks(traces))}.")
+        raise SettingsError(
+            "None of the ranks that were asked for (--ranks, or ranks= in Python) is here, only "
+            f"{_listed(_ranks(traces))}."
+        )
     _require_one("name", {trace.name: trace.run_name for trace in traces})
     _require_one("number of ranks", {trace.name: trace.world_size for trace in traces})
 
@@ -191,8 +194,8 @@ def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> I
 def _on_unclear(counts: Mapping[str, int]) -> str:
     named = ", ".join(f"{count:,} of category {shown(category)}" for category, count in counts.items())
     return (
-        f"Not understood: {named}. They seem to be of a device, and are in none of the numbers, so what is told of "
-        "devices may be too little."
+        f"Not understood: {named}. They seem to be of a device, and are in none of the numbers. So devices may do more "
+        "than is told here, a step may take longer, and no fault was looked for."
     )
 
 

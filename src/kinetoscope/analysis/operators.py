@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
+from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles_by_name
 from kinetoscope.analysis.flop_formulas import FORMULAS
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
@@ -25,6 +25,7 @@ class OperatorRow:
     around it, if not before. ``flops`` is the number of floating-point operations that torch counts for it, None where
     shapes do not give it; ``flops_per_s`` is how many its kernels did in a second of their time, or the operator in one
     of its own where there is no device; ``mfu`` is the share of the device's peak.
+    ``name_p50_ns`` and ``name_p95_ns`` are of all calls of the operator, whatever their shapes.
     """
 
     name: str
@@ -36,6 +37,8 @@ class OperatorRow:
     p50_ns: int
     p95_ns: int
     max_ns: int
+    name_p50_ns: int
+    name_p95_ns: int
     device_ns: int | None = None
     flops: float | None = None
     flops_per_s: float | None = None
@@ -98,7 +101,7 @@ def add_operators(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 def operator_rows(sums: pl.DataFrame) -> list[OperatorRow]:
     """The operators, those with the most time of their own first."""
-    rows = with_rates(with_quantiles(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
+    rows = with_rates(with_quantiles_by_name(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
 
 

@@ -1,26 +1,19 @@
-"""analysis: the report on a run as JSON in the user's own cache folder, used again while nothing has changed.
-
-It is never kept in the folder of a run, where anybody may have put it: a report gives advice, and people follow that.
-"""
+"""analysis: the report on a run as JSON in the user's own cache folder, used again while nothing has changed."""
 
 import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
-from pathlib import Path
 
 import msgspec
 
-import kinetoscope
 from kinetoscope.analysis.run_report import ReportRows, RunReport
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.table.cache import REPORT_SUFFIX, CachePlace
+from kinetoscope.paths.user_cache import REPORT_SUFFIX, CachePlace, own_code
 from kinetoscope.table.load import fingerprint, is_live
 from kinetoscope.table.trace import Trace
-
-_OWN_CODE = ("analysis", "table", "formats", "clock")
 
 
 class _Kept(msgspec.Struct):
@@ -80,13 +73,5 @@ def _made_from(names: Sequence[str]) -> str | None:
     marks = [None if is_live(name) else fingerprint(name) for name in names]
     if None in marks:
         return None
-    own = repr((kinetoscope.__version__, _newest_code_ns(), sorted(zip(names, marks, strict=True))))
+    own = repr((own_code(), sorted(zip(names, marks, strict=True))))
     return hashlib.sha256(os.fsencode(own)).hexdigest()
-
-
-def _newest_code_ns() -> int:
-    """When our own code was changed last: a version may be worked on."""
-    package = Path(kinetoscope.__file__).parent
-    files = [file for file in package.iterdir() if file.is_file()]
-    files += [file for name in _OWN_CODE for file in (package / name).rglob("*.py")]
-    return max(file.stat().st_mtime_ns for file in files)

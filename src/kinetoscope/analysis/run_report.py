@@ -14,18 +14,20 @@ from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.analysis.kernels import KernelRow, TensorCores
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.step_parts import StepParts
+from kinetoscope.analysis.step_time import gained_ns, share_of_recorded
 from kinetoscope.analysis.step_work import Computed
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
-from kinetoscope.table.display import render_html, shown, some
+from kinetoscope.table.display import shown, some
 
 SCHEMA = 1
 _MOST_FINDINGS = 5
@@ -33,8 +35,11 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 """The fields of a report that have rows."""
 
 
-class RunFacts(Computed):
-    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences.
+class RunFacts(Computed, TensorCores):
+    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences. ``name`` is
+    the one that was recorded, ``title`` what is written above a report: of a single trace its file, else the name, or
+    the folder of the run.
+
     ``flops_per_step``, ``flops_per_s`` and ``mfu`` are those of one rank, on average.
 
     ``state`` is ``finished``, ``killed`` or ``recording``, or None where nobody knows. ``step_ns`` is how long the run
@@ -44,6 +49,7 @@ class RunFacts(Computed):
     that was killed or has not ended: which ranks, and which steps of which."""
 
     name: str | None
+    title: str | None
     state: str | None
     world_size: int | None
     ranks: list[int]
@@ -60,7 +66,8 @@ class RunFacts(Computed):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRows:
-    """The part of a report that can be kept in a file."""
+    """The part of a report that can be kept in a file. ``is_judged`` is whether faults were looked for: not in traces
+    that have no steps or end too early, or that have events of a device which nobody understands."""
 
     run: RunFacts
     ranks: list[RankRow]
@@ -71,16 +78,17 @@ class ReportRows:
     kernels: list[KernelRow]
     memory: list[MemoryRow]
     findings: list[Finding]
+    is_judged: bool = True
     by_step: Sequence[StepTimes] = ()
     clock_shifts: dict[int, ClockShift] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReport(ReportRows):
+class RunReport(ReportRows, ShownInNotebooks):
     """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
 
     ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``. Nor are
-    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together.
+    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together, and ``is_judged``.
     """
 
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
@@ -95,12 +103,6 @@ class RunReport(ReportRows):
         findings = (f"  finding   {shown(finding.title)}" for finding in self.findings)
         return "\n".join(filter(None, [*lines, some(findings, len(self.findings), _MOST_FINDINGS)])) + ">"
 
-    def _repr_html_(self) -> str:
-        rows = {name: getattr(self, name) for name in ("findings", *TABLES)}
-        said = ending(self.run)
-        title = f"kinetoscope.RunReport: {said}" if said else "kinetoscope.RunReport"
-        return render_html(title, {"schema": SCHEMA, "run": self.run, **rows})
-
     @cached_property
     def graph(self) -> ReplayGraph | None:
         """What waited for what in the run. A report from the cache reads the traces for it, once."""
@@ -109,10 +111,21 @@ class RunReport(ReportRows):
     def saving_ns_per_step(self, change: Change) -> float | None:
         """How much shorter a step would be with a change; None where there is no step, or where the traces show too
         little of what the run waited for."""
-        num_steps, graph = self.run["num_steps"], self.graph
-        if not num_steps or graph is None or graph.why_untrusted:
+        graph = self.graph
+        if graph is None or graph.why_untrusted:
             return None
-        return graph.saving_ns(change) / num_steps
+        return self.gained_ns(graph.saving_ns(change))
+
+    def gained_ns(self, saved_ns: float) -> float | None:
+        """How much shorter a step would be if all that was recorded took ``saved_ns`` less; None without a step."""
+        num_steps, step_ns = self.run["num_steps"], self.run["step_ns"]
+        if not num_steps or step_ns is None:
+            return None
+        return gained_ns(saved_ns, num_steps, step_ns, self._share_of_recorded)
+
+    @cached_property
+    def _share_of_recorded(self) -> float:
+        return share_of_recorded(self.steps, self.run["step_ns"] or 0.0)
 
     def saving_of_fix(self, number: int) -> float | None:
         """How much shorter a step would be without the fault of the finding of this number, the first being 1: the
@@ -121,10 +134,10 @@ class RunReport(ReportRows):
         Raises SettingsError for a number that no finding has.
         """
         if not 1 <= number <= len(self.findings):
-            known = f"1 to {len(self.findings)}" if self.findings else "none: no fault was found"
+            known = f"1 to {len(self.findings)}" if self.findings else "none: the run has no finding"
             raise SettingsError(f"Cannot mend finding {number}: the numbers of findings are {known}.")
         fix, graph = self.build_fixes()[number - 1], self.graph
-        return None if fix is None or graph is None else fix.saved_ns(FaultGraph(graph)) / self.run["num_steps"]
+        return None if fix is None or graph is None else self.gained_ns(fix.saved_ns(FaultGraph(graph)))
 
     def critical_path(self, step: int) -> list[CriticalSpan]:
         """What the run waited for in a step, over all ranks: spans, one after the other, from the first begin of the
@@ -170,7 +183,7 @@ def ending(run: RunFacts) -> str | None:
 
 def name_of_run(run: RunFacts) -> str:
     """What a run is called in a text of one line."""
-    return shown(run["name"]) if run["name"] else "a run without a name"
+    return shown(run["title"]) if run["title"] else "a run without a name"
 
 
 def _frame(row_type: type, rows: Sequence[Any]) -> pl.DataFrame:

@@ -32,7 +32,7 @@ ANOTHER_THREAD = "another thread"
 _WAITS = r"^waits: (.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
-_WORKER = r"^DataLoader worker \d+"
+_WORKER = r"^DataLoader worker (\d+)"
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
 
@@ -54,6 +54,15 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
     is_of_worker = pl.col("track").is_in(workers.implode())
     loop, of_workers = frames.filter(~is_of_worker), frames.filter(is_of_worker)
     return _samples(loop, interval_ns), _in_fetches(of_workers, interval_ns)
+
+
+def making_of_workers(window: RankWindow) -> tuple[pl.DataFrame, float]:
+    """Where samples show that a ``worker`` made a batch, ``begin`` and ``end``; and the time from one sample to the
+    next."""
+    tracks = window.trace.tracks.select("track", worker=pl.col("thread").str.extract(_WORKER)).collect()
+    frames = window.samples.filter(pl.col("name").str.contains(_FETCHING))
+    frames = frames.join(tracks.drop_nulls("worker"), on="track")
+    return frames.select("worker", "begin", "end"), _interval_ns(window)
 
 
 def is_line_sure(num_samples: int, num_steps: int, num_all_steps: int) -> bool:

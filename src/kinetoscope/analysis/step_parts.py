@@ -24,7 +24,8 @@ class DeviceParts(TypedDict):
 
 
 class StepParts(TypedDict):
-    """The two ledgers of a step. ``device`` is None where the work of a device was not recorded for every step."""
+    """The two ledgers of a step. ``device`` is None where the work of a device was not recorded for every step, or is
+    not understood."""
 
     host: HostParts
     device: DeviceParts | None
@@ -76,7 +77,7 @@ def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts
         is_on_device=stretch.is_on_device,
         time_ns=stretch.time_ns,
         host=parts,
-        device=_device_parts(window.device, begin_ns or 0, stretch),
+        device=None if window.unclear else _device_parts(window.device, begin_ns or 0, stretch),
     )
 
 
@@ -158,7 +159,6 @@ _BOUNDS = {
     "data_wait_ns": "data",
     "communication_wait_ns": "communication",
     "sync_ns": "device",
-    "late_wait_ns": "ranks",
     "unknown_ns": "unknown",
 }
 """What bounds a step whose largest part this is; by default the host does."""
@@ -166,30 +166,36 @@ _BOUNDS = {
 _LITTLE_IDLE = 0.15
 """A device that is idle for less of a step is what the step takes its time for."""
 
+_MOSTLY = 0.5
+"""Communication of which so much is waiting for late ranks is told as that."""
+
 
 def bound_by(parts: StepParts, step_ns: float, *, on_device: bool, late_wait_ns: float = 0) -> str:
     """What a step takes its time for: ``data``, ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``.
 
-    On the device's pace it is what the device does, unless it is idle for much of the step: then it waits for the host.
-    A host that mostly waits for the device is bound by that, too. On the host's pace, waiting for late ranks is no
-    communication.
+    It is the largest part of one ledger. On the device's pace that is the device's, unless it is idle for much of the
+    step: then it waits for the host. A host that mostly waits for the device is bound by that, too. On the host's pace,
+    communication that is mostly waiting for late ranks is theirs.
     """
     device = parts["device"]
     if on_device and device is not None and (device["idle_ns"] or 0) < _LITTLE_IDLE * step_ns:
         return _of_device(device)
     host = {name: value or 0 for name, value in cast("Mapping[str, float | None]", parts["host"]).items()}
-    if device is None:  # else the wait is the device's
-        late_wait_ns = min(late_wait_ns, host["communication_wait_ns"])
-        host |= {"communication_wait_ns": host["communication_wait_ns"] - late_wait_ns, "late_wait_ns": late_wait_ns}
     largest = max((name for name in host if name != "ahead_ns"), key=lambda name: host[name])
     found = _BOUNDS.get(largest, "host")
-    return _of_device(device, late_wait_ns) if found == "device" else found
+    if found == "device":
+        return _of_device(device, late_wait_ns)
+    if found == "communication" and device is None:  # else ranks wait for late ones on their devices
+        return _of_ranks(host[largest], late_wait_ns)
+    return found
 
 
 def _of_device(device: DeviceParts | None, late_wait_ns: float = 0) -> str:
     if device is None:
         return "unknown"
-    compute_ns, communication_ns = device["compute_ns"] or 0, (device["exposed_communication_ns"] or 0) - late_wait_ns
-    if late_wait_ns > max(compute_ns, communication_ns):
-        return "ranks"
-    return "communication" if communication_ns > compute_ns else "compute"
+    compute_ns, communication_ns = device["compute_ns"] or 0, device["exposed_communication_ns"] or 0
+    return _of_ranks(communication_ns, late_wait_ns) if communication_ns > compute_ns else "compute"
+
+
+def _of_ranks(communication_ns: float, late_wait_ns: float) -> str:
+    return "ranks" if late_wait_ns > _MOSTLY * communication_ns else "communication"

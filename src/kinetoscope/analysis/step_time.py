@@ -10,6 +10,9 @@ from kinetoscope.analysis.steps import StepRow
 _AHEAD_SHARE = 0.01
 """If the device ends its work for a step so much of the host's time after the host, the device is what takes time."""
 
+FEWEST_TO_TIME = 3
+"""Of fewer steps, one that took longer than usual is much of the whole."""
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -32,6 +35,12 @@ class Stretch:
         """From the begin of the first step to that of the last one; of a step alone, to its end."""
         first, last = self.rows[0], self.rows[-1]
         return first.duration_ns if self.is_alone else last.begin_ns - first.begin_ns
+
+    @property
+    def recorded_ns(self) -> int:
+        """From the begin of the first step to the end of the last one, on the host."""
+        first, last = self.rows[0], self.rows[-1]
+        return last.begin_ns + last.duration_ns - first.begin_ns
 
     @property
     def device_ns(self) -> int | None:
@@ -118,6 +127,20 @@ def step_time_ns(steps: Iterable[StepRow]) -> float | None:
     timed = timed_stretches(steps)
     num_steps = sum(stretch.num_steps for stretch in timed)
     return float(round(sum(stretch.time_ns for stretch in timed) / num_steps)) if timed else None
+
+
+def share_of_recorded(steps: Sequence[StepRow], step_ns: float) -> float:
+    """What a step of ``step_ns`` is of the mean of all that was recorded. A stretch's last step has no begin after it:
+    it is not in the time of a step, but it is in what a replay saves. Below 1 it took longer than the others."""
+    recorded_ns = sum(stretch.recorded_ns for stretch in stretches(steps))
+    return step_ns * len(steps) / recorded_ns if recorded_ns > 0 else 1.0
+
+
+def gained_ns(saved_ns: float, num_steps: int, step_ns: float, share: float) -> float:
+    """What a step of ``step_ns`` gains if all ``num_steps`` recorded ones together take ``saved_ns`` less, where it is
+    this ``share`` of their mean: never more than it takes. If that is more, most of it is in last steps."""
+    mean_ns = saved_ns / num_steps
+    return mean_ns if mean_ns <= step_ns else min(mean_ns * share, step_ns)
 
 
 def _by_rank(steps: Iterable[StepRow]) -> dict[int | None, list[StepRow]]:

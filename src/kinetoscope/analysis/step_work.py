@@ -105,7 +105,7 @@ def computed(parts: Iterable[ComputedSums], step_ns: float | None) -> Computed:
     return Computed(
         flops_per_step=flops / num_steps,
         flops_per_s=done / num_steps / step_ns * 1e9,
-        mfu=mfu if mfu == mfu else None,
+        mfu=mfu if mfu <= 1 else None,  # nor is it NaN: no device is faster than its peak
         mfu_coverage=coverage,
     )
 

@@ -72,7 +72,7 @@ def late_ranks(calls: Sequence[CollectiveRow], steps: Sequence[StepRow], clock_b
         return LateRanks()
     least_ns, bound_ns = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), CLOCK_BOUNDS * clock_bound_ns
     num_steps = len({row.step for row in steps})
-    behind = _beyond_usual(_after_first(calls))
+    behind = _beyond_usual(begins_after_first(calls))
     late = {rank for rank, by_step in behind.items() if _is_late(by_step, num_steps, max(least_ns, bound_ns))}
     asked = late | {rank for rank, wait_ns in _waits_for_last(calls).items() if wait_ns > least_ns * num_steps}
     found: dict[int, StragglerRow] = {}
@@ -159,12 +159,14 @@ def waits_for(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[in
     return dict(waits)
 
 
-def _after_first(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
+def begins_after_first(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
     """By rank and step: the most by which it began a call after the first rank did. Who still computes begins no wait,
     but a late rank is late all the same."""
     most: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
-        first_ns, step = min(call.starts_ns), call.step or 0
+        if call.waits_ns is None or call.step is None:
+            continue
+        first_ns, step = min(call.starts_ns), call.step
         for rank, start_ns in zip(call.ranks, call.starts_ns, strict=True):
             most[rank][step] = max(most[rank][step], start_ns - first_ns)
     return {rank: dict(by_step) for rank, by_step in most.items()}

@@ -1,4 +1,5 @@
 """The command ``kinetoscope``: one file per verb, imported when the verb is called."""
+# PYTHON_ARGCOMPLETE_OK: argcomplete looks for this word.
 
 import argparse
 import importlib
@@ -6,34 +7,48 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kinetoscope.errors import KinetoscopeError, SettingsError
-from kinetoscope.training.wording import printable_lines
+from kinetoscope.texts.wording import printable_lines, shown
 from kinetoscope.writing.atomic_file import abandon_partials
 
-# Each verb and what it does. Its module has add_arguments(parser) and run(arguments) -> exit code.
-_VERBS = {
-    "summary": "show where the time of a run went, and what would shorten it",
-    "report": "write what was found, and all ranks on one timeline, into one HTML file that people can look at",
-    "diff": "show what got slower or larger from one run to another",
-    "whatif": "show how long a step would take with something changed",
-    "view": "show the runs in a folder in a browser, with their reports, and open traces in Perfetto",
-    "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
-    "recover": "make traces of what a killed run did not save",
-    "upload": "upload what a run could not upload, and confirm it",
-    "merge": "merge the traces of many ranks and cycles into one, on one clock",
-    "convert": "write traces in another format",
-    "check": "show what is wrong with traces, and repair them",
+# Each verb and what it does, by task. Its module has add_arguments(parser) and run(arguments) -> exit code.
+_TASKS = {
+    "record": {
+        "recover": "make traces of what a killed run did not save",
+        "upload": "upload what a run could not upload, and confirm it",
+    },
+    "look": {
+        "summary": "show where the time of a run went, and what would shorten it",
+        "explain": "say what a kind of finding is, and what to change",
+        "report": "write what was found, and all ranks on one timeline, into one HTML file that people can look at",
+        "view": "show the runs in a folder in a browser, with their reports, and open traces in Perfetto",
+        "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
+    },
+    "compare": {
+        "diff": "show what got slower or larger from one run to another",
+        "whatif": "show how long a step would take with something changed",
+    },
+    "files": {
+        "merge": "merge the traces of many ranks and cycles into one, on one clock",
+        "convert": "write traces in another format",
+        "check": "show what is wrong with traces, and repair them",
+    },
 }
+_VERBS = {verb: what for verbs in _TASKS.values() for verb, what in verbs.items()}
+_RECORDING = '  (in your training: with kinetoscope.profile("runs/{time}") as profiler)'
 
 
 def command() -> NoReturn:
     """Runs the command and exits. Before and after the work, Ctrl-C just ends the process."""
     arguments = sys.argv[1:]
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could come next
+        _complete()
     with _ended_by_ctrl_c(), _kept_from_new_threads():
         if arguments and arguments[0] in _VERBS:
             importlib.import_module(f"kinetoscope.cli.{arguments[0]}")
@@ -73,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb. Returns 0 if all went well, 1 with a line on stderr if not, 2 for wrong usage."""
     _print_any_path()
     arguments_given = list(sys.argv[1:] if argv is None else argv)
-    name = " ".join(["kinetoscope", *arguments_given[:1]])
+    name = " ".join(["kinetoscope", *(verb for verb in arguments_given[:1] if verb in _VERBS)])
     try:
         return _run(arguments_given)
     except BrokenPipeError:  # the reader of our output has closed the pipe
@@ -131,10 +146,16 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are as printable as all others."""
+    """A parser whose errors are as printable as all others, and name the option that was meant."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable_lines(message))
+        super().error(printable_lines(message + self._meant(message)))
+
+    def _meant(self, message: str) -> str:
+        unknown = message.partition("unrecognized arguments: ")[2].split(" ")
+        known = [option for action in self._actions for option in action.option_strings]
+        close = [get_close_matches(word.partition("=")[0], known, 1) for word in unknown if word.startswith("-")]
+        return f"; did you mean {close[0][0]}?" if close and close[0] else ""
 
 
 def _print_any_path() -> None:
@@ -145,28 +166,70 @@ def _print_any_path() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    parser = _parser(argv)
-    arguments = parser.parse_args(argv)
-    if arguments.verb is None:
-        parser.print_help()
-        return 2
-    return arguments.run(arguments)
+    verb = argv[0] if argv else None
+    if verb in _VERBS:
+        parser, run = _verb_parser(verb)
+        return run(parser.parse_args(argv[1:]))
+    if verb is not None and not verb.startswith("-"):
+        raise SettingsError(_unknown(verb))
+    _parser().parse_args(argv)
+    print(_overview())
+    return 2
 
 
-def _parser(argv: list[str]) -> argparse.ArgumentParser:
+def _unknown(verb: str) -> str:
+    close = get_close_matches(verb, _VERBS, 1)
+    meant = f"Did you mean {close[0]}?" if close else f"There are {', '.join(_VERBS)}."
+    return f"There is no command {shown(verb)}. {meant}"
+
+
+def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse.Namespace], int]]:
+    """The parser of a verb's arguments, and what does its work."""
+    parser = _Parser(
+        prog=f"kinetoscope {verb}",
+        description=f"{verb}: {_VERBS[verb]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module = importlib.import_module(f"kinetoscope.cli.{verb}")
+    module.add_arguments(parser)
+    return parser, module.run
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser for what is said without a verb."""
     parser = _Parser(
         prog="kinetoscope",
-        description="A profiler for training runs: every rank, one clock, one trace that every viewer opens.",
+        usage="kinetoscope VERB PATH... [OPTION...]",
+        description=_overview(),
         epilog="kinetoscope VERB --help shows the arguments of a verb, with examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, help="show the version, and whether the C code is in use")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    for verb, summary in _VERBS.items():
-        verb_parser = verbs.add_parser(
-            verb, help=summary, description=f"{verb}: {summary}.", formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        if verb in argv[:1]:
-            module = importlib.import_module(f"kinetoscope.cli.{verb}")
-            module.add_arguments(verb_parser)
-            verb_parser.set_defaults(run=module.run)
     return parser
+
+
+def _overview() -> str:
+    """All verbs, by task."""
+    lines = ["A profiler for training runs: every rank, one clock, one trace that every viewer opens."]
+    width = max(map(len, _VERBS))
+    for task, verbs in _TASKS.items():
+        lines += ["", f"{task}:", *([_RECORDING] if task == "record" else [])]
+        lines += [f"  {verb:{width}}  {what}" for verb, what in verbs.items()]
+    return "\n".join([*lines, "", "kinetoscope VERB --help shows the arguments of a verb, with examples."])
+
+
+def _complete() -> None:
+    """Answers a shell that asks what could come next, and exits; if argcomplete is not installed, returns."""
+    try:
+        import argcomplete
+    except ImportError:
+        return
+    parser = argparse.ArgumentParser(prog="kinetoscope")
+    parser.add_argument("--version", action="store_true")
+    verbs = parser.add_subparsers()
+    words = os.environ.get("COMP_LINE", "").split()
+    for verb, what in _VERBS.items():
+        verb_parser = verbs.add_parser(verb, help=what)
+        if verb in words[1:2]:
+            importlib.import_module(f"kinetoscope.cli.{verb}").add_arguments(verb_parser)
+    argcomplete.autocomplete(parser)

@@ -3,13 +3,12 @@
 import argparse
 import dataclasses
 import json
-import os
 import sys
 from collections import Counter
 from pathlib import Path
 
-from kinetoscope.cli.numbers import count_of_one_or_more
-from kinetoscope.cli.paths import add_force, require_free, trace_inputs
+from kinetoscope.cli.options import add_attempt, add_force, add_jobs, add_json, add_output, add_paths
+from kinetoscope.cli.paths import require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import (
@@ -22,15 +21,15 @@ from kinetoscope.merge.check import (
     unreadable,
 )
 from kinetoscope.merge.trace_output import STDOUT
-from kinetoscope.training.wording import counted, printable_lines
+from kinetoscope.texts.wording import counted, printable_lines
 
 _EXAMPLES = """\
 examples:
   kinetoscope check trace.json
       is it complete, do its spans nest, does it have a clock, are its flows valid?
-  kinetoscope check logs --json
-      all traces in a folder, as JSON for a script; also shows which ranks have no file
-  kinetoscope check broken.json --repair fixed.json
+  kinetoscope check runs/digits --json
+      all traces of a run, or in a folder, as JSON for a script; also shows which ranks have no file
+  kinetoscope check broken.json -o fixed.json
       writes what can be read as a trace that every viewer opens
 
 The exit code is 0 if nothing is wrong, 1 if something is or was wrong, 2 for wrong usage.
@@ -40,26 +39,19 @@ The exit code is 0 if nothing is wrong, 1 if something is or was wrong, 2 for wr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``check``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders of them, globs, or -")
-    parser.add_argument(
-        "--repair", metavar="OUT", help="write a valid trace to OUT (- is stdout); for several files, OUT is a folder"
-    )
+    add_paths(parser, "; - is stdin")
+    add_output(parser, "repair: write a valid trace there; - is stdout; of several files, into a folder", "--repair")
     add_force(parser)
-    parser.add_argument(
-        "--jobs",
-        metavar="N",
-        type=count_of_one_or_more,
-        default=os.cpu_count(),
-        help="files at a time (default: all cores)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_attempt(parser)
+    add_jobs(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks, and repairs if asked; returns the exit code."""
-    with trace_inputs(arguments.inputs) as files:
-        if arguments.repair:
-            targets = _targets(files, Path(arguments.repair))
+    with trace_inputs(arguments.inputs, attempt=arguments.attempt) as files:
+        if arguments.output:
+            targets = _targets(files, Path(arguments.output))
             require_free(targets, force=arguments.force)
             checks, repaired = _repair(files, targets, arguments.jobs)
         else:
@@ -68,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     told = files.shown((_as_json if arguments.json else _as_text)(checks, together, repaired))
     print(
         told if arguments.json else printable_lines(told),
-        file=sys.stderr if arguments.repair == str(STDOUT) else sys.stdout,
+        file=sys.stderr if arguments.output == str(STDOUT) else sys.stdout,
     )
     return int(bool(together) or any(check.findings for check in checks))
 
@@ -91,7 +83,7 @@ def _repair_one(pair: tuple[str, Path], on_progress: Progress) -> RepairedTrace 
 
 def _targets(files: list[str], output: Path) -> list[Path]:
     if len(files) > 1 and (output.is_file() or output == STDOUT):
-        raise SettingsError(f"{len(files)} files do not fit into {output}. Pass a folder to --repair.")
+        raise SettingsError(f"{len(files)} files do not fit into {output}. Pass a folder to --output.")
     targets = [output / Path(file).name for file in files] if len(files) > 1 or output.is_dir() else [output]
     names = Counter(target.name for target in targets)
     twice = next((name for name, count in names.items() if count > 1), None)

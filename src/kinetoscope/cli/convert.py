@@ -2,33 +2,35 @@
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
+from shlex import quote
 
-from kinetoscope.cli.numbers import count_of_one_or_more
-from kinetoscope.cli.paths import TraceInputs, add_force, require_free, trace_inputs
+from kinetoscope.cli.options import PATH, add_attempt, add_force, add_jobs, add_json, add_output
+from kinetoscope.cli.paths import TraceInputs, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError
-from kinetoscope.merge.convert import convert_trace
+from kinetoscope.merge.convert_trace import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.training.wording import printable_lines, sized
+from kinetoscope.texts.wording import printable_lines, sized
 from kinetoscope.writing.atomic_file import temporary_folder
 
 _PARQUET = ".parquet"
 _EXAMPLES = """\
 examples:
-  kinetoscope convert trace.json trace.json.gz
+  kinetoscope convert trace.json -o trace.json.gz
       compressed; the text stays the same, and the same command converts it back
-  kinetoscope convert trace.json.gz trace.pftrace
+  kinetoscope convert trace.json.gz -o trace.pftrace
       Perfetto's own format: a third of the size, and faster to open
-  kinetoscope convert trace.json trace.parquet
+  kinetoscope convert trace.json -o trace.parquet
       columns for polars, pandas or DuckDB, a thirtieth of the size; converting back restores every event
-  kinetoscope convert logs/*.pt.trace.json packed --to .json.zst
+  kinetoscope convert runs/digits -o packed --suffix .json.zst
       many files, several at a time, into a folder
-  kinetoscope convert - trace.pftrace < trace.json
+  kinetoscope convert - -o trace.pftrace < trace.json
       from a pipe; - as the output writes JSON to one
+
+Without -o, the last path is the output.
 """
 
 
@@ -36,26 +38,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``convert``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
-        "kinetoscope convert INPUT OUTPUT [--force] [--json]\n"
-        "       kinetoscope convert INPUT... FOLDER --to SUFFIX [--jobs N] [--force] [--json]"
+        "kinetoscope convert PATH -o OUTPUT [--attempt N] [--force] [--json]\n"
+        "       kinetoscope convert PATH... -o FOLDER --suffix SUFFIX [--attempt N] [--jobs N] [--force] [--json]"
     )
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders of them, globs, or -")
-    parser.add_argument("output", metavar="OUTPUT", help="the file to write; its suffix gives the format; - is stdout")
-    parser.add_argument("--to", metavar="SUFFIX", help="OUTPUT is a folder; files in it get this suffix")
+    parser.add_argument("paths", metavar="PATH", nargs="+", help=PATH + "; - is stdin")
+    add_output(parser, "the file to write; its suffix gives the format; - is stdout")
     parser.add_argument(
-        "--jobs",
-        metavar="N",
-        type=count_of_one_or_more,
-        default=os.cpu_count(),
-        help="files at a time (default: all cores)",
+        "--suffix", "--to", metavar="SUFFIX", dest="to", help="OUTPUT is a folder; files in it get this suffix"
     )
+    add_attempt(parser)
+    add_jobs(parser)
     add_force(parser)
-    parser.add_argument("--json", action="store_true", help="print as JSON what was written")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts; returns the exit code."""
-    with trace_inputs(arguments.inputs) as files:
+    *inputs, output = arguments.paths if arguments.output is None else [*arguments.paths, arguments.output]
+    if not inputs:
+        raise SettingsError(f"What is to be written? Pass -o OUTPUT: kinetoscope convert {quote(output)} -o OUTPUT")
+    arguments.output = output
+    with trace_inputs(inputs, attempt=arguments.attempt) as files:
         pairs = _pairs(files, arguments)
         require_free((target for _, target in pairs), force=arguments.force)
         notes = work_on_each("converting", _convert_one, pairs, arguments.jobs, lambda pair, _: pair[1])
@@ -67,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, Path]]:
     output = Path(arguments.output)
     if arguments.to is None and len(files) > 1:
-        raise SettingsError(f"{len(files)} files do not fit into {output}. Pass --to SUFFIX if it is a folder.")
+        raise SettingsError(f"{len(files)} files do not fit into {output}. Pass --suffix SUFFIX if it is a folder.")
     if arguments.to is None:
         return [(files[0], output)]
     return [(file, output / (_stem(file) + arguments.to)) for file in files]
@@ -81,7 +84,7 @@ def _convert_one(pair: tuple[str, Path], on_progress: Progress) -> list[str]:
     source, target = pair
     if _PARQUET not in (Path(source).suffix, target.suffix):
         return convert_trace(source, target, on_progress)
-    from kinetoscope.table.convert import convert_parquet  # needs polars
+    from kinetoscope.table.convert_parquet import convert_parquet  # needs polars
 
     on_bytes = ByteProgress([source], on_progress, num_passes=1).advance
     if not is_perfetto(target):

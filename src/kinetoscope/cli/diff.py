@@ -2,12 +2,15 @@
 
 import argparse
 import math
+import os
 from functools import partial
 
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.cli.dask_cluster import reader
+from kinetoscope.cli.options import PATH, add_json
+from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.summary import add_selection, selection_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
@@ -21,7 +24,7 @@ examples:
       rank 0 of any profiler's traces, as JSON for programs
 
 The exit code is 1 if something got slower or larger by more than --fail-over, and not by chance; else 3 if it cannot
-be told whether the step changed; else 0. It is 2 for wrong usage, and if a trace cannot be read.
+be told whether the typical step changed; else 0. It is 2 for wrong usage, and if a trace cannot be read.
 """
 _WORSE, _UNSURE = 1, 3
 
@@ -29,7 +32,7 @@ _WORSE, _UNSURE = 1, 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``diff``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("before", metavar="BEFORE", help="the folder of a run, a trace file, a glob or a URL")
+    parser.add_argument("before", metavar="BEFORE", help=PATH + ", or a URL")
     parser.add_argument("after", metavar="AFTER", help="the same, of the run to compare with it")
     parser.add_argument(
         "--fail-over",
@@ -38,12 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.05,
         help="the change to fail at, as in 5%% or 0.05 (default: 5%%)",
     )
-    parser.add_argument("--json", action="store_true", help="all rows, as one JSON object")
+    add_json(parser)
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison; returns the exit code."""
+    require_there([arguments.before, arguments.after])
     comparison = _compare(arguments)
     if arguments.json:
         print(comparison.to_json())
@@ -52,8 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         from kinetoscope.report.comparison import render_comparison
 
-        Console(highlight=False).print(render_comparison(comparison))
-    return _exit_code(comparison)
+        console = Console(highlight=False)
+        console.print(render_comparison(comparison, console.width))
+    return 0 if _are_the_same(arguments.before, arguments.after) else _exit_code(comparison)
+
+
+def _are_the_same(before: str, after: str) -> bool:
+    """Whether both are one place: then nothing changed, even if no step was recorded."""
+    return "://" not in before and os.path.realpath(before) == os.path.realpath(after)
 
 
 def _compare(arguments: argparse.Namespace) -> Comparison:

@@ -1,4 +1,6 @@
-"""cli: ``kinetoscope summary --first``, for the line at the end of a run: the first finding only, beside training.
+"""cli: ``kinetoscope summary --first``, for the end of a run: the first finding only, beside training.
+
+The report is kept in the user's cache, and so is what a list of runs says of the run.
 
 With ``--report FILE`` it also writes the report on the run.
 """
@@ -9,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.analysis.analyze import analyze
+from kinetoscope.analysis.analyze import report_to_keep
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.cli.run_rows import find_run, let_others_go_first, num_bytes, row_of
+from kinetoscope.formats.run_row import write_row
+from kinetoscope.serving.runs import run_of_traces
 from kinetoscope.table.load import names_in
-from kinetoscope.writing.side_process import end_when_left, give_way
 
 MOST_BYTES = 200_000_000
 """Larger traces are not looked at, since that would take long."""
@@ -20,22 +24,23 @@ MOST_BYTES = 200_000_000
 MOST_BYTES_OF_REPORT = 1_000_000_000
 """The same where a report is wanted."""
 
-_COMPRESSION = 10
-_COMPRESSED = (".gz", ".zst")
+_MOST_ENTRIES = 10_000  # in the folder of the run, which may be any: a larger one is no reason to wait
 
 
 def print_first(inputs: Sequence[str], report: Path | None = None) -> int:
     """Prints the first finding on traces that is not of low confidence, as JSON; null if there is none. Then writes
     the ``report``, and prints its ranks. Returns 1 if the traces are too large."""
-    end_when_left()
-    give_way()
-    os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it when it is imported
+    let_others_go_first()
     names = [name for given in inputs for name in names_in(given)]
-    if sum(map(_num_bytes, names)) > (MOST_BYTES if report is None else MOST_BYTES_OF_REPORT):
+    if num_bytes(names) > (MOST_BYTES if report is None else MOST_BYTES_OF_REPORT):
         return 1
-    found = analyze(names, cache=False)
-    first = next((finding for finding in found.findings if finding.confidence != "low"), None)
-    _say(first and {"title": first.title, "saving_ns_per_step": first.saving_ns_per_step})
+    run_folder = Path(run_of_traces(os.path.abspath(inputs[0])))
+    run = find_run(run_folder, most_entries=_MOST_ENTRIES)
+    found = report_to_keep(names)
+    row = row_of(found, run.made_from if run is not None else "")
+    _say({"title": row.finding, "saving_ns_per_step": row.saving_ns} if row.finding else None)
+    if run is not None:
+        write_row(run_folder, row)
     if report is not None:
         _write_report(found, names, report)
         _say({"num_ranks": len(found.run["ranks"]), "world_size": found.run["world_size"]})
@@ -45,9 +50,9 @@ def print_first(inputs: Sequence[str], report: Path | None = None) -> int:
 def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
     from kinetoscope import __version__
     from kinetoscope.cli.paths import require_free
-    from kinetoscope.pages.page import render_page
-    from kinetoscope.report.page.build import Recorded, build_page
-    from kinetoscope.report.page.rank_traces import RankTraces
+    from kinetoscope.pages.html_file import render_page
+    from kinetoscope.report.sections.build import Recorded, build_page
+    from kinetoscope.report.sections.rank_traces import RankTraces
     from kinetoscope.writing.atomic_file import atomic_file
 
     require_free([output], force=False)
@@ -59,8 +64,3 @@ def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
 
 def _say(line: Any) -> None:
     print(json.dumps(line), flush=True)
-
-
-def _num_bytes(name: str) -> int:
-    """How large a trace is, or would be without its compression."""
-    return os.path.getsize(name) * (_COMPRESSION if name.endswith(_COMPRESSED) else 1)

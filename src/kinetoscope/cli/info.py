@@ -5,10 +5,12 @@ import json
 import sys
 from dataclasses import asdict
 
-from kinetoscope.cli.reading import add_attempt, load_all
+from kinetoscope.cli.options import add_attempt, add_json, add_no_cache, add_paths
+from kinetoscope.cli.paths import require_there
+from kinetoscope.cli.reading import load_all
 from kinetoscope.table.load import notes_on_attempts
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
-from kinetoscope.training.wording import counted, printable_lines
+from kinetoscope.texts.wording import counted, printable_lines
 
 _MOST_TRACES = 40
 _EXAMPLES = """\
@@ -25,14 +27,15 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``info``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders, globs, URLs, or - for stdin")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per trace and line")
+    add_paths(parser, ", or URLs; - is stdin")
+    add_json(parser)
     add_attempt(parser)
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of traces")
+    add_no_cache(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
+    require_there(arguments.inputs)
     traces = load_all(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
     for note in (note for name in arguments.inputs for note in notes_on_attempts(name, arguments.attempt)):
         print(printable_lines(note), file=sys.stderr)

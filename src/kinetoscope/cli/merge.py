@@ -7,29 +7,32 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.cli.numbers import given, seconds, seconds_above_0, whole_number, whole_numbers
-from kinetoscope.cli.paths import add_force, require_free, trace_inputs
+from kinetoscope.cli.numbers import given, seconds, whole_number, whole_numbers
+from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_last, add_output, add_ranks
+from kinetoscope.cli.paths import require_free, trace_inputs
 from kinetoscope.cli.progress import progress_bar
+from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
 from kinetoscope.storage.upload_queue import delete_when_uploaded
-from kinetoscope.training.wording import counted, printable_lines, sized
+from kinetoscope.texts.wording import counted, printable_lines, sized
 from kinetoscope.writing.side_process import give_way
 
 _EXAMPLES = """\
 examples:
-  kinetoscope merge merged.json rank0.json rank1.json
+  kinetoscope merge rank0.json rank1.json -o merged.json
       two ranks, each a process in the merged trace
-  kinetoscope merge merged.json.gz runs/digits/traces
-      all traces in a folder, into a gzip file
-  kinetoscope merge merged.json 'logs/*.pt.trace.json' --align-on 'ProfilerStep#100'
+  kinetoscope merge runs/digits -o merged.json.gz
+      all traces of a run, or in a folder, into a gzip file
+  kinetoscope merge 'logs/*.pt.trace.json' -o merged.json --align-on 'ProfilerStep#100'
       traces whose clocks cannot be compared, aligned on a span that all of them have
-  kinetoscope merge some.pftrace runs/digits/traces --ranks 0,4-7 --batches 10-14
+  kinetoscope merge runs/digits -o some.pftrace --ranks 0,4-7 --batches 10-14
       five batches of five ranks, in Perfetto's own format, which is smaller and faster to open
-  kinetoscope merge --from-manifest runs/digits/traces runs/digits/traces/merged_trace.json --wait 30
+  kinetoscope merge --from-manifest runs/digits/traces -o runs/digits/traces/merged_trace.json --wait 30
       what the ranks of this node have finished, after waiting up to 30 seconds for ranks that still write
 
+Without -o, the first path is the output.
 The merged trace opens in https://ui.perfetto.dev and in chrome://tracing.
 """
 
@@ -38,29 +41,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``merge``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
-        "kinetoscope merge OUTPUT INPUT... [--align-on SPAN [--align-all]] [--ranks N,M-K] [--batches N-M | --last S]"
-        " [--nice] [--force]\n"
-        "       kinetoscope merge --from-manifest FOLDER OUTPUT [--wait S] [--node-rank N]"
+        "kinetoscope merge PATH... -o OUTPUT [--align-on SPAN [--align-all]] [--ranks LIST]\n"
+        "                         [--batches N-M | --last SECONDS] [--attempt N] [--nice] [--force] [--json]\n"
+        "       kinetoscope merge --from-manifest FOLDER -o OUTPUT [--wait SECONDS] [--node-rank N] [--json]"
     )
-    parser.add_argument(
-        "output",
-        metavar="OUTPUT",
-        help="the file to write: .json or .pftrace, with .gz or .zst compressed; may be an input; - is stdout",
+    parser.add_argument("paths", metavar="PATH", nargs="*", help=PATH + "; - is stdin")
+    add_output(
+        parser, "the file to write: .json or .pftrace, with .gz or .zst compressed; may be an input; - is stdout"
     )
-    parser.add_argument("inputs", metavar="INPUT", nargs="*", help="trace files, folders of them, globs, or -")
     parser.add_argument("--align-on", metavar="SPAN", help="align files without a clock on this span")
     parser.add_argument("--align-all", action="store_true", help="with --align-on: align files with a clock too")
-    parser.add_argument("--ranks", metavar="N,M-K", help="only these ranks")
+    add_ranks(parser)
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--batches", metavar="N-M", help="only these batches: ProfilerStep#N, or event/batch")
-    window.add_argument("--last", metavar="S", help="only the last S seconds")
+    add_last(window)
+    add_attempt(parser)
     add_force(parser)
-    parser.add_argument("--json", action="store_true", help="print as JSON what was merged")
+    add_json(parser)
     parser.add_argument(
         "--from-manifest", metavar="FOLDER", help="merge the traces that the ranks have finished in FOLDER"
     )
     parser.add_argument(
-        "--wait", metavar="S", type=seconds, default=0.0, help="seconds to wait for ranks that still write"
+        "--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to wait for ranks that still write"
     )
     parser.add_argument(
         "--node-rank", metavar="N", type=whole_number, default=0, help="the node whose ranks are merged"
@@ -81,12 +83,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Merges; returns the exit code."""
-    if bool(arguments.inputs) == bool(arguments.from_manifest):
-        print("kinetoscope merge: pass either INPUT files or --from-manifest FOLDER. See --help.", file=sys.stderr)
-        return 2
+    if arguments.output is None and arguments.paths:
+        arguments.output, *arguments.paths = arguments.paths
+    if arguments.output is None:
+        raise SettingsError("What is to be written? Pass -o OUTPUT. See --help.")
+    if bool(arguments.paths) == bool(arguments.from_manifest):
+        raise SettingsError("Pass either PATH... or --from-manifest FOLDER. See --help.")
     if arguments.align_all and not arguments.align_on:
-        print("kinetoscope merge: --align-all needs --align-on SPAN. See --help.", file=sys.stderr)
-        return 2
+        raise SettingsError("--align-all needs --align-on SPAN. See --help.")
     if arguments.nice or (arguments.nice is None and arguments.from_manifest):
         give_way()
     with progress_bar("merging") as on_progress:
@@ -96,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _merge(arguments: argparse.Namespace, on_progress: Progress) -> MergeReport | None:
-    ranks = given("--ranks", whole_numbers, arguments.ranks) if arguments.ranks else None
+    ranks = sorted(arguments.ranks) if arguments.ranks else None
     if arguments.from_manifest:
         run_folder = arguments.run_folder or Path(arguments.from_manifest).parent
         return merge_manifest(
@@ -114,7 +118,7 @@ def _merge(arguments: argparse.Namespace, on_progress: Progress) -> MergeReport 
         )
     output = Path(arguments.output)
     require_free([output], force=arguments.force)
-    with trace_inputs(arguments.inputs, output) as files:
+    with trace_inputs(arguments.paths, output, attempt=arguments.attempt) as files:
         return merge_traces(
             output,
             *files,
@@ -131,7 +135,7 @@ def _window(arguments: argparse.Namespace) -> Window | None:
     if arguments.batches:
         batches = given("--batches", whole_numbers, arguments.batches)
         return Window(first_batch=min(batches), last_batch=max(batches))
-    return Window(last_s=given("--last", seconds_above_0, arguments.last)) if arguments.last else None
+    return Window(last_s=arguments.last) if arguments.last else None
 
 
 def _print_result(report: MergeReport | None, arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """The files that a command reads and writes, as the user names them: files, folders, globs, pipes, or ``-``."""
 
-import argparse
+import glob
 import os
 import shutil
 import sys
@@ -13,24 +13,77 @@ from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.formats.perfetto import BEGINNING
 from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.training.regular_file import is_open_already, require_regular
-from kinetoscope.training.run_folder import FoundFile, find_files, find_glob
+from kinetoscope.paths.attempt_folders import attempt_of_name, attempt_places, note_on_attempts
+from kinetoscope.paths.regular_file import is_open_already, require_regular
+from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob
+from kinetoscope.texts.wording import printable_lines
 
+STDIN = "-"
 SUFFIXES = (".json", ".json.gz", ".json.zst")
+_OF_RUNS = ("live", "traces", "torch_traces", ".uploads")
+"""What is in the folder of a run."""
+
+_IN_RUNS = ("traces", "torch_traces", "torch_memory_traces")
 _PARQUET = ".parquet"
 _PAGE = b'<meta name="generator" content="kinetoscope '
 _HEAD_BYTES = 4096
 
 
+def require_there(names: Iterable[str]) -> None:
+    """Raises `SettingsError` for a path that does not exist, and for a glob that stands for nothing."""
+    for name in names:
+        if name == STDIN or "://" in name or _is_there(name):
+            continue
+        if not glob.has_magic(name):
+            raise SettingsError(f"There is no {name}. Check the path.")
+        if not find_glob(name):
+            raise SettingsError(f"There is no file that {name} stands for. Check the path.")
+
+
+def run_folder_of(name: str) -> Path:
+    """The folder of the run that ``name`` is, or is a part of: one of its traces, or a folder of them.
+
+    Raises `SettingsError` if it does not exist.
+    """
+    require_there([name])
+    path = Path(name)
+    folder = path if path.is_dir() else path.parent
+    while not any((folder / part).is_dir() for part in _OF_RUNS):
+        real = folder.resolve()  # a name such as "." does not say what the folder is called
+        is_named = real.name in _IN_RUNS or (real.parent.name in _IN_RUNS and attempt_of_name(real.name))
+        if not is_named or not _holds_traces(real):
+            break
+        folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
+    return folder
+
+
+def _holds_traces(folder: Path) -> bool:
+    """Whether traces are directly in a folder, which else may be one of a user's that holds runs."""
+    return (folder / ".manifest").is_dir() or any(path.name.endswith(SUFFIXES) for path in folder.iterdir())
+
+
+def _is_there(name: str) -> bool:
+    """False for what does not exist; what cannot be looked at may exist."""
+    try:
+        os.stat(name)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class TraceInputs(list[str]):
-    """The paths of files to read, as `open_file` takes them.
+    """The paths of files to read, as `open_file` takes them. ``notes`` are sentences on what they are.
 
     Input from a pipe is in a temporary file, for which `shown` prints the user's name."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
+        self.notes: list[str] = []
 
     def add(self, path: str, given: str | None = None) -> None:
         """Adds a file, once; ``given`` is the user's name for it, if it differs."""
@@ -48,22 +101,29 @@ class TraceInputs(list[str]):
 
 
 @contextmanager
-def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[TraceInputs]:
-    """The files that ``names`` stand for, each once. Merged traces in a folder or a glob are left out.
+def trace_inputs(
+    names: Sequence[str], output: Path | None = None, *, attempt: int | None = None
+) -> Iterator[TraceInputs]:
+    """The files that ``names`` stand for, each once. Merged traces in a folder or a glob are left out, unless there is
+    nothing else. Of a run that was restarted, the files are those of the last attempt, or of ``attempt``.
 
     ``-`` is the standard input. It, and what a shell passes for ``<(command)``, are copied to temporary files, since
-    traces are read twice. Raises `MergeError` for a name without a file, `TraceFileError` for what is neither a file
-    nor a folder, such as a named pipe that nobody may ever write, and both with the user's names.
+    traces are read twice. Raises `SettingsError` for a path that does not exist, `MergeError` for a name without a
+    file, `TraceFileError` for what is neither a file nor a folder, such as a named pipe that nobody may ever write, and
+    all with the user's names.
     """
+    require_there(names)
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         files = TraceInputs()
         for number, name in enumerate(names):
             require_regular(name)
-            if name == "-" or (is_open_already(name) and not Path(name).is_file()):
+            if name == STDIN or (is_open_already(name) and not Path(name).is_file()):
                 files.add(_kept(name, Path(folder, str(number))), name)
                 continue
-            for path in _expand(name, output):
+            for path in _expand(name, output, attempt, files.notes):
                 files.add(path)
+        for note in files.notes:
+            print(printable_lines(note), file=sys.stderr)
         try:
             yield files
         except TraceFileError as error:
@@ -73,9 +133,9 @@ def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[T
 def _kept(name: str, folder: Path) -> str:
     """A copy of the content of a pipe."""
     folder.mkdir()
-    path = folder / ("stdin.json" if name == "-" else f"{Path(name).name}.json")
+    path = folder / ("stdin.json" if name == STDIN else f"{Path(name).name}.json")
     with path.open("wb") as stream:
-        if name == "-":
+        if name == STDIN:
             shutil.copyfileobj(sys.stdin.buffer, stream)
         else:
             with open(name, "rb") as pipe:
@@ -83,14 +143,50 @@ def _kept(name: str, folder: Path) -> str:
     return str(path)
 
 
-def _expand(name: str, output: Path | None) -> Sequence[str]:
+def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str]) -> Sequence[str]:
     if os.path.isfile(name):
         return [name]
-    found = find_files(name, ".", SUFFIXES) if os.path.isdir(name) else find_glob(name)
-    traces = [file for file in found if _is_trace(file) and not _is_merged(Path(file), output)]
+    if os.path.isdir(name):
+        by_attempt = _traces_of_run(Path(name), output)
+        notes += note_on_attempts(by_attempt, attempt)
+        return _of_attempt(name, by_attempt, attempt)
+    traces = [file for file in find_glob(name) if _is_trace(file) and not _is_merged(Path(file), output)]
     if not traces:
-        raise MergeError(_none_there(name, found))
+        raise MergeError(f"No trace file: no file of {name} ends in {', '.join(SUFFIXES)}, or all are merged traces.")
     return traces
+
+
+def _traces_of_run(folder: Path, output: Path | None) -> dict[int, list[FoundFile]]:
+    """The traces in a folder, or else in the ``traces`` of a run's folder, of each attempt that has some."""
+    for place in (".", "traces"):
+        places = attempt_places(folder, place)
+        found = {number: _in_folder(folder, where, output) for number, where in places.items()}
+        if any(found.values()):
+            return {number: traces for number, traces in found.items() if traces}
+    return {}
+
+
+def _in_folder(folder: Path, place: str, output: Path | None) -> list[FoundFile]:
+    traces = [file for file in find_files(folder, place, SUFFIXES) if _is_trace(file) and not _is_same(file, output)]
+    return [file for file in traces if not _is_merged(Path(file), output)] or [
+        file for file in traces if not Path(file).name.startswith(".")
+    ]
+
+
+def _of_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
+    if not by_attempt:
+        if why := why_nothing(Path(name)):
+            raise MergeError(f"No trace in {name}. {why}")
+        unsaved = Path(name, "live").is_dir()
+        what = f" What its processes have not saved is in {name}/live: kinetoscope recover {name}" if unsaved else ""
+        raise MergeError(
+            f"No trace file: neither the folder {name} nor its folder traces has a file that ends in "
+            f"{', '.join(SUFFIXES)}.{what}"
+        )
+    if attempt is not None and attempt not in by_attempt:
+        known = ", ".join(map(str, sorted(by_attempt)))
+        raise SettingsError(f"--attempt: there is no attempt {attempt} in {name}: those with traces are {known}.")
+    return by_attempt[max(by_attempt) if attempt is None else attempt]
 
 
 def _is_trace(file: FoundFile) -> bool:
@@ -101,22 +197,12 @@ def _is_trace(file: FoundFile) -> bool:
     return True
 
 
-def _none_there(name: str, found: Sequence[str]) -> str:
-    if Path(name).is_dir():
-        return f"No trace file: the folder {name} has no file that ends in {', '.join(SUFFIXES)}."
-    if found:
-        return f"No trace file: no file of {name} ends in {', '.join(SUFFIXES)}, or all are merged traces."
-    return f"No trace file: there is no {name}. Check the path."
-
-
 def _is_merged(file: Path, output: Path | None) -> bool:
-    is_output = output is not None and file.absolute() == output.absolute()
-    return is_output or file.name.startswith(("merged_trace", "."))
+    return _is_same(file, output) or file.name.startswith(("merged_trace", "."))
 
 
-def add_force(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--force``."""
-    parser.add_argument("--force", action="store_true", help="replace an output that Kinetoscope did not write")
+def _is_same(file: str | Path, output: Path | None) -> bool:
+    return output is not None and Path(file).absolute() == output.absolute()
 
 
 def require_free(outputs: Iterable[Path], *, force: bool) -> None:

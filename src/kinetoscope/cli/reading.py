@@ -1,24 +1,12 @@
 """The traces that a command reads as tables, with a bar of progress."""
 
-import argparse
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from kinetoscope.cli.numbers import whole_number
 from kinetoscope.cli.progress import Progress, Result, work_on_each
 from kinetoscope.table.load import load_one, names_in
 from kinetoscope.table.trace import Trace
-
-
-def add_attempt(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--attempt``."""
-    parser.add_argument(
-        "--attempt",
-        metavar="N",
-        type=whole_number,
-        help="of a run that was restarted, this attempt; 0 is the first one (default: the last)",
-    )
 
 
 def load_all(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:

@@ -1,16 +1,21 @@
 """``kinetoscope recover``: makes traces from what killed processes of a run left."""
 
 import argparse
+import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from kinetoscope.cli.options import add_json, add_run
+from kinetoscope.cli.paths import run_folder_of
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
+from kinetoscope.paths.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
 from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded, read_queue
-from kinetoscope.training.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
-from kinetoscope.training.wording import counted, printable, printable_lines
+from kinetoscope.texts.wording import counted, printable, printable_lines
 
 _EXAMPLES = """\
 examples:
@@ -24,20 +29,21 @@ examples:
       for a run with live_folder=/local/live: writes outside of the given folder only to places that you name
 
 Spans that were open when a process was killed end with its last record, and are marked as cut. What torch's own
-profiler had recorded in the open window is lost, because it was in the process's memory.
+profiler had recorded in the open window is lost, because it was in the process's memory. If something could not be
+read, written or merged, the output says what and where it is, and the exit code is 1.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``recover``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("run_folder", metavar="RUN_FOLDER", help="the folder of the run: the one with `live` in it")
+    add_run(parser)
     parser.add_argument(
         "--traces",
         metavar="DIR",
         action="append",
         default=[],
-        help="a folder outside of RUN_FOLDER to which the run wrote traces: allows writing there",
+        help="a folder outside of the run's to which the run wrote traces: allows writing there",
     )
     parser.add_argument(
         "--other-hosts",
@@ -56,39 +62,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also delete the live folders of which something could not be read, which stay otherwise",
     )
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
-    run_folder = Path(arguments.run_folder)
+    run_folder = run_folder_of(arguments.run_folder)
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
     settings |= {"without_redaction": arguments.without_redaction, "discard": arguments.discard}
+    tell = _tell_nothing if arguments.json else _tell
     found = list(recover(run_folder, **settings, say=_say))
     if not found:
-        print(
+        tell(
             f"Nothing to recover in {run_folder}: its processes still run, or ran on another machine. If you "
             "know that those have ended, pass --other-hosts."
         )
-        return 0
     ranks = [rank for rank in found if isinstance(rank, RecoveredRank)]
     failed = [rank for rank in found if isinstance(rank, UnrecoveredRank)]
     for rank in ranks:
-        print(printable_lines(_summary(rank)))
+        tell(_summary(rank))
     for sentence in dict.fromkeys(_later_attempts(rank, run_folder) for rank in ranks):
-        if sentence:
-            print(printable_lines(sentence))
-    failures = [_failure_to_merge(run_folder, merge, of_merge) for (merge, _), of_merge in _by_merge(ranks).items()]
+        tell(sentence)
+    merges = _by_merge(ranks).items()
+    failures = [_failure_to_merge(run_folder, merge, of_merge, tell) for (merge, _), of_merge in merges]
     failures += [_what_stays(rank, run_folder) for rank in ranks if rank.is_kept]
     failures += [f"{rank.live_folder} stays as it is. {rank.reason}" for rank in failed if not rank.is_discarded]
-    for sentence in (_what_went(rank) for rank in found):
-        if sentence:
-            print(printable_lines(sentence))
+    for rank in found:
+        tell(_what_went(rank))
     for failure in filter(None, failures):
         _say(f"kinetoscope recover: {failure}")
-    if num_waiting := sum(len(read_queue(run_folder, rank.run.ranks.rank)) for rank in ranks):
+    num_waiting = sum(len(read_queue(run_folder, rank.run.ranks.rank)) for rank in ranks)
+    if num_waiting:
         waiting = counted(num_waiting, "file")
-        print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {run_folder}")
+        tell(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {run_folder}")
+    if arguments.json:
+        rows = [_row(rank) for rank in ranks] + [_row_of_failed(rank) for rank in failed]
+        print(json.dumps({"ranks": rows, "failures": [*filter(None, failures)], "num_waiting_uploads": num_waiting}))
     return 1 if any(failures) else 0
+
+
+def _tell(sentence: str) -> None:
+    if sentence:
+        print(printable_lines(sentence))
+
+
+def _tell_nothing(sentence: str) -> None:
+    del sentence
+
+
+def _row(rank: RecoveredRank) -> dict[str, Any]:
+    return {
+        "rank": rank.run.ranks.rank,
+        "attempt": rank.run.attempt.restart,
+        "live_folder": str(rank.live_folder),
+        "traces": [str(path) for path in rank.traces],
+        "num_finished_spans": sum(thread.num_spans for thread in rank.threads.values()),
+        "num_open_spans": sum(thread.num_open for thread in rank.threads.values()),
+        "is_kept": rank.is_kept,
+        "problems": [*rank.damages, *rank.unwritten],
+    }
+
+
+def _row_of_failed(rank: UnrecoveredRank) -> dict[str, Any]:
+    none = {"rank": None, "attempt": None, "traces": [], "num_finished_spans": None, "num_open_spans": None}
+    return none | {
+        "live_folder": str(rank.live_folder),
+        "is_kept": not rank.is_discarded,
+        "problems": [rank.reason],
+    }
 
 
 def _later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
@@ -144,17 +185,19 @@ def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], li
     return found
 
 
-def _failure_to_merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) -> str:
+def _failure_to_merge(
+    run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], tell: Callable[[str], None]
+) -> str:
     """Merges what was recovered; returns why that failed, or ""."""
     try:
-        _merge(run_folder, merge, ranks)
+        _merge(run_folder, merge, ranks, tell)
     except (KinetoscopeError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         return f"The traces in {merge.folder} are complete, but not merged into {merge.output.name}: {reason}"
     return ""
 
 
-def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) -> None:
+def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], tell: Callable[[str], None]) -> None:
     """Merges the attempts of the ``ranks``, each with what its other ranks have saved, and queues the files."""
     merged: set[str] = set()
     for run in (rank.run for rank in ranks):
@@ -174,7 +217,7 @@ def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) 
         )
         if report:
             files, of_ranks = counted(report.num_files, "file"), counted(len(report.ranks), "rank")
-            print(f"Merged {files} of {of_ranks} into {report.output}.")
+            tell(f"Merged {files} of {of_ranks} into {report.output}.")
             if merge.url:
                 url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
                 add_upload(run_folder, run.ranks.rank, report.output, url)

@@ -1,7 +1,9 @@
 """cli: ``kinetoscope report``, which writes what was found in a run into one HTML file."""
 
 import argparse
+import json
 import os
+import sys
 import webbrowser
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,18 +12,19 @@ from typing import Any
 
 from kinetoscope import __version__
 from kinetoscope.analysis.analyze import report_of
-from kinetoscope.analysis.compare.compare import compare_sources
+from kinetoscope.analysis.compare.compare import compare_sources, titled_apart
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.dask_cluster import reader
-from kinetoscope.cli.paths import add_force, require_free
+from kinetoscope.cli.options import PATH, add_force, add_json, add_output
+from kinetoscope.cli.paths import require_free, require_there
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.summary import add_selection, selection_of
-from kinetoscope.pages.page import render_page
-from kinetoscope.report.page.build import Recorded, build_page
-from kinetoscope.report.page.rank_traces import RankTraces, Source
+from kinetoscope.pages.html_file import render_page
+from kinetoscope.report.sections.build import Recorded, build_page
+from kinetoscope.report.sections.rank_traces import RankTraces, Source
 from kinetoscope.table.load import STDIN, is_url, load_one, names_in, notes_on_attempts
-from kinetoscope.training.wording import printable_lines, sized
+from kinetoscope.texts.wording import printable_lines, sized
 from kinetoscope.writing.atomic_file import atomic_file
 
 FILE_NAME = "report.html"
@@ -51,15 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         metavar="PATH",
         nargs="+",
-        help="the folder of a run, trace files, globs or URLs; two folders are two runs to compare",
+        help=PATH + ", or URLs; - is stdin; two folders are two runs to compare",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=Path,
-        help=f"the file to write (default: {FILE_NAME} in the run's folder)",
-    )
+    add_output(parser, f"the file to write (default: {FILE_NAME} in the run's folder)")
     parser.add_argument("--open", action="store_true", help="show it in the browser")
     parser.add_argument("--no-timeline", action="store_true", help="leave the timeline out, for a smaller file")
     parser.add_argument(
@@ -68,11 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write numbers instead of the names of the run, hosts, files, and what your code names",
     )
     add_force(parser)
+    add_json(parser)
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the page."""
+    require_there(arguments.inputs)
     output = _output(arguments)
     require_free([output], force=arguments.force)
     with reader(arguments) as each:
@@ -90,9 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
         return len(content)
 
     (size_bytes,) = work_on_each("writing", work, [sources], output_of=lambda *_: output)
-    print(f"Written: {printable_lines(output)} ({sized(size_bytes)})")
+    if arguments.json:
+        print(json.dumps({"output": str(output), "size_bytes": size_bytes}))
+    else:
+        print(f"Written: {printable_lines(output)} ({sized(size_bytes)})")
     if arguments.open and not webbrowser.open(output.resolve().as_uri()):
-        print("There is no browser here. Open the file in one: it needs nothing else.")
+        print("There is no browser here. Open the file in one: it needs nothing else.", file=sys.stderr)
     return 0
 
 
@@ -102,18 +104,17 @@ def _analyzed(
     """The report, what it was made from, and the comparison with an earlier run, if two are given."""
     selection = selection_of(arguments)
     report_on = partial(report_of, each=each, cache=not arguments.no_cache)
-    are_two = _are_two_runs(arguments.inputs)
+    are_two = len(arguments.inputs) == 2 and all(map(os.path.isdir, arguments.inputs))
     runs = [_sources([given], arguments.attempt) for given in arguments.inputs] if are_two else []
     if not runs:
         sources = _sources(arguments.inputs, arguments.attempt)
         notes = [note for given in arguments.inputs for note in notes_on_attempts(given, arguments.attempt)]
-        return report_on(sources, selection, notes=notes), None, sources
-    reports = [report_on(sources, selection) for sources in runs]
-    return reports[1], compare_sources(reports, selection, report_on, threshold=_THRESHOLD), runs[1]
-
-
-def _are_two_runs(inputs: Sequence[str]) -> bool:
-    return len(inputs) == 2 and all(map(os.path.isdir, inputs))
+        return report_on(sources, selection, notes=notes, titled_by=arguments.inputs), None, sources
+    reports = [
+        report_on(sources, selection, titled_by=[given]) for sources, given in zip(runs, arguments.inputs, strict=True)
+    ]
+    comparison = compare_sources(reports, selection, report_on, threshold=_THRESHOLD)
+    return reports[1], titled_apart(comparison, [[given] for given in arguments.inputs]), runs[1]
 
 
 def _sources(inputs: Sequence[str], attempt: int | None) -> list[Source]:
@@ -124,8 +125,8 @@ def _sources(inputs: Sequence[str], attempt: int | None) -> list[Source]:
 
 def _output(arguments: argparse.Namespace) -> Path:
     """The file to write: in the folder of a run, or of a trace; here for a URL."""
-    given: Path | None = arguments.output
-    if given is not None:
+    if arguments.output is not None:
+        given = Path(arguments.output)
         return given / FILE_NAME if given.is_dir() else given
     path = Path(arguments.inputs[-1])
     folder = path if path.is_dir() else path.parent if path.exists() else Path()

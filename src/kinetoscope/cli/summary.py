@@ -7,8 +7,8 @@ from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
-from kinetoscope.cli.numbers import ranks, seconds_above_0
-from kinetoscope.cli.reading import add_attempt
+from kinetoscope.cli.options import add_attempt, add_json, add_last, add_no_cache, add_paths, add_ranks
+from kinetoscope.cli.paths import require_there
 
 _EXAMPLES = """\
 examples:
@@ -29,8 +29,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``summary``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("inputs", metavar="PATH", nargs="+", help="the folder of a run, trace files, globs or URLs")
-    parser.add_argument("--json", action="store_true", help="all rows, as one JSON object")
+    add_paths(parser, ", or URLs; - is stdin")
+    add_json(parser)
     parser.add_argument("--first", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     add_selection(parser)
@@ -56,12 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which part of a run is meant."""
     parser.add_argument("--step", metavar="SPAN", help="the name of the spans that are steps")
-    parser.add_argument("--ranks", metavar="LIST", type=ranks, help="only these ranks, as in 0,4-7")
-    parser.add_argument(
-        "--last", metavar="SECONDS", type=seconds_above_0, help="only the last seconds that each rank recorded"
-    )
+    add_ranks(parser)
+    add_last(parser)
     add_attempt(parser)
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
+    add_no_cache(parser)
     parser.add_argument(
         "--dask",
         metavar="ADDRESS",
@@ -84,6 +82,7 @@ def report_on(
     arguments: argparse.Namespace, faster: frozenset[str] = frozenset(), *, with_graph: bool = False
 ) -> RunReport:
     """The report of what the arguments name, in which operators can be ``faster``."""
+    require_there(arguments.inputs)
     selection = selection_of(arguments, faster)
     with reader(arguments) as each:
         return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)

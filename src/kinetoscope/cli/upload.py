@@ -1,16 +1,20 @@
 """``kinetoscope upload``: uploads what a run could not upload."""
 
 import argparse
+import json
 import shlex
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
-from kinetoscope.cli.numbers import seconds, whole_number
+from kinetoscope.cli.numbers import seconds
+from kinetoscope.cli.options import add_json, add_ranks, add_run
+from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.paths.remote_url import check_url, without_credentials
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, UploadReport, upload_waiting
 from kinetoscope.storage.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
-from kinetoscope.training.remote_url import check_url, without_credentials
-from kinetoscope.training.wording import counted, printable
+from kinetoscope.texts.wording import counted, printable
 from kinetoscope.writing.side_process import give_way
 
 _MOST_NAMED = 20
@@ -31,7 +35,7 @@ succeeded for a minute (--retry-for). What is given up stays in the queue.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``upload``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("run_folder", metavar="RUN_FOLDER", type=Path, help="the folder of the run")
+    add_run(parser)
     parser.add_argument(
         "--to", metavar="URL", action="append", default=[], help="upload files that go to URL or below it"
     )
@@ -43,17 +47,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="also upload files in DIR, outside of the run's folder",
     )
-    parser.add_argument("--rank", type=whole_number, metavar="R", help="only the uploads of this rank")
-    parser.add_argument("--retry-for", type=seconds, metavar="S", help="stop after S seconds without any success")
+    add_ranks(parser, "--rank")
+    parser.add_argument(
+        "--retry-for", type=seconds, metavar="SECONDS", help="stop after so long without any success (default: 60)"
+    )
+    add_json(parser)
     parser.add_argument("--from-training", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Lists or uploads. Returns 0 if nothing is left, else 1, also if another process is still uploading."""
-    folder = arguments.run_folder
-    ranks = ranks_with_uploads(folder) if arguments.rank is None else [arguments.rank]
+    folder = run_folder_of(arguments.run_folder)
+    ranks = ranks_with_uploads(folder) if arguments.ranks is None else sorted(arguments.ranks)
     if not arguments.to:
-        return _list(folder, [upload for rank in ranks for upload in read_queue(folder, rank, left_aside=True)])
+        waiting = [upload for rank in ranks for upload in read_queue(folder, rank, left_aside=True)]
+        if arguments.json:
+            print(json.dumps({"waiting": [_row(upload) for upload in waiting]}))
+            return int(bool(waiting))
+        return _list(folder, waiting)
     for url in arguments.to:
         check_url(url, "--to")
     beside_training = arguments.from_training
@@ -65,11 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
         upload_waiting(folder, rank, retry_for_s=retry_for_s, left_aside=not beside_training, allowed=allowed)
         for rank in ranks
     ]
-    print(_summary(folder, reports))
     failures = [failure for report in reports for failure in report.failed]
     if not beside_training:  # the run has logged these at its start
         failures += [left for report in reports for left in report.left]
-    if failures:
+    if arguments.json:
+        print(json.dumps(_as_json(reports, failures)))
+    else:
+        print(_summary(folder, reports))
+    if failures and not arguments.json:
         print(_failures(failures), file=sys.stderr)
     return 1 if failures or any(report.is_busy for report in reports) else 0
 
@@ -91,6 +105,20 @@ def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
         f"kinetoscope upload {shlex.quote(str(folder))} --to URL"
     )
     return 1
+
+
+def _row(waiting: WaitingUpload) -> dict[str, str]:
+    return {"path": waiting.upload.path, "url": without_credentials(waiting.upload.url)}
+
+
+def _as_json(reports: list[UploadReport], failures: list[tuple[WaitingUpload, str]]) -> dict[str, Any]:
+    confirmed = [upload for report in reports for upload in report.confirmed]
+    return {
+        "num_uploaded": len(confirmed),
+        "uploaded_bytes": sum(upload.size_bytes for upload in confirmed),
+        "waiting": [_row(waiting) | {"reason": without_credentials(reason)} for waiting, reason in failures],
+        "busy_ranks": [report.rank for report in reports if report.is_busy],
+    }
 
 
 def _summary(folder: Path, reports: list[UploadReport]) -> str:

@@ -2,26 +2,32 @@
 
 import argparse
 import getpass
+import json
 import os
 import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Thread
 from urllib.parse import urlsplit
 
+from kinetoscope.cli.options import add_json
+from kinetoscope.cli.paths import run_folder_of
 from kinetoscope.errors import SettingsError
-from kinetoscope.serving.page import Pages, leading_to
-from kinetoscope.serving.runs import find_runs
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.made_pages import MadePages
+from kinetoscope.serving.plain_pages import leading_to
+from kinetoscope.serving.row_filler import RowFiller
+from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.server import LOOPBACK, FolderServer
 from kinetoscope.serving.site import Site
-from kinetoscope.training.run_folder import RunFolder
-from kinetoscope.training.wording import counted, printable_lines
+from kinetoscope.texts.wording import counted, printable_lines
+from kinetoscope.writing.atomic_file import temporary_folder
 
 _PERFETTO = "https://ui.perfetto.dev"
 _MOST_PORT = 65535
@@ -47,9 +53,10 @@ browser: the file is not uploaded. Ctrl-C ends the command.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``view``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("folder", metavar="PATH", help="the folder of a run, or one that holds runs")
+    parser.add_argument("folder", metavar="PATH", help="a folder that holds runs, the folder of a run, or a trace")
     parser.add_argument("--port", metavar="N", type=_port, default=0, help="the port to use (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="do not open a browser, only print the link")
+    add_json(parser)
     parser.add_argument(
         "--perfetto-url",
         metavar="URL",
@@ -57,31 +64,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_PERFETTO,
         help=f"the Perfetto in which traces open (default: {_PERFETTO})",
     )
+    parser.add_argument("--fill", help=argparse.SUPPRESS)
+    parser.add_argument("--make", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves the folder until Ctrl-C, or until it is told to end."""
     folder = _folder(arguments.folder)
-    site = Site(folder, Pages(folder.path, arguments.perfetto_url))
-    num_runs = len(find_runs(folder).runs)
-    with _requests_to_end() as ends, _serving(site, arguments.port) as server:
-        print(f"{counted(num_runs, 'run')} in {printable_lines(arguments.folder)}. To see them, open this link:\n")
-        print(f"    {server.link}\n")
-        if "SSH_CONNECTION" in os.environ:
-            print(_ssh_lines(server.server_port))
-        print("Whoever has the link can read them, so keep it to yourself. Ctrl-C ends the command.", flush=True)
+    # Only here: the server needs no analysis.
+    if arguments.fill:
+        from kinetoscope.cli.run_rows import fill_rows
+
+        return fill_rows(folder, arguments.fill)
+    if arguments.make:
+        from kinetoscope.cli.made_page import make_page
+
+        return make_page(folder, arguments.make)
+    with (
+        _requests_to_end() as ends,
+        _site(folder, arguments.perfetto_url) as site,
+        _serving(site, arguments.port) as server,
+    ):
+        num_runs = len(site.lists.find().runs)
+        if arguments.json:
+            print(json.dumps({"link": server.link, "folder": str(folder.path), "num_runs": num_runs}), flush=True)
+        else:
+            _say_where(server, printable_lines(folder.path), num_runs)
         with _browser(server.link, is_wanted=not arguments.no_open and _has_browser()):
-            ends.get()
-    print("\nkinetoscope view: ended.")
+            _wait_for_one(ends)
+    if not arguments.json:
+        print("\nkinetoscope view: ended.")
     return 0
 
 
+@contextmanager
+def _site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
+    """What is served, with the processes that work out what is not known of runs, and make reports."""
+    if getattr(sys, "frozen", False):  # sys.executable is the user's program
+        yield Site(RunLists(folder, perfetto_url))
+        return
+    command = [sys.executable, "-m", "kinetoscope", "view", str(folder.path)]
+    with temporary_folder() as made_in:
+        filler, made = RowFiller(folder.path, [*command, "--fill"]), MadePages(made_in, [*command, "--make"])
+        try:
+            yield Site(RunLists(folder, perfetto_url, filler), made)
+        finally:
+            filler.close()
+            made.close()
+
+
+def _say_where(server: FolderServer, folder: str, num_runs: int) -> None:
+    print(f"{counted(num_runs, 'run')} in {folder}. To see them, open this link:\n")
+    print(f"    {server.link}\n")
+    if "SSH_CONNECTION" in os.environ:
+        print(_ssh_lines(server.server_port))
+    print("Whoever has the link can read them, so keep it to yourself. Ctrl-C ends the command.", flush=True)
+
+
 def _folder(name: str) -> RunFolder:
-    if os.path.isdir(name):
-        return RunFolder(name)
-    if os.path.exists(name):
-        raise SettingsError(f"{name} is a file. Pass the folder that holds it: {os.path.dirname(name) or '.'}")
-    raise SettingsError(f"There is no folder {name}. Pass the folder of a run, or one that holds runs.")
+    """The folder that ``name`` is; of a trace, or of a folder of traces in a run, the folder of the run."""
+    return RunFolder(run_folder_of(name))
 
 
 def _port(text: str) -> int:
@@ -114,6 +156,15 @@ def _requests_to_end() -> "Iterator[SimpleQueue[int]]":
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _wait_for_one(ends: "SimpleQueue[int]") -> None:
+    """Waits until something is in the queue, a little at a time: a signal that comes just before a wait does not end
+    that wait."""
+    while True:
+        with suppress(Empty):
+            ends.get(timeout=_POLL_S)
+            return
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from kinetoscope.analysis.replay.replay import CAUSES, Change
 from kinetoscope.analysis.replay.what_if import WhatIf, what_if, what_if_fixed
 from kinetoscope.cli.numbers import ranks as ranks_in
 from kinetoscope.cli.numbers import whole_number
+from kinetoscope.cli.options import add_json, add_paths
 from kinetoscope.cli.summary import add_selection, report_on
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import some
-from kinetoscope.training.wording import shown
+from kinetoscope.texts.wording import shown
 
 SCHEMA = 1
 _MOST_TIMES = 1e9
@@ -44,7 +45,7 @@ workers of a loader make batches as fast as they did.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``whatif``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("inputs", metavar="PATH", nargs="+", help="the folder of a run, trace files, globs or URLs")
+    add_paths(parser, ", or URLs; - is stdin")
     parser.add_argument(
         "--faster",
         metavar="NAME=N",
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--on-time",
-        metavar="RANKS",
+        metavar="LIST",
         type=ranks_in,
         default=frozenset(),
         help="ranks that nobody waits for, as in 0,4-7",
@@ -69,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         help="the fault that summary tells as number N; alone, not with other changes",
     )
-    parser.add_argument("--json", action="store_true", help="the times, as one JSON object")
+    add_json(parser)
     add_selection(parser)
 
 
@@ -83,7 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fix is not None:
         if change != Change():
             raise SettingsError("--fix N is a change of its own: leave --faster, --without and --on-time out.")
-        found = [what_if_fixed(report, arguments.fix)]
+        try:
+            found = [what_if_fixed(report, arguments.fix)]
+        except SettingsError as error:
+            raise SettingsError(f"--fix: {error}") from error
     else:
         found = [what_if(report, one) for one in (_all_changes(report) if change == Change() else [change])]
     if arguments.json:
@@ -115,18 +119,14 @@ def _check_names(names: Iterable[str], report: RunReport) -> None:
     for name in names:
         if name not in known:
             near = [other for other in known if name.lower() in other.lower()]
-            close = difflib.get_close_matches(name, filter(_is_short, known), _MOST_NAMES)
+            short = [other for other in known if len(other) <= _LONGEST_COMPARED]
+            close = difflib.get_close_matches(name, short, _MOST_NAMES)
             near += [other for other in close if other not in near]
             named = ", ".join(map(shown, near[:_MOST_NAMES]))
             raise SettingsError(
-                f"Cannot replay with {shown(name)!r} faster: no operator or kernel has that name. "
+                f"--faster: cannot replay with {shown(name)!r} faster: no operator or kernel has that name. "
                 + (f"Names that come near: {named}." if near else "kinetoscope summary shows names.")
             )
-
-
-def _is_short(name: str) -> bool:
-    """Whether it takes little time to see how near a name comes."""
-    return len(name) <= _LONGEST_COMPARED
 
 
 def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
@@ -135,10 +135,10 @@ def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
         if rank not in ranks:
             known = some(map(str, ranks), len(ranks), _MOST_RANKS, ", ") or "none"
             raise SettingsError(
-                f"Cannot replay with rank {rank} on time: it is not among the recorded ranks ({known})."
+                f"--on-time: cannot replay with rank {rank} on time: it is not among the recorded ranks ({known})."
             )
     if wanted and len(wanted) == len(ranks):
-        raise SettingsError("Cannot replay with all ranks on time: nobody is left who waits for them.")
+        raise SettingsError("--on-time: cannot replay with all ranks on time: nobody is left who waits for them.")
 
 
 def _faster(text: str) -> tuple[str, float]:

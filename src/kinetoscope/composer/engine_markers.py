@@ -59,7 +59,9 @@ class EngineMarkers:
     def _make_known(self, asked: AskedMarker) -> Marker:
         name, actions, on_start, on_finish, categories = asked
         event = name.rpartition(_ENGINE)[2] if _ENGINE in name else ""
-        args = (("microbatch", self._number(event)),) if event in _OF_MICROBATCH else ()
+        # Callbacks after a backward pass belong to the microbatch that has just ended.
+        microbatch = max(0, self._microbatch - (event == "after_backward"))
+        args = (("microbatch", microbatch),) if event in _OF_MICROBATCH else ()
         is_engine = name == _ENGINE + event
         recorded = {ProfilerAction(action) for action in actions}
         if is_engine:
@@ -92,9 +94,3 @@ class EngineMarkers:
     def _begin_lasting(self, marker: EngineMarker) -> None:
         self._lasting().end(marker)  # the engine never ended it
         self._lasting().begin(marker, is_recorded=marker.is_recorded)
-
-    def _number(self, event: str) -> int:
-        """The microbatch's number. For callbacks after a backward pass it is the number of the microbatch that has just
-        ended.
-        """
-        return max(0, self._microbatch - (event == "after_backward"))

@@ -18,9 +18,9 @@ from kinetoscope.recording.marker import ProfilerMarkers
 from kinetoscope.recording.profiler import AnyProfiler
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction
+from kinetoscope.texts.wording import missing_options
 from kinetoscope.training.event import Event
 from kinetoscope.training.state import RunState, State, TrainerState
-from kinetoscope.training.wording import missing_options
 
 __all__ = ["Profiler"]
 

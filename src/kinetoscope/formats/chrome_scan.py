@@ -246,11 +246,8 @@ def new_scanner() -> Scanner:
     native = native_module()
     if native is None:
         return TwinScanner()
-    return NativeScanner(native.Scanner(_names(), len(TEXTS), len(NUMBERS), _keys()))
-
-
-def _names() -> tuple[bytes, ...]:
-    return tuple(name.encode() for name in (*TEXTS, *NUMBERS, *BYTES))
+    names = tuple(name.encode() for name in (*TEXTS, *NUMBERS, *BYTES))
+    return NativeScanner(native.Scanner(names, len(TEXTS), len(NUMBERS), _keys()))
 
 
 def _keys() -> tuple[tuple[bytes, int, int, bool], ...]:

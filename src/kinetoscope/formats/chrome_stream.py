@@ -28,7 +28,7 @@ from kinetoscope.formats.chrome_event import (
     read_fields,
 )
 from kinetoscope.formats.compression import UnpackedStream, is_packed
-from kinetoscope.training.run_folder import open_descriptor
+from kinetoscope.paths.run_folder import open_descriptor
 
 Event = dict[str, Any]
 

@@ -52,21 +52,12 @@ class _Distributed(msgspec.Struct):
     world_size: Number | None = None
 
 
-class _MergedHeader(msgspec.Struct):
-    """The header that a file in a merged trace had."""
-
-    kinetoscope: "_Own | None" = None
-    distributedInfo: _Distributed | None = None  # noqa: N815 - Kineto's name
-    baseTimeNanoseconds: Count | None = None  # noqa: N815
-    schemaVersion: Number | None = None  # noqa: N815
-
-
 class _MergedFile(msgspec.Struct):
     """A file in a merged trace."""
 
     rank: Number | None = None
     begin_ns: Nanoseconds | None = None
-    header: _MergedHeader | None = None
+    header: dict[str, Any] | None = None  # the one that it had
 
 
 class _Own(msgspec.Struct):
@@ -116,12 +107,27 @@ for _kind in (_Ours, _Others):
 def require_ranges(name: str, header: Mapping[str, Any]) -> None:
     """Raises `TraceFileError` if a number in the header of the trace ``name`` is not in its range, or is no number.
 
-    A header of ours is looked at completely, one of another program for what we use of it.
+    A header of ours is looked at completely, one of another program for what we use of it: also each in a merged trace.
     """
-    if isinstance(header.get("kinetoscope"), dict):
-        require_struct(f"Cannot read the trace {name}: in its header", header, _Ours)
+    _require_ranges(f"Cannot read the trace {name}: in its header", header)
+
+
+def _require_ranges(where: str, header: Mapping[str, Any]) -> None:
+    own = header.get("kinetoscope")
+    if isinstance(own, dict):
+        require_struct(where, header, _Ours)
+        for number, file in enumerate(own.get("files") or ()):
+            _require_ranges(f"{where}, in that of its file {number}", file.get("header") or {})
     elif isinstance(header.get("distributedInfo"), dict):
-        require_struct(f"Cannot read the trace {name}: in its header", header, _Others)
+        require_struct(where, header, _Others)
+
+
+def is_distributed_info(value: object) -> bool:
+    """Whether a trace of ours may have the value as its ``distributedInfo``."""
+    try:
+        return isinstance(msgspec.convert(value, _Distributed), _Distributed)
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        return False
 
 
 def require_struct(where: str, fields: Mapping[str, Any], kind: Any) -> None:

@@ -5,17 +5,19 @@ name the start that wrote them; an entry without a name belongs to the last star
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.header import Count, Moment, told
 from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
+from kinetoscope.paths.attempt_folders import attempt_folders
+from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.ranks import Attempt, Number, Ranks, Start
-from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER = ".manifest"
 _OF_ANOTHER_VERSION = "`$.type`"  # the end of the error for an entry of a kind that this version does not know
@@ -73,20 +75,29 @@ class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
     start: Start = ""
 
 
-Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired | RankClosed
+class NothingRecorded(msgspec.Struct, frozen=True, tag="nothing"):
+    """The run has ended and recorded nothing; ``why`` is a sentence that says why, and what to change."""
+
+    why: Annotated[str, msgspec.Meta(max_length=1000)]
+    start: Start = ""
+
+
+Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired | RankClosed | NothingRecorded
 
 
 @dataclass(slots=True)
 class RankManifest:
     """The entries of one start of a rank: whether it has closed, its traces, and which of them have expired.
 
-    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks.
+    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``why_nothing`` says why the
+    run recorded nothing, if that is known.
     """
 
     rank: int
     started: RankStarted | None = None
     closed: bool = False
     agreed: str = ""
+    why_nothing: str = ""
     beside: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     _traces: dict[str, TraceFinished] = field(default_factory=dict)
@@ -116,6 +127,8 @@ class RankManifest:
                 self.expired.add(entry.path)
             case RankClosed():
                 self.closed = True
+            case NothingRecorded():
+                self.why_nothing = entry.why
 
     def forget(self, path: str) -> None:
         """Removes the trace of this name, because another start has replaced it."""
@@ -142,6 +155,30 @@ def read_manifest(folder: Path) -> list[RankManifest]:
     """The last start of each rank that wrote into ``folder``, by rank. Torn lines are skipped, and so are lines that
     name a trace outside of the folder."""
     return [starts[-1] for starts in read_starts(folder)]
+
+
+def why_nothing(folder: Path) -> str:
+    """Why the last attempt of the run in ``folder``, or with its traces there, recorded nothing; "" as in
+    `reason_of`."""
+    try:
+        run = RunFolder(folder)
+        places = [".", *(name for name in run.names() if not name.startswith(".") and run.is_folder(name))]
+        found = next((found for place in places if (found := _last_attempt(run.path / place))), [])
+    except (OSError, KinetoscopeError):
+        return ""
+    return reason_of(found)
+
+
+def reason_of(manifests: Sequence[RankManifest]) -> str:
+    """Why the run of these ranks recorded nothing; "" where nobody noted it, or a rank recorded something."""
+    is_empty = not any(manifest.traces for manifest in manifests)
+    return next((one.why_nothing for one in manifests if one.why_nothing and is_empty), "")
+
+
+def _last_attempt(traces: Path) -> list[RankManifest]:
+    """What the ranks of the last attempt noted in the folder of a run's traces."""
+    folders = attempt_folders(traces)
+    return next((found for number in sorted(folders, reverse=True) if (found := read_manifest(folders[number]))), [])
 
 
 def read_starts(folder: Path, *, strict: bool = False) -> list[list[RankManifest]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from kinetoscope.formats.tracks import plain_pid, plain_tid
+from kinetoscope.formats.track_ids import plain_pid, plain_tid
 
 Event = dict[str, Any]
 Track = tuple[Any, Any]
@@ -231,7 +231,8 @@ class OverlapTracks:
         if event.get("ph") != "M" or not isinstance(args := event.get("args"), dict):
             return
         if event.get("name") == "thread_name":
-            self._names[pid, tid] = str(args.get("name"))
+            if (name := args.get("name")) is not None:
+                self._names[pid, tid] = str(name)
             if type(overlap := args.get("overlap", 1)) is int and "overlap_of" in args:
                 track = self._place(pid, args["overlap_of"])
                 self._num_before[track] = max(overlap, self._num_before.get(track, 0))

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.paths.run_folder import RunFolder
 
 _NOT_OF_MSGSPEC = (b"\\udc", b"NaN", b"Infinity")
 

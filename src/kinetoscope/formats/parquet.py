@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.training.run_folder import open_file
-from kinetoscope.training.wording import sized
+from kinetoscope.texts.wording import sized
 
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # the length of the footer, and the magic
@@ -37,12 +36,10 @@ _BYTE, _DOUBLE, _BINARY, _STRUCT, _UUID = 3, 7, 8, 12, 13
 _TRUE, _FALSE, _LISTS, _MAP, _INTEGERS = 1, 2, (9, 10), 11, (4, 5, 6)
 
 
-def require_small(path: str | os.PathLike[str]) -> None:
+def require_small(file: BinaryIO, name: str) -> None:
     """Raises `TraceFileError` for a Parquet file that unpacks to far more than any trace does, or that is damaged."""
-    name = os.fspath(path)
     try:
-        with open_file(name) as file:
-            size_bytes, unpacked_bytes = os.fstat(file.fileno()).st_size, _unpacked_bytes(file)
+        size_bytes, unpacked_bytes = os.fstat(file.fileno()).st_size, _unpacked_bytes(file)
     except (_DamagedError, IndexError, KeyError, TypeError, AttributeError, struct.error, RecursionError) as error:
         raise TraceFileError(
             f"Cannot read {name}: it is no Parquet file, or is damaged. Convert the trace again."

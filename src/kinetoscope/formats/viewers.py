@@ -9,8 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kinetoscope.formats.chrome import has_phase
 from kinetoscope.formats.perfetto import fnv
-from kinetoscope.formats.tracks import plain_pid, plain_tid
+from kinetoscope.formats.track_ids import plain_pid, plain_tid
 
 Event = dict[str, Any]
 Place = tuple[Any, Any]
@@ -30,10 +31,9 @@ _ID_BITS = 2**48 - 1
 
 def made_viewable(event: Event) -> Event | None:
     """The event, changed if needed so that viewers show it; None if that is impossible."""
-    phase = event.get("ph")
-    if not isinstance(phase, str) or len(phase) != 1 or (phase != "M" and "ts" not in event):
+    if not has_phase(event) or (event["ph"] != "M" and "ts" not in event):
         return None
-    changes = _changes(event, phase)
+    changes = _changes(event, event["ph"])
     if changes is None:
         return None
     if "bind_id" in event and not event.get("flow_in") and not event.get("flow_out"):

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.formats.chrome import ChromeWriter, encode_text
-from kinetoscope.formats.tracks import role_of
+from kinetoscope.formats.track_ids import role_of
 from kinetoscope.live.record import RECORD_BYTES, Flag, Kind, Record, ThreadRecords, unpack_records
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName

@@ -6,25 +6,28 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from kinetoscope.recording.ending import short_path
-from kinetoscope.training.wording import printable
+from kinetoscope.recording.outcome import REPORT
+from kinetoscope.recording.telling import short_path
+from kinetoscope.texts.wording import printable
 from kinetoscope.writing.atomic_file import remove_partials
 from kinetoscope.writing.side_process import SideProcess
 
-MOST_SECONDS = 10.0
-"""How long the process may take."""
+MOST_SECONDS = 2.0
+"""How long the process may take: devices stand idle meanwhile."""
+
+MOST_SECONDS_WATCHED = 10.0
+"""How long it may take if somebody is watching the terminal."""
 
 MOST_SECONDS_WITH_REPORT = 30.0
 """How long it may take to write a report, too."""
-
-REPORT = "report.html"
 
 
 class FirstFinding:
     """Runs ``python -m kinetoscope summary --first`` on the traces, once, at low priority.
 
     The process is ended when the time is up, at Ctrl-C, and by `give_up`. It ends by itself if this process is killed.
-    With ``writes_report``, it writes ``report.html`` into the folder of the run.
+    With ``writes_report``, it writes ``report.html`` into the folder of the run. What it finds is kept in the user's
+    cache; if it is ended before, the next command that looks at the run searches further.
     """
 
     def __init__(self, *, writes_report: bool = False) -> None:
@@ -33,12 +36,14 @@ class FirstFinding:
         self._has_given_up = False
         self._reason = ""
 
-    def find(self, folder: Path, timeout_s: float) -> str:
+    def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
         """The first finding on the traces in ``folder``, as a sentence, and where the report is, if one is wanted; ""
         if there is none, or none in time."""
         # In a frozen application, sys.executable is the user's program.
         is_possible = not getattr(sys, "frozen", False)
-        most_s = MOST_SECONDS_WITH_REPORT if self.writes_report else MOST_SECONDS
+        most_s = MOST_SECONDS_WATCHED if is_watching else MOST_SECONDS
+        if self.writes_report:
+            most_s = MOST_SECONDS_WITH_REPORT
         if is_possible and timeout_s > 0 and not self._has_given_up:
             self._reason = "it was not ready in time"
             self._run(folder, monotonic() + min(timeout_s, most_s))
@@ -49,7 +54,7 @@ class FirstFinding:
         return " ".join(sentences)
 
     def _run(self, folder: Path, until: float) -> None:
-        command = [sys.executable, "-m", "kinetoscope", "summary", "--first", "--no-cache", str(folder)]
+        command = [sys.executable, "-m", "kinetoscope", "summary", "--first", str(folder)]
         command += ["--report", str(_report_of(folder))] if self.writes_report else []
         try:
             self._process.start(command)

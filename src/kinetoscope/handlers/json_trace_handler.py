@@ -11,7 +11,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import in_pairs, nest
-from kinetoscope.formats.tracks import RankTracks
+from kinetoscope.formats.track_ids import RankTracks, number_of_tid
 from kinetoscope.handlers.cycle_events import (
     Drain,
     MarkerEvent,
@@ -29,10 +29,10 @@ from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.source_events import MOST_EVENTS
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
+from kinetoscope.texts.wording import counted
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
-from kinetoscope.training.wording import counted
 from kinetoscope.writing.atomic_file import atomic_file
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
@@ -97,7 +97,7 @@ class JSONTraceHandler(TraceHandler):
         run = state.profiler.run
         self._rank = run.ranks.rank
         self._tracks = RankTracks(self._rank)
-        self._folder.open(state.run_name, run.ranks, run.attempt)
+        run.take_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
         run.agree_on_attempt(self._folder.path, self._folder.note_agreed)
         self._uploads = uploads_of(run, self._folder.run_folder)
         self._remote.open(run, state.run_name, self._uploads)
@@ -130,6 +130,10 @@ class JSONTraceHandler(TraceHandler):
         """The merged trace if it exists, else the folder of the traces; known after the run has begun."""
         merged = self._folder.path / self._merged_path
         return merged if self._merged_path and merged.exists() else self._folder.path
+
+    def note_nothing(self, why: str) -> None:
+        """Notes beside the traces why the run recorded none. Raises OSError if it cannot."""
+        self._folder.note_nothing(why)
 
     @property
     def recipe(self) -> TraceRecipe:
@@ -181,7 +185,7 @@ class JSONTraceHandler(TraceHandler):
 
     def _as_events(self, cycle: Cycle) -> _Contents:
         contributed, header = _contributed(cycle)
-        taken_tids = {_number_of(event.get("tid")) for event in contributed} | {
+        taken_tids = {number_of_tid(event.get("tid")) for event in contributed} | {
             str(event.tid) for event in cycle.events
         }
         drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
@@ -201,7 +205,7 @@ class JSONTraceHandler(TraceHandler):
 
         If `recover` wrote it when other parts of the cycle could not be read, it is written anew.
         """
-        written = ((path, _own_header(path)) for path in self._folder.written_for(cycle.timestamp))
+        written = ((path, _own_header(path)) for path in self._folder.written_for(cycle.number, cycle.timestamp))
         path, header = next(((path, header) for path, header in written if _holds(header, cycle)), (None, {}))
         if path is None:
             return None
@@ -305,11 +309,6 @@ def _holds(header: dict[str, Any], cycle: Cycle) -> bool:
     wanted = {"rank": cycle.ranks.rank, "pid": cycle.pid, "start": cycle.attempt.start, "cycle": cycle.number}
     own = header.get("kinetoscope", {})
     return all(own.get(key) == value for key, value in wanted.items())
-
-
-def _number_of(tid: Any) -> str:
-    """A tid of any writer as text: some write both 123 and "123", or 7 and "stream 7", for the same track."""
-    return str(tid).removeprefix("stream ")
 
 
 def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from time import monotonic
 
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.training.once_log import OnceLog
-from kinetoscope.training.wording import printable_lines
+from kinetoscope.texts.once_log import OnceLog
+from kinetoscope.texts.wording import printable_lines
 from kinetoscope.writing.side_process import SideProcess, give_way, is_left
 
 _log = logging.getLogger("kinetoscope")

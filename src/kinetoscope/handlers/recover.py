@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kinetoscope.errors import FileNameError, KinetoscopeError, SettingsError, TraceFileError
+from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.recovered_cycles import RankRecords
 from kinetoscope.live.folders import (
@@ -19,12 +20,12 @@ from kinetoscope.live.folders import (
 )
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
+from kinetoscope.paths.remote_url import check_url
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.storage.uploads import queue_recovered
+from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.training.file_names import FileNameFormat
-from kinetoscope.training.once_log import OnceLog
-from kinetoscope.training.remote_url import check_url
-from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.atomic_file import remove_partials
 
 # For a run without a handler that writes files: its records are in its live folder all the same.
@@ -92,7 +93,10 @@ class UnrecoveredRank:
     @property
     def reason(self) -> str:
         """Why nothing was recovered, in sentences."""
-        if isinstance(self.error, (KinetoscopeError, OSError)):
+        if isinstance(self.error, OSError) and not isinstance(self.error, KinetoscopeError):
+            file = "" if self.error.filename is None else f" ({self.error.filename})"
+            return f"{self.error.strerror or self.error}{file}."
+        if isinstance(self.error, KinetoscopeError):
             return str(self.error)
         return f"{type(self.error).__name__}: {self.error}. {_FAULT}"
 
@@ -193,6 +197,8 @@ def recover(
         _remove_partials(run_folder)
     found, without_run = list(live_folders(run_folder, say)), list(_folders_without_run(run_folder))
     if not found and not without_run:
+        if why := why_nothing(run_folder):
+            raise TraceFileError(f"Nothing to recover in {run_folder}. {why}")
         raise TraceFileError(
             f"Nothing to recover in {run_folder}: it has no live folder. Pass the run's folder (the one with `live` "
             "and `traces` in it). A run that ended cleanly leaves nothing to recover: its traces are complete."

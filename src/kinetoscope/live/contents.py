@@ -43,8 +43,8 @@ from kinetoscope.live.record import (
     stretches,
     unpack_records,
 )
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.training.ranks import is_process_alive
-from kinetoscope.training.run_folder import RunFolder
 
 _FILE_NAME = re.compile(r"([0-9]{1,10})(?:-[0-9]{1,10})?\.(track|chunk|spool|names)")
 _MOST_TRACK_BYTES = 8 << 20

@@ -33,8 +33,8 @@ from kinetoscope.live.window_log import (
     WindowOpened,
     WindowSaved,
 )
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.training.ranks import Attempt
-from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Moment, timestamp_fields
 from kinetoscope.writing.atomic_file import atomic_file, temporary_folder
 

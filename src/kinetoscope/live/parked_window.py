@@ -52,10 +52,7 @@ class _ParkedChunk:
         return memoryview(self._reader.read(self._spooled))
 
     def stretches(self) -> Iterator[Stretch]:
-        return iter((self._only_stretch,)) if self._only_stretch is not None else self._find_stretches()
-
-    def _find_stretches(self) -> Iterator[Stretch]:
-        return stretches(self.read(), _UNMARKED)
+        return stretches(self.read(), _UNMARKED) if self._only_stretch is None else iter((self._only_stretch,))
 
 
 def _whole(chunk: _native.Chunk) -> Stretch | None:

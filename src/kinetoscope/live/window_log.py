@@ -13,8 +13,8 @@ import msgspec
 
 from kinetoscope.formats.header import Moment, told
 from kinetoscope.formats.own_json import append_line, decode_struct
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.training.ranks import Number
-from kinetoscope.training.run_folder import RunFolder
 
 _LOG = "windows.jsonl"
 _MOST_LOG_BYTES = 256 << 10  # beyond this, the file is written anew without the windows that are saved

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import SettingsError, TraceFileError
@@ -150,7 +149,8 @@ def repair_trace(
     file = rewriter.survey(os.fspath(path), 0, progress.advance)
     plan, base_ns = Plan(keeps_places=True), _base_ns(file)
     file.shift_ns = _shift_ns(file, base_ns)
-    with trace_output(target, base_ns=base_ns, header=_kept(file.header)) as writer:
+    header = {key: value for key, value in file.header.items() if key != "traceEvents"}
+    with trace_output(target, base_ns=base_ns, header=header) as writer:
         rewriter.rewrite(file, plan, writer, progress.advance)
     return RepairedTrace(target, findings_of(file), _done(file, plan))
 
@@ -164,10 +164,6 @@ def _shift_ns(file: InputFile, base_ns: int) -> int:
     earliest_ns = file.earliest_ns or 0
     is_rounded = file.counts["rounded"] > 0 and not file.has_clock
     return base_ns - earliest_ns // _SECOND_NS * _SECOND_NS if earliest_ns < base_ns or is_rounded else 0
-
-
-def _kept(header: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in header.items() if key != "traceEvents"}
 
 
 def _done(file: InputFile, plan: Plan) -> list[str]:

@@ -12,9 +12,9 @@ from kinetoscope import _native
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, find_base_ns
 from kinetoscope.formats.chrome_stream import StreamedTrace, stream_chrome
-from kinetoscope.formats.tracks import RankTracks, plain_pid, plain_tid
+from kinetoscope.formats.track_ids import RankTracks, plain_pid, plain_tid
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, file_state
-from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Survey, Writing, track_outputs
+from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Rewrite, Survey, track_outputs
 
 _LOOK_AT_OURS = LOOK_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
 _ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones, since all of ours come before all of the file's
@@ -83,8 +83,8 @@ class CycleText:
 
         try:
             self._write_ours(_writer_to(rewrite, self._survey.base_ns))
-            stream_chrome(self._path, Writing(text, writer.write_lines, None, LOOK_AGAIN))
-            writer.write_lines(text.finish_writing())
+            stream_chrome(self._path, Rewrite(text, writer.write_lines, None, LOOK_AGAIN))
+            writer.write_lines(text.finish_rewrite())
         except _native.TextChangedError:
             raise self._file.changed_error() from None
         self._file.require_unchanged()

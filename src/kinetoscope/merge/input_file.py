@@ -19,7 +19,7 @@ from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.header import require_ranges
 from kinetoscope.formats.nesting import NestingCounts
 from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter_uuid, series_hash, subject_hash
-from kinetoscope.formats.tracks import RankTracks, plain_pid
+from kinetoscope.formats.track_ids import RankTracks, plain_pid
 
 _RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 _STEP = "ProfilerStep#"

@@ -16,7 +16,7 @@ from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
-from kinetoscope.training.run_folder import FoundFile, RunFolder
+from kinetoscope.paths.run_folder import FoundFile, RunFolder
 
 _log = logging.getLogger("kinetoscope")
 

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import MergeError
+from kinetoscope.formats.header import is_distributed_info
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.formats.tracks import RankTracks
+from kinetoscope.formats.track_ids import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_places, nesting_notes, own_header
 from kinetoscope.merge.pure_rewrite import PureRewriter
@@ -142,7 +143,7 @@ class _Merging:
         ]
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
         if not self._files:
-            raise MergeError(f"Nothing to merge: none of the files has rank {_listed(ranks)}. Choose other ranks.")
+            raise MergeError(f"Nothing to merge: none of the files has rank {_listed(ranks)} (--ranks). Choose others.")
         found = {rank for file, _ in self._files for rank in file.ranks}
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
 
@@ -248,7 +249,7 @@ class _Merging:
             "files": [entry for file in files for entry in _headers(file)],
         }
         infos = (file.header.get("distributedInfo") for file in files)
-        distributed_info = next((info for info in infos if isinstance(info, dict)), None)
+        distributed_info = next((info for info in infos if is_distributed_info(info)), None)
         return {"distributedInfo": distributed_info, "kinetoscope": own} if distributed_info else {"kinetoscope": own}
 
     def report(self, output: Path) -> MergeReport:

@@ -26,7 +26,7 @@ from kinetoscope.formats.chrome_event import event_to_nanoseconds, read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
-from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
+from kinetoscope.formats.track_ids import Descriptions, IdNumbers, Role, with_plain_places
 from kinetoscope.formats.viewers import made_viewable, misread_tids, viewer_place
 from kinetoscope.merge.input_file import (
     InputFile,
@@ -111,9 +111,9 @@ class NativeRewriter:
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
         renumber = None if plan.keeps_places else numbers.renumber
         try:
-            writing = Writing(survey.text, put, renumber, look, checks=self._questions.checks)
+            writing = Rewrite(survey.text, put, renumber, look, checks=self._questions.checks)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
-            put(survey.text.finish_writing())
+            put(survey.text.finish_rewrite())
         except _native.TextChangedError:
             raise file.changed_error() from None
         file.require_unchanged()
@@ -144,7 +144,7 @@ class Survey:
         self.text = _native.TraceText(nests, self._most_pending, align_on, asked.checks, asked.compares_counters)
 
     def end(self, trace: StreamedTrace) -> None:
-        self.text.finish()
+        self.text.finish_survey()
         self.trace, self.facts = trace, self.text.facts()
 
     @property
@@ -199,8 +199,12 @@ class Survey:
 
     @cached_property
     def metadata(self) -> list[Event]:
-        """The file's metadata events, each once, with their times as written."""
-        return [read_event(text.decode(errors="replace"), 0)[0] for text in self.facts["metadata"]]
+        """The file's metadata events, with their times as written: each once, as they came first; then, if some came
+        again after others, all as they came last."""
+        events = [read_event(text.decode(errors="replace"), 0)[0] for text in self.facts["metadata"]]
+        last = memoryview(self.facts["metadata_last"]).cast("Q")
+        again = sorted(range(len(events)), key=last.__getitem__)
+        return events if again == [*range(len(events))] else [*events, *(events[number] for number in again)]
 
     @cached_property
     def tracks(self) -> list[tuple[Any, Any, int, bool, Role | None, int]]:
@@ -298,7 +302,7 @@ class _Places:
             self.tids[number, level] = placed, overlap
 
 
-class Writing:
+class Rewrite:
     """Takes the events of one file for the second time, and writes them."""
 
     num_stray = 0  # the survey has counted them

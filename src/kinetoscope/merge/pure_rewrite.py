@@ -14,7 +14,7 @@ from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
 from kinetoscope.formats.chrome_event import MOST_NS
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.formats.tracks import Descriptions, plain_pid, renumber_ids, says_names, with_plain_places
+from kinetoscope.formats.track_ids import Descriptions, plain_pid, renumber_ids, says_names, with_plain_places
 from kinetoscope.formats.viewers import (
     MOST_TIME_NS,
     flow_key,

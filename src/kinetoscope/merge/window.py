@@ -38,7 +38,8 @@ class Window:
         if not windows:
             there = {batch for file in files for rank in ranks for batch in file.batches_of(rank)}
             raise MergeError(
-                f"Nothing to merge: no file has any of the batches {self.first_batch} to {self.last_batch}. "
+                f"Nothing to merge: no file has any of the batches {self.first_batch} to {self.last_batch} "
+                "(--batches). "
                 + (
                     f"There are {_listed(there)}."
                     if there

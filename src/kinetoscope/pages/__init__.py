@@ -1,1 +1,3 @@
-"""pages: self-contained web pages, and the code that puts data into them."""
+"""pages: self-contained web pages. What ``web/`` built (``page.html``, ``runs.html``), what they can show (`page_data`,
+`run_list`), and both as one file.
+"""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kinetoscope.pages.page import render_page
+from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, MemoryOverTime, PageData
 
 _MOST_POINTS = 20_000

@@ -36,8 +36,9 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """One track of a rank. ``kind`` is ``steps``, ``markers`` (our spans of one thread), ``thread`` or ``stream``;
-    tracks come by rank, in that order of kinds. ``process`` is the device of a stream, as in ``GPU 0``.
+    """One track of a rank. ``kind`` is ``steps``, ``markers`` (our spans of one thread), ``thread``, ``samples`` (of a
+    thread's stack) or ``stream``; tracks come by rank, in that order of kinds. ``process`` is the device of a stream,
+    as in ``GPU 0``.
 
     ``row_begins`` has the first span of each row of boxes, and the end of the last row: a span lies below the one that
     contains it, and spans of one row do not overlap. ``num_left_out`` spans were too short to be shown."""
@@ -98,8 +99,20 @@ class Stacks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """How many spans are not shown, by track (its place) and by when they begin: in the ``cell_ns`` nanoseconds from
+    ``cell_ns * cells`` on. In the order of tracks and cells."""
+
+    cell_ns: int
+    tracks: Column
+    cells: Column
+    counts: Column
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The tracks of all ranks. ``details`` are the arguments of spans. ``notes`` are sentences on what is not shown."""
+    """The tracks of all ranks. ``details`` are the arguments of spans. ``notes`` are sentences on what is not shown.
+    ``windows`` are pairs of begin and end, in order: all that was recorded lies in them, and nothing between them."""
 
     texts: list[str]
     tracks: list[Track]
@@ -109,6 +122,8 @@ class Timeline:
     details: list[dict[str, Any]]
     stacks: Stacks
     notes: list[str]
+    windows: list[list[int]] = field(default_factory=list)
+    left_out: LeftOut | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +169,7 @@ class MemoryOverTime:
 class FlameGraph:
     """Calls summed by who called whom. ``title`` says of what: nested operators, or stacks. Each frame has a name (a
     place in ``texts``), the place of its caller plus 1, its own time, and its time with callees, in nanoseconds.
-    ``total_ns`` is the time of all that have no caller."""
+    ``total_ns`` is the time of all that have no caller; ``firsts`` the order in which frames first began."""
 
     title: str
     rank: int | None
@@ -165,6 +180,7 @@ class FlameGraph:
     total: Column
     total_ns: int
     num_calls: Column
+    firsts: Column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,16 +202,18 @@ class CallingLine:
 class Overview:
     """What the first view says of a run, beside what is in its report. Shares are parts of 1; None is not known.
 
-    ``ending`` is said of a run that was killed or has not ended, ``bound`` what a step takes its time for.
-    ``largest_part`` takes ``largest_share`` of a step. A device was busy for ``busy_share`` of its windows on average,
-    and for ``least_busy_share`` on ``least_busy_rank``. ``peak_rank`` has the most memory. ``costs`` and ``savings``
-    have the share of a step of each finding, in their order; ``are_minor`` says which are worth one line.
+    ``ending`` is said of a run that was killed or has not ended, ``bound`` what a step takes its time for, and
+    ``bound_side`` whose ledger says so, ``host`` or ``device``; ``no_fault`` is said where there are no findings, and
+    ``is_judged`` is whether faults were looked for. A device was busy for ``busy_share`` of its windows on average, and
+    for ``least_busy_share`` on ``least_busy_rank``. ``peak_rank`` has the most memory. ``costs`` and ``savings`` have
+    the share of a step of each finding, in their order; ``are_minor`` says which are worth one line.
     """
 
     ending: str | None = None
     bound: str | None = None
-    largest_part: str | None = None
-    largest_share: float | None = None
+    bound_side: str | None = None
+    no_fault: str = ""
+    is_judged: bool = True
     busy_share: float | None = None
     least_busy_share: float | None = None
     least_busy_rank: int | None = None
@@ -225,13 +243,15 @@ class LedgerPart:
 @dataclass(frozen=True, kw_only=True)
 class Ledgers:
     """What a step of a rank takes, or one of the run if ``is_run``, on average, and both of its ledgers, with all
-    parts. ``device`` is None where it is not known."""
+    parts. ``device`` is None where it is not known. ``stands_out`` is whether the rank is unlike most others, or is one
+    of few that a finding names; such ranks come first."""
 
     rank: int | None
     is_run: bool
     step_ns: float
     host: list[LedgerPart]
     device: list[LedgerPart] | None
+    stands_out: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,8 +346,8 @@ class Waits:
 @dataclass(frozen=True, kw_only=True)
 class CallSums:
     """The calls of one operator, or the runs of one kernel, or of all that have something in common: ``num_rows`` rows
-    of the report together. Quantiles of several rows are not known. ``shapes`` are those of the only row that has some.
-    Times are nanoseconds."""
+    of the report together. Quantiles of several names together are not known. ``shapes`` are those of the only row that
+    has some. Times are nanoseconds."""
 
     name: str
     kind: str | None
@@ -375,6 +395,7 @@ class PageData:
     Times are nanoseconds after ``origin_ns``, unix nanoseconds as text, since a number of JavaScript has too few digits
     for them: also those in ``report``, which else is what `RunReport.to_dict` returns. ``notes`` are sentences.
     ``profiler_ns_per_step`` is what the profiler cost within a step, ``profiler_ns_around`` around those of a window.
+    ``chapters`` explain the kinds of the report's findings: HTML by kind, which is ours alone and has no links.
     ``part_words`` says what the parts of a step are called; ``ledgers`` are those of the run and of each rank,
     ``devices`` all together and each.
     """
@@ -386,6 +407,7 @@ class PageData:
     profiler_ns_per_step: float | None = None
     profiler_ns_around: float | None = None
     overview: Overview = field(default_factory=Overview)
+    chapters: dict[str, str] = field(default_factory=dict)
     steps: StepLedgers | None = None
     mean_steps: StepLedgers | None = None
     part_words: dict[str, str] = field(default_factory=dict)
@@ -395,6 +417,7 @@ class PageData:
     waits: Waits | None = None
     call_totals: list[CallTotals] = field(default_factory=list)
     call_tables: list[CallTable] = field(default_factory=list)
+    tensor_cores_said: str | None = None
     comparison_said: list[str] = field(default_factory=list)
     report: Annotated[dict[str, Any], "RunReport"] | None = None
     comparison: Annotated[dict[str, Any], "Comparison"] | None = None

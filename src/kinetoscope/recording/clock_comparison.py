@@ -25,14 +25,13 @@ class ClockComparison:
     """Measures at the start of the run and when a window closes, through the store of torch.distributed.
 
     With a single rank, or without a process group, it does nothing. If rank 0 does not answer, a cycle gets the last
-    known relation, or None.
+    known relation, or None. ``attempt`` may be replaced before `agree` and `begin`.
     """
 
     def __init__(self, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
         self._clock = clock
         self._ranks = ranks
-        self._attempt = attempt
-        self._prefix = f"kinetoscope/{attempt.restart}/"
+        self.attempt = attempt
         self._agreements: list[Callable[[Any], object]] = []
         self._thread = WriterThread("kinetoscope-clock", on_error=self._report)
         self._stop = threading.Event()
@@ -47,7 +46,7 @@ class ClockComparison:
         ``take`` is called with it on another thread, once there is a store; without a store it is never called.
         """
         key = f"{self._prefix}attempt/{folder}/"
-        own = self._ranks.rank, self._attempt.start
+        own = self._ranks.rank, self.attempt.start
         self._agreements.append(lambda store: take(agree_on_attempt(store, key, *own)))
 
     def begin(self) -> None:
@@ -86,6 +85,11 @@ class ClockComparison:
         self._stop.set()
         self._thread.close(min(timeout_s, 2 * _LAST_TIMEOUT_S))
         self._let_go()
+
+    @property
+    def _prefix(self) -> str:
+        """Of its keys in the store, which may outlive the attempt."""
+        return f"kinetoscope/{self.attempt.restart}/"
 
     def _known(self) -> ClockRelation | None:
         client = self._client  # read once: the other thread may set it to None

@@ -20,17 +20,17 @@ from kinetoscope.clock.clock import Anchor, Clock, ClockLine
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
+from kinetoscope.paths.remote_url import check_url
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import NameTable
 from kinetoscope.recording.recorder_choice import ProcessRecorder
-from kinetoscope.recording.redaction import redact_name
+from kinetoscope.recording.run_redaction import redact_name
 from kinetoscope.recording.schedule import ProfilerAction, Schedule, check_schedule
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.event import Callback, overrides
 from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.redaction import Redactor
-from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
 from kinetoscope.writing.atomic_file import working_folder
@@ -153,6 +153,10 @@ class RunInside(Protocol):
         """On the writer thread: the folder for files that are needed only until the cycle is saved."""
         ...
 
+    def take_attempt(self, attempt: Attempt) -> None:
+        """Before the run begins: this is its attempt, with the number that the folder of its traces gives it."""
+        ...
+
     def agree_on_attempt(self, folder: Path, take: Callable[[str], object]) -> None:
         """Before the run begins: lets all ranks of this attempt that write into ``folder`` agree on an id. ``take`` is
         called with it on another thread; never if there is no store through which they can agree."""
@@ -190,15 +194,16 @@ class ProfiledState(RunState, Protocol):
 
 
 class FindsFirst(Protocol):
-    """Finds out what is wrong with a run that was saved, for the line that is said at its end."""
+    """Finds out what is wrong with a run that was saved, for what is said at its end."""
 
     @property
     def writes_report(self) -> bool:
-        """Whether `find` also writes a report, which is wanted even if no line is said."""
+        """Whether `find` also writes a report, which is wanted even if nothing is said."""
         ...
 
-    def find(self, folder: Path, timeout_s: float) -> str:
-        """The first finding on the traces in ``folder``, as a sentence; "" if there is none, or none in time."""
+    def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
+        """The first finding on the traces in ``folder``, as a sentence; "" if there is none, or none in time. It may
+        take longer if somebody ``is_watching`` the terminal."""
         ...
 
     def give_up(self) -> None:

@@ -198,14 +198,15 @@ class Cycle:
 class Window:
     """The window of one rank. It opens at the first batch that is not skipped, and closing it makes a `Cycle`.
 
-    ``contributions`` are the files that sources add to the cycle that is being recorded.
+    ``contributions`` are the files that sources add to the cycle that is being recorded. ``attempt`` may be replaced
+    before the first window.
     """
 
     def __init__(self, recorder: Recorder, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
         self._recorder = recorder
         self._clock = clock
         self._ranks = ranks
-        self._attempt = attempt
+        self.attempt = attempt
         self._begin: Anchor | None = None
         self._begin_timestamp: Any = None
         self._epoch = 0
@@ -265,7 +266,7 @@ class Window:
             number=self._num_cycles,
             run_name=run_name,
             ranks=self._ranks,
-            attempt=self._attempt,
+            attempt=self.attempt,
             pid=os.getpid(),
             begin_timestamp=self._begin_timestamp,
             timestamp=timestamp,

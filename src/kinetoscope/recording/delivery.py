@@ -16,10 +16,10 @@ from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.contract import Guard, TraceHandler, name_of, recipe_of
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
-from kinetoscope.recording.redaction import redact_cycle
+from kinetoscope.recording.run_redaction import redact_cycle
+from kinetoscope.texts.redactor import Redactor
+from kinetoscope.texts.wording import counted
 from kinetoscope.training.event import overrides
-from kinetoscope.training.redaction import Redactor
-from kinetoscope.training.wording import counted
 from kinetoscope.writing.writer_thread import WriterThread
 
 _log = logging.getLogger("kinetoscope")

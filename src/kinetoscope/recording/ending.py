@@ -1,28 +1,23 @@
-"""Ends a run step by step, and says what was recorded, or why nothing was.
+"""Ends a run step by step.
 
 Every step is taken, even if another one raises. Every wait is bounded, and Ctrl-C ends it.
 """
 
 import logging
-import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import Guard, run_folder_of
+from kinetoscope.recording.contract import Guard
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.process import on_main_thread, restore_signal, take_signal
-from kinetoscope.recording.schedule import CyclicSchedule
-from kinetoscope.training.wording import counted
+from kinetoscope.texts.wording import counted
 
 _log = logging.getLogger("kinetoscope")
 _LAST_WAIT_S = 1.0
@@ -217,113 +212,3 @@ class RunEnd:
 
 def _are(number: int, thing: str) -> str:
     return f"{counted(number, thing)} {'is' if number == 1 else 'are'}"
-
-
-# -- what a run came to ------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class RunCounts:
-    """How far a run got. The handlers have taken ``num_saved`` windows, and not ``num_unsaved`` others; and they got
-    ``num_given`` single events and files."""
-
-    num_batches: int = 0
-    longest_epoch: int = 0
-    num_windows: int = 0
-    num_saved: int = 0
-    num_unsaved: int = 0
-    num_given: int = 0
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether no handler got anything, or a window that it should have was not saved."""
-        return not self.num_saved and (bool(self.num_unsaved) or not self.num_given)
-
-
-def why_nothing(schedule: object, counts: RunCounts) -> str:
-    """Why a run recorded nothing, and what to change."""
-    return f"Nothing was recorded: {_reason(schedule, counts)}"
-
-
-def _reason(schedule: object, counts: RunCounts) -> str:
-    if counts.num_unsaved:
-        return "what was recorded could not be saved. The errors above say why."
-    if counts.num_windows:
-        return "no marker, source or loop had anything to record while recording was on."
-    if counts.num_batches == 0:
-        return (
-            "no step() was called, and no loop over batches() ended a batch. Write `for batch in "
-            "profiler.batches(loader):`, or call profiler.step() at the end of each batch."
-        )
-    if not isinstance(schedule, CyclicSchedule):
-        return f"the schedule answered skip for {_all(counts.num_batches)}."
-    first = schedule.plan.first_recorded + 1
-    if schedule.per == "run":
-        return (
-            f"the first batch to record is {first}; the run had {counts.num_batches}. Make skip_first or wait smaller."
-        )
-    return (
-        f"the first batch to record is {first}; the longest epoch had {counts.longest_epoch}. To count batches across "
-        'epochs pass per="run" to cyclic_schedule, or make skip_first or wait smaller.'
-    )
-
-
-def what_there_is(counts: RunCounts, handlers: Iterable[object], finding: str = "") -> str:
-    """What a run has saved, where (the handlers' ``saved_to``), what was found, and which command to run next."""
-    places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
-    run_folder = run_folder_of(handlers)
-    where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
-    what = counted(counts.num_saved, "window") if counts.num_saved else counted(counts.num_given, "event")
-    lines = [f"Kinetoscope: {what} recorded in {counted(counts.num_batches, 'batch')}{where}."]
-    if finding:
-        lines.append(finding)
-    if places:
-        lines.append(
-            f"Open it in https://ui.perfetto.dev, or run: kinetoscope summary {short_path(run_folder or places[0])}"
-        )
-    if counts.num_unsaved and run_folder is not None:
-        lines.append(f"{counts.num_unsaved} more could not be saved: kinetoscope recover {short_path(run_folder)}")
-    return " ".join(lines)
-
-
-def _all(num_batches: int) -> str:
-    return "the only batch" if num_batches == 1 else f"each of the {num_batches:,} batches"
-
-
-def tell_outcome(
-    counts: RunCounts,
-    schedule: object,
-    handlers: Iterable[object],
-    find: Callable[[], str],
-    *,
-    is_quiet: bool,
-    always_finds: bool = False,
-) -> None:
-    """Says what a run has saved and where, and what ``find()`` has found, unless ``is_quiet``. If it has saved nothing,
-    always logs why. With ``always_finds``, ``find`` is called even if nothing is said."""
-    says = not is_quiet and (_is_terminal() or _log.isEnabledFor(logging.INFO))
-    if counts.is_nothing:
-        _log.warning(why_nothing(schedule, counts))
-    elif says or always_finds:
-        found = find()
-        if says:
-            say_outcome(what_there_is(counts, handlers, found))
-
-
-def say_outcome(line: str) -> None:
-    """Prints a line if stderr is a terminal; else logs it. Where both are gone, nobody reads it."""
-    with suppress(OSError, ValueError):
-        if _is_terminal():
-            print(line, file=sys.stderr)
-        else:
-            _log.info(line)
-
-
-def _is_terminal() -> bool:
-    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
-
-
-def short_path(path: Path) -> str:
-    """The path from the working folder, if it is below that."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative

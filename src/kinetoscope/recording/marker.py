@@ -15,7 +15,7 @@ from kinetoscope.recording.process import find_parents_run, this_process
 from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, MOST_NAMES, NO_NAME, SpanName
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.training.once_log import OnceLog
+from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.writing.own_thread import after_fork_in_child
 
 P = ParamSpec("P")

@@ -19,7 +19,7 @@ from kinetoscope.live.parked_window import ParkedWindow
 from kinetoscope.live.record import ThreadRecords
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import NameTable, WindowRecords
-from kinetoscope.training.wording import counted
+from kinetoscope.texts.wording import counted
 from kinetoscope.writing.own_thread import after_fork_in_child
 
 

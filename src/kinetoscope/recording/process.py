@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from kinetoscope.training.once_log import OnceLog
+from kinetoscope.texts.once_log import OnceLog
 
 RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
 """The environment variable by which child processes find their run."""

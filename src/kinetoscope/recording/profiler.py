@@ -4,14 +4,15 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording import compiler
-from kinetoscope.recording.contract import RunSettings, check_callbacks, check_state
+from kinetoscope.recording.contract import RunSettings, check_callbacks, check_state, run_folder_of
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marked_function import mark_function
 from kinetoscope.recording.marker import (
@@ -149,8 +150,9 @@ class Profiler(AnyProfiler):
       ``live_bytes_max``: what is recorded beyond that is dropped until something is saved, and the trace says how much.
       Windows that could not be saved are kept there too, and tried again; the oldest of these are discarded before
       anything is dropped.
-    - ``quiet``: do not say at the end of the run what was recorded and where. Otherwise rank 0 prints that line on
-      stderr if that is a terminal, and else logs it. A run that recorded nothing always says why.
+    - ``quiet``: do not say at the end of the run what was recorded, where, and which command comes next. Otherwise
+      rank 0 says it on stderr, terminal or not, and in a notebook below the cell. A run that recorded nothing always
+      says why.
     - ``redact``: a function from a text to what may be written instead of it. It is asked for each name and each text
       in what handlers get and in the files of sources: names of spans, counters, threads and operators, texts in their
       args, metadata, the names of the run and its machine. See docs/privacy.md.
@@ -281,6 +283,36 @@ class Profiler(AnyProfiler):
     ) -> None:
         self.run.is_held = False
         self.run.close(clean=kind is None)
+
+    if not TYPE_CHECKING:  # for type checkers it has only what it has
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_not_here(type(self).__name__, name, self.__dict__.get("run")), name=name, obj=self)
+
+
+_ELSEWHERE = {
+    "stop": "close() ends the run, and so does the end of `with profiler:`",
+    "export_chrome_trace": "it saves its traces itself, below {run}, and merges those of all ranks",
+    "export_stacks": "record with_stack=True, and look at the flame graph: kinetoscope report {run}",
+    "export_memory_timeline": "look at the memory over time after the run: kinetoscope report {run}",
+    "key_averages": "after the run, look at kinetoscope.analyze({place}).operators, or run: kinetoscope summary {run}",
+    "events": "after the run, look at kinetoscope.load({place}).spans",
+    "summary": "after the run, look at kinetoscope.analyze({place}), or run: kinetoscope summary {run}",
+    "add_metadata": "only that of torch has metadata",
+    "add_metadata_json": "only that of torch has metadata",
+}
+"""What people know from other profilers, and how it is done here."""
+
+
+def _not_here(kind: str, name: str, run: Run | None) -> str:
+    """What is said where a name is asked for that a Profiler does not have."""
+    if name not in _ELSEWHERE:
+        return f"{kind!r} object has no attribute {name!r}"
+    folder = None
+    with contextlib.suppress(Exception):  # before the run begins, a handler may not know it
+        folder = run_folder_of(run.handlers if run is not None else ())
+    here = _ELSEWHERE[name].format(run=quote(str(folder or "RUN")), place=repr(str(folder or "RUN")))
+    return f"A Kinetoscope Profiler has no {name}: {here}. (kinetoscope.torch.profile has all names of torch.profiler.)"
 
 
 def _in_order(arguments: tuple[Any, ...], state: Any, schedule: Any, trace_handlers: Any) -> tuple[Any, Any, Any]:

@@ -5,6 +5,7 @@ A driver tells it where training is: the plain loop (`loop.py`) or a trainer's. 
 
 import logging
 import os
+import sys
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -21,7 +22,7 @@ from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, RunSettings, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
-from kinetoscope.recording.ending import RunCounts, RunEnd, tell_outcome
+from kinetoscope.recording.ending import RunEnd
 from kinetoscope.recording.marker import (
     Marker,
     MarkerSettings,
@@ -29,16 +30,17 @@ from kinetoscope.recording.marker import (
     begin_library_markers,
     end_library_markers,
 )
+from kinetoscope.recording.outcome import Outcome, RunCounts
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
-from kinetoscope.recording.redaction import add_redacted, redact_attempt
+from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.texts.once_log import OnceLog
+from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.event import Event
-from kinetoscope.training.once_log import OnceLog
 from kinetoscope.training.ranks import Attempt, Ranks, current_attempt, current_ranks
-from kinetoscope.training.redaction import Redactor
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment, plain_count
 
@@ -120,8 +122,7 @@ class Run:
         self.is_held = self.is_paused = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
-        self.first_finding: FindsFirst | None = None
-        """What looks at the traces at the end; None: nothing does."""
+        self._search: FindsFirst | None = None
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
         self._longest_epoch = self._num_taken = 0
@@ -151,6 +152,10 @@ class Run:
         names, anchor = self._recorder.names, take_anchor(self.clock)
         listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor, self._note_taken)
         self._recorder.listener = listeners if listeners else None
+
+    def set_search(self, search: FindsFirst) -> None:
+        """At the end, it looks for the first finding on the traces. Without one nothing does."""
+        self._search = search
 
     def _note_taken(self) -> None:
         self._num_taken += 1  # events that handlers have got, one at a time
@@ -405,6 +410,10 @@ class Run:
         """On the writer thread: the folder for files that are needed only until the cycle is saved."""
         return self._temporary.folder(cycle)
 
+    def take_attempt(self, attempt: Attempt) -> None:
+        """Before it begins: this is its attempt, with the number that the folder of its traces gives it."""
+        self.attempt = self._window.attempt = self._clocks.attempt = attempt
+
     def agree_on_attempt(self, folder: Path, take: Callable[[str], object]) -> None:
         """Before it begins: lets all ranks of this attempt that write into ``folder`` agree on an id. ``take`` is
         called with it on another thread; never if there is no store through which they can agree.
@@ -433,8 +442,8 @@ class Run:
 
     def save_on_signal(self) -> bool:
         """Ends the run because the process is being terminated. Returns False if it is being closed already."""
-        if self.first_finding is not None:
-            self.first_finding.give_up()
+        if self._search is not None:
+            self._search.give_up()
         if self._phase is _Phase.CLOSING:
             return False
         self._close(self.settings.grace_s, clean=False)
@@ -449,6 +458,8 @@ class Run:
         is_over = self._phase is _Phase.CLOSED and not self._end.is_unfinished
         if self._phase is _Phase.CLOSING or is_over or self.is_forked:
             return
+        if self._search is not None and isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            self._search.give_up()  # whoever pressed Ctrl-C does not wait
         with self._end.begin(timeout_s) as ending:
             was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
             if at_exit:
@@ -480,27 +491,31 @@ class Run:
         return self._end.drain_or_give_up()
 
     def finish_uploads(self) -> None:
-        """While closing: waits for uploads, and says what was recorded, or why nothing was."""
+        """While closing: says what was recorded, or why nothing was; waits for uploads, and says what was found."""
+        outcome = self._outcome()
+        if outcome is not None:
+            outcome.tell()
         for uploads in self.uploads.values():
             self._guard(uploads, uploads.finish, (self.seconds_to_close(),))
-        if not self._has_told and self.ranks.rank == 0 and self.handlers:
-            self._has_told = True
-            schedule, is_quiet = self.settings.schedule, self.settings.is_quiet
-            tell_outcome(
-                self._counts(),
-                schedule,
-                self.handlers,
-                self._find_first,
-                is_quiet=is_quiet,
-                always_finds=self.first_finding is not None and self.first_finding.writes_report,
-            )
+        if outcome is not None:
+            writes_report = self._search is not None and self._search.writes_report
+            outcome.tell_found(self._find_first, always=writes_report)
 
-    def _find_first(self) -> str:
+    def _outcome(self) -> Outcome | None:
+        """What this run came to, once, on rank 0."""
+        if self._has_told or self.ranks.rank != 0 or not self.handlers:
+            return None
+        self._has_told = True
+        settings = self.settings
+        return Outcome(self._counts(), settings.schedule, self.handlers, is_quiet=settings.is_quiet)
+
+    def _find_first(self, *, is_watching: bool) -> str:
         folder = next((recipe.folder for handler in self.handlers if (recipe := recipe_of(handler))), None)
-        if self.first_finding is None or folder is None:
+        search = self._search
+        if search is None or folder is None:
             return ""
-        arguments = (Path(folder), self.seconds_to_close())
-        return self._guard(self.first_finding, self.first_finding.find, arguments) or ""
+        find = partial(search.find, is_watching=is_watching)
+        return self._guard(search, find, (Path(folder), self.seconds_to_close())) or ""
 
     def _counts(self) -> RunCounts:
         return RunCounts(

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from kinetoscope.errors import (
@@ -16,6 +17,7 @@ from kinetoscope.errors import (
 )
 from kinetoscope.formats.manifest import (
     AttemptAgreed,
+    NothingRecorded,
     RankClosed,
     RanksBeside,
     RankStarted,
@@ -23,12 +25,13 @@ from kinetoscope.formats.manifest import (
     TraceFinished,
     append_entry,
     read_manifest,
+    read_starts,
 )
 from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.run_folder import RunFolder, is_name_inside
+from kinetoscope.training.ranks import Attempt, Ranks, may_miss_restarts
 from kinetoscope.training.timestamp import Moment, Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable, remove_partials, working_folder
 
@@ -69,8 +72,9 @@ class TraceFolder:
         if own < 0:
             self._num_traces_to_keep = num_traces_to_keep
 
-    def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
-        """Makes the folder and notes in the manifest that this rank has begun.
+    def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> Attempt:
+        """Makes the folder and notes in the manifest that this rank has begun. Returns the attempt with its number,
+        which is higher than the launcher's count if the launcher has not counted all restarts.
 
         Raises `FileNameError` if two ranks would share a file, `FolderNotWritableError`, and `FolderNotEmptyError`
         if files of an earlier run are in the folder and it may not be overwritten.
@@ -80,12 +84,15 @@ class TraceFolder:
         base = self._here / Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
         self._check_names()
+        while self._is_of_earlier_attempt(attempt.traces_folder(base), attempt):
+            attempt = replace(attempt, restart=attempt.restart + 1)
         self.path = self._make(attempt.traces_folder(base))
         remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
         self._begin(attempt)
         self._note_ranks_beside(attempt)
+        return attempt
 
     def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
         """Opens a folder again that a killed process of this rank had used, or another in its place. Its files stay as
@@ -101,6 +108,11 @@ class TraceFolder:
     def note_agreed(self, attempt: str) -> None:
         """Notes in the manifest the id of this attempt that the ranks have agreed on. Raises OSError if it cannot."""
         append_entry(self.path, self._ranks.rank, AttemptAgreed(attempt, self._start))
+
+    def note_nothing(self, why: str) -> None:
+        """Notes in the manifest that the run recorded nothing, and why. Raises OSError if it cannot."""
+        if hasattr(self, "_start"):  # else it was never opened
+            append_entry(self.path, self._ranks.rank, NothingRecorded(why, self._start))
 
     @property
     def filename(self) -> str:
@@ -127,10 +139,14 @@ class TraceFolder:
                 (self.path / name).unlink(missing_ok=True)
             raise
 
-    def written_for(self, timestamp: Moment) -> Iterator[Path]:
-        """The existing files with names that `new_trace` gives for ``timestamp``."""
+    def written_for(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
+        """The existing files that this start has noted for the cycle, and those with names that `new_trace` gives for
+        ``timestamp``."""
         names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
+        own = [one for starts in read_starts(self.path) for one in starts if one.start == self._start]
+        listed = [trace.path for one in own for trace in one.traces if trace.cycle == cycle]
+        yield from (self.path / name for name in listed if folder.is_file(name))
         while folder.is_file(name := names.choose(wanted)):
             yield self.path / name
 
@@ -207,6 +223,23 @@ class TraceFolder:
         if (other.attempt.name, other.ranks.node_rank) != (attempt.name, self._ranks.node_rank):
             return False
         return owner_state(live_folder_of(self.run_folder, other.start), other.attempt) is Owner.ALIVE
+
+    def _is_of_earlier_attempt(self, folder: Path, attempt: Attempt) -> bool:
+        """Whether an attempt of this launch that the launcher may not have counted has written into a folder.
+
+        It has if this rank has begun there, in another process, or a rank that was killed or was one of more or fewer
+        ranks.
+        """
+        if not may_miss_restarts():
+            return False
+        began = [(one, one.started) for one in read_manifest(folder) if one.started is not None]
+        return any(
+            (one.rank == self._ranks.rank and started.attempt.pid != attempt.pid)
+            or started.ranks.world_size != self._ranks.world_size
+            or (not one.closed and _is_dead(started, self.run_folder))
+            for one, started in began
+            if started.attempt.run_id == attempt.run_id
+        )
 
     def _make(self, folder: Path) -> Path:
         """Makes the folder. Raises `FolderNotWritableError` if it is not writable or leads out of the run's folder."""

@@ -8,27 +8,33 @@ from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts, ending
-from kinetoscope.training.wording import counted, printable, shortened, shown
+from kinetoscope.texts.wording import counted, printable, shortened, shown, told_apart
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
-_LONGEST_NAME = 100
+_LONGEST_NAME, _SHORTEST_NAME = 100, 12
+_GAP = 2
 _MANY_TIMES = 9
+_MOST_TIMES = 1000
 _KINDS = {"operator on device": "on device"}
 _NUMBERS = ("before", "after", "change", "between, %")
-_COLUMNS = ("kind", "name", *_NUMBERS, "verdict")
+COLUMNS = ("kind", "name", *_NUMBERS, "verdict")
+_SPARED = ("between, %", "before", "after", "change")
+"""The columns that a narrow screen lacks, the first of them first."""
+
+UNITS = "times in ms, memory in MiB"
 _LARGER = {"slower": "larger", "faster": "smaller"}
 _STYLES = {"slower": "red", "faster": "green", "new": "yellow", "gone": "yellow"}
 
 
-def render_comparison(comparison: Comparison) -> RenderableType:
-    """What changed, what changed first; then what did not."""
+def render_comparison(comparison: Comparison, width: int = 100) -> RenderableType:
+    """What changed, what changed first; then what did not; in ``width`` columns."""
     parts: list[RenderableType] = [
-        Text(f"before: {_about(comparison.before)}"),
-        Text(f"after:  {_about(comparison.after)}"),
+        Text(f"before: {about_run(comparison.before)}"),
+        Text(f"after:  {about_run(comparison.after)}"),
         *(Text(f"  {printable(note)}") for note in [*_endings(comparison), *comparison.notes]),
     ]
     if comparison.rows:
-        parts += ["", *map(Text, _said(comparison)), "", _table(comparison)]
+        parts += ["", *map(Text, _said(comparison)), "", _table(comparison, width)]
     return Group(*parts)
 
 
@@ -44,8 +50,9 @@ def _endings(comparison: Comparison) -> list[str]:
     return [f"{when}: {said}" for when, run in runs.items() if (said := ending(run))]
 
 
-def _about(run: RunFacts) -> str:
-    name = shown(run["name"] or "run")
+def about_run(run: RunFacts) -> str:
+    """Which of two runs it is."""
+    name = shown(run["title"] or "run")
     return f"{name}, {counted(len(run['ranks']) or 1, 'rank')}, {counted(run['num_steps'], 'step')}"
 
 
@@ -73,7 +80,8 @@ def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
         worst = max(unsure, key=_most_change)
         up_to = f"{'up to ' if worst.interval else ''}{_percent(_most_change(worst))}"
         told = f"it cannot be told whether they got slower or larger by more than {percent}"
-        yield f"Of {len(unsure)} of {num_rows} {told}, such as {_name(worst)} ({up_to})."
+        name = shortened(_whole_name(worst), _LONGEST_NAME)
+        yield f"Of {len(unsure)} of {num_rows} {told}, such as {name} ({up_to})."
 
 
 def _may_be_worse(row: ComparisonRow, threshold: float) -> bool:
@@ -87,10 +95,10 @@ def _most_change(row: ComparisonRow) -> float:
 
 def _step_said(step: ComparisonRow, percent: str) -> str:
     return {
-        "slower": "The step got slower",
-        "faster": "The step got faster",
-        "same": f"The step is the same, within {percent}",
-    }.get(step.verdict, "Cannot tell whether the step changed")
+        "slower": "The typical step got slower",
+        "faster": "The typical step got faster",
+        "same": f"The typical step is the same, within {percent}",
+    }.get(step.verdict, "Cannot tell whether the typical step changed")
 
 
 def _range(row: ComparisonRow) -> str:
@@ -109,41 +117,64 @@ def _how_to_tell(more_steps: int | None) -> str:
     )
 
 
-def _table(comparison: Comparison) -> Table:
-    shown = _shown(comparison.rows)
-    table = Table(box=None, pad_edge=False, caption_justify="left")
-    for name in _COLUMNS:  # the names become shorter where the screen is narrow
-        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=name != "name")
-    for row in shown:
-        cells = [Text(cell, no_wrap=True, overflow="ellipsis") for cell in _cells(row)]
-        table.add_row(*cells, style=_STYLES.get(row.verdict, ""))
+def _table(comparison: Comparison, width: int) -> RenderableType:
+    shown = shown_rows(comparison.rows)
+    lacks, room = _narrowed(shown, width)
+    table = Table(box=None, pad_edge=False)
+    for name in COLUMNS:
+        if name not in lacks:
+            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=name != "name")
+    for row, texts in zip(shown, cells_of(shown, room), strict=True):
+        cells = (cell for name, cell in zip(COLUMNS, texts, strict=True) if name not in lacks)
+        table.add_row(
+            *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=_STYLES.get(row.verdict, "")
+        )
     num_left = len(comparison.rows) - len(shown)
     left = f"; {counted(num_left, 'more row')}: --json has all" if num_left else ""
-    table.caption = f"times in ms, memory in MiB{left}"
-    return table
+    narrow = f"; the screen is too narrow for {', '.join(name.removesuffix(', %') for name in lacks)}" if lacks else ""
+    return Group(table, Text(f"{UNITS}{left}{narrow}", style="table.caption"))
 
 
-def _shown(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+def _narrowed(rows: Sequence[ComparisonRow], width: int) -> tuple[list[str], int]:
+    """The columns that do not fit, so that no number is cut, and how many letters of a name fit beside the others."""
+    columns = zip(COLUMNS, *cells_of(rows), strict=True)
+    widths = {column[0]: _GAP + max(map(len, column)) for column in columns if column[0] != "name"}
+    lacks: list[str] = []
+    for name in _SPARED:
+        if width - sum(widths.values()) >= _SHORTEST_NAME:
+            break
+        lacks.append(name)
+        del widths[name]
+    return lacks, max(_SHORTEST_NAME, min(_LONGEST_NAME, width - sum(widths.values())))
+
+
+def shown_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """What changed, as far as there is room, and the first of what did not."""
     changed = [row for row in rows if row.verdict in _STYLES][:_MOST_CHANGED]
     others = [row for row in rows if row.verdict not in _STYLES]
     return changed + others[: max(_MOST_ROWS - len(changed), _MOST_ROWS // 2)]
 
 
-def _cells(row: ComparisonRow) -> list[str]:
+def cells_of(rows: Sequence[ComparisonRow], longest: int = _LONGEST_NAME) -> list[list[str]]:
+    """The `COLUMNS` of each row; a name has at most ``longest`` letters."""
+    names = told_apart([_whole_name(row) for row in rows], longest)
+    return [_cells(row, name) for row, name in zip(rows, names, strict=True)]
+
+
+def _cells(row: ComparisonRow, name: str) -> list[str]:
     is_memory = row.unit == "bytes"
     low, high = row.interval or (None, None)
     between = f"{_percent(low, '')} {_percent(high, '')}" if row.interval else ""
     verdict = _LARGER.get(row.verdict, row.verdict) if is_memory else row.verdict
     values = [_in_unit(row.before, row.unit), _in_unit(row.after, row.unit), _percent(row.change), between]
-    return [_KINDS.get(row.kind, row.kind), _name(row), *values, verdict]
+    return [_KINDS.get(row.kind, row.kind), name, *values, verdict]
 
 
-def _name(row: ComparisonRow) -> str:
+def _whole_name(row: ComparisonRow) -> str:
     where = " ".join(
         part for part in (row.name.replace("_", " ") if row.kind == "phase" else row.name, row.shapes) if part
     )
-    text = f"{where} in {row.module}" if row.module else where
-    return shortened(text, _LONGEST_NAME)
+    return f"{where} in {row.module}" if row.module else where
 
 
 def _in_unit(value: float | None, unit: str) -> str:
@@ -157,6 +188,8 @@ def _in_unit(value: float | None, unit: str) -> str:
 def _percent(part: float | None, sign: str = "%") -> str:
     if part is None:
         return ""
+    if part >= _MOST_TIMES:
+        return f"x{_MOST_TIMES:,}+"
     if part >= _MANY_TIMES:
         return f"x{1 + part:,.0f}"
     return f"{part:+,.0%}".rstrip("%") + sign if abs(part) >= 1 else f"{part * 100:+.1f}{sign}"

@@ -13,12 +13,12 @@ from kinetoscope.analysis.analyze import analyze
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
 from kinetoscope.errors import SettingsError
-from kinetoscope.pages.page import render_page
+from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.comparison import comparison_sentences
-from kinetoscope.report.page.build import build_page
-from kinetoscope.report.page.privacy import without_paths
-from kinetoscope.training.wording import sized
+from kinetoscope.report.sections.build import build_page
+from kinetoscope.report.sections.privacy import without_paths
+from kinetoscope.texts.wording import sized
 
 MOST_BYTES = 1_000_000
 """A notebook keeps what its cells show in its file, so a frame is smaller than this."""
@@ -61,7 +61,7 @@ def view(source: "RunReport | Comparison | str | os.PathLike[str]", *, height: i
 
 def _page_of(source: Any) -> PageData:
     if isinstance(source, Comparison):
-        names = [facts["name"] or "a run" for facts in (source.before, source.after)]
+        names = [facts["title"] or "a run" for facts in (source.before, source.after)]
         return without_paths(
             PageData(
                 version=kinetoscope.__version__,

@@ -1,6 +1,6 @@
 """report: how long a step would take with something changed, on a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -8,8 +8,9 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.what_if import WhatIf
-from kinetoscope.training.wording import printable, shown
+from kinetoscope.texts.wording import printable, shortened
 
+_LONGEST_NAME = 60
 _WITHOUT = {
     "data": "no waiting for data",
     "sync": "no waiting for the device",
@@ -32,7 +33,7 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
         return Text(f"Unknown: no replay tells what mending finding {what_ifs[0].fix} saves.")
     table = Table(box=None, pad_edge=False)
     for name in ("", "step ms", "saves ms", ""):
-        table.add_column(name, justify="right" if name else "left")
+        table.add_column(name, justify="right" if name else "left", no_wrap=bool(name), overflow="fold")
     table.add_row("as recorded", _ms(step_ns))
     for found in sorted(what_ifs, key=lambda found: -(found.saving_ns_per_step or 0)):
         saving_ns = found.saving_ns_per_step or 0
@@ -50,10 +51,15 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
 def _words(found: WhatIf, report: RunReport) -> str:
     if found.fix is not None:
         return f"without finding {found.fix}: {report.findings[found.fix - 1].title}"
-    parts = [_WITHOUT[cause] for cause in found.without]
-    parts += [f"{shown(name)} {times:g} times as fast" for name, times in found.faster]
-    parts += [f"{_ranks(found.on_time)} on time"] if found.on_time else []
-    return ", ".join(parts)
+    return words_of_change(found.without, found.faster, found.on_time)
+
+
+def words_of_change(without: Iterable[str], faster: Iterable[tuple[str, float]], on_time: Sequence[int]) -> str:
+    """What is different in a replay."""
+    parts = [_WITHOUT[cause] for cause in without]
+    parts += [f"{shortened(name, _LONGEST_NAME)} {times:g} times as fast" for name, times in faster]
+    parts += [f"{_ranks(on_time)} on time"] if on_time else []
+    return ", ".join(parts) or "nothing is different"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, cast
+from typing import cast
 
 from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.step_parts import StepParts
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 
@@ -21,7 +21,7 @@ HOST_PARTS = {
     "communication_wait_ns": "waiting for communication",
     "sync_ns": "waiting for the device",
     "gc_ns": "garbage collection",
-    "python_ns": "Python",
+    "python_ns": "other Python",
     "evaluation_ns": "evaluation",
     "between_ns": "between steps",
     "unknown_ns": NOT_KNOWN,
@@ -60,12 +60,16 @@ _BOUNDS = {
     "ranks": "bound by late ranks",
 }
 _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
-_REMAINDERS = ("unknown_ns", "ahead_ns", "idle_ns")
 
 
 def bound(run: RunFacts) -> str | None:
     """What a step takes its time for, in a few words; None where that is not known."""
     return _BOUNDS.get(run["bound_by"])
+
+
+def no_fault(report: RunReport) -> str:
+    """What is said where there are no findings."""
+    return "No fault was found." if report.is_judged else "No fault was looked for: a note says why."
 
 
 def share_of_step(time_ns: float | None, run: RunFacts) -> float | None:
@@ -98,18 +102,13 @@ def ledger_part(part: str, word: str, time_ns: float | None, whole_ns: float) ->
     )
 
 
-def largest_part(run: RunFacts) -> tuple[str, float] | None:
-    """The part that takes most of a step, and its share: of the ledger of what bounds the step, so that both say the
-    same. What nobody did is none, and where most of it is not known there is none to tell."""
-    parts, step_ns = run["parts"], run["step_ns"]
-    if parts is None or not step_ns or run["bound_by"] == "unknown":
+def bound_side(run: RunFacts) -> str | None:
+    """Whose ledger says what bounds the step: that of the ``device`` on its pace, else that of the ``host``; None where
+    there is none."""
+    parts = run["parts"]
+    if parts is None:
         return None
-    is_of_device = parts["device"] is not None and run["bound_by"] in ("compute", "communication")
-    words = DEVICE_PARTS if is_of_device else HOST_PARTS
-    side = cast("Mapping[str, Any]", parts["device"] if is_of_device else parts["host"])
-    known = {name: side[name] or 0 for name in words if name not in _REMAINDERS}
-    name = max(known, key=lambda name: known[name])
-    return (words[name], known[name] / step_ns) if known[name] else None
+    return "device" if parts["device"] is not None and run["bound_by"] in ("compute", "communication") else "host"
 
 
 def device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:

@@ -1,21 +1,25 @@
 """Finds the runs in a folder, with their traces and reports. Anybody may have filled the folder."""
 
+import hashlib
 import os
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from kinetoscope.errors import KinetoscopeError, TraceFileError
-from kinetoscope.formats.manifest import RankManifest, read_manifest
+from kinetoscope.formats.manifest import RankManifest, read_manifest, reason_of
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.live.folders import live_folder_of, live_folders, read_live_run
 from kinetoscope.live.owner_lock import Owner, owner_state
-from kinetoscope.training.attempt_folders import attempt_of_name
-from kinetoscope.training.run_folder import RunFolder, is_name_inside
+from kinetoscope.paths.attempt_folders import attempt_of_name
+from kinetoscope.paths.run_folder import RunFolder, is_name_inside
+from kinetoscope.paths.user_cache import own_code
 
 MOST_ENTRIES = 100_000
 """No more files and folders are looked at, so that a page is there in seconds whatever the folder is."""
@@ -32,40 +36,62 @@ _NUMBERS = re.compile("([0-9]{1,15})")
 class RunState(Enum):
     """How a run is doing, as far as this machine can tell. If its processes differ, the first of these counts."""
 
-    RUNNING = "running"
+    RECORDING = "recording"
     KILLED = "killed"
     UNKNOWN = "unknown"
-    COMPLETE = "complete"
+    FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A trace or a report; ``name`` is relative to the folder that was searched."""
+    """A trace or a report; ``name`` is relative to the folder that was searched. ``mark`` tells it from what it was: it
+    has its size, its time and when its entry changed, which nobody can set."""
 
     name: str
     size_bytes: int
     changed_ns: int
+    mark: str = ""
 
 
 @dataclass(slots=True)
 class FoundRun:
     """A run, or a folder with traces that belong to none; ``name`` is relative to the folder that was searched, which
-    is ``.`` itself. ``ranks`` are those that wrote a manifest. ``num_unsaved`` processes were killed and have left
-    records that are in no trace yet. ``problem`` says what could not be read."""
+    is ``.`` itself. ``ranks`` are those that wrote a manifest, on ``hosts``, and ``began_ns`` is when the first of them
+    did, in unix nanoseconds. ``unsaved`` names the killed processes that have left records which are in no trace yet.
+    ``why_nothing`` says why it recorded nothing, ``problem`` what could not be read."""
 
     name: str
     state: RunState = RunState.UNKNOWN
     ranks: list[int] = field(default_factory=list)
     world_size: int | None = None
-    num_unsaved: int = 0
+    hosts: list[str] = field(default_factory=list)
+    began_ns: int | None = None
+    unsaved: list[str] = field(default_factory=list)
     traces: list[FoundFile] = field(default_factory=list)
     reports: list[FoundFile] = field(default_factory=list)
+    why_nothing: str = ""
     problem: str = ""
 
     @property
     def changed_ns(self) -> int | None:
         """When a trace or report of it was last written; None if there is none."""
         return max((file.changed_ns for file in [*self.traces, *self.reports]), default=None)
+
+    @property
+    def when_ns(self) -> int | None:
+        """When it began, or else when it was last written; None if neither is known."""
+        return self.changed_ns if self.began_ns is None else self.began_ns
+
+    @property
+    def made_from(self) -> str:
+        """The state of what an analysis of the run reads, and of our own code."""
+        traces = sorted((within(file.name, self.name), file.mark) for file in self.traces)
+        return hashlib.sha256(repr((_own_code(), traces, sorted(self.unsaved))).encode(errors="replace")).hexdigest()
+
+
+def within(name: str, run: str) -> str:
+    """The name of a file in the folder of a run."""
+    return name if run == "." else name.removeprefix(f"{run}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +103,43 @@ class FoundRuns:
     is_complete: bool
 
 
-def find_runs(folder: RunFolder) -> FoundRuns:
-    """Searches a folder and those below it, without links and hidden names. Raises OSError if it cannot be read."""
-    walk = _Walk(folder)
+Manifests = tuple[tuple[str, int, int], ...]
+"""The state of the files of a run's manifests: the place, the size and when the entry changed, of each."""
+
+
+def find_runs(
+    folder: RunFolder,
+    most_entries: int | None = None,
+    known: "dict[str, tuple[Manifests, FoundRun]] | None" = None,
+) -> FoundRuns:
+    """Searches a folder and those below it, without links and hidden names. Raises OSError if it cannot be read.
+
+    Runs that have finished are noted in ``known``, for the next search: then their manifests need not be read again.
+    """
+    walk = _Walk(folder, MOST_ENTRIES if most_entries is None else most_entries)
     walk.run()
     manifests: dict[str, list[str]] = defaultdict(list)
     for manifest in walk.manifests:
-        manifests[_run_of_manifest(manifest)].append(manifest)
+        manifests[run_of_traces(manifest)].append(manifest)
     roots = {*manifests, *walk.alive}
-    runs = {root: _described(folder.path, root, manifests.get(root, [])) for root in roots}
+    known = {} if known is None else known
+    runs = {root: _described(folder.path, root, manifests.get(root, []), known) for root in roots - set(walk.alive)}
+    runs |= {root: _described(folder.path, root, manifests.get(root, []), {}) for root in walk.alive}
+    homes: dict[str, str] = {}
     for file in walk.files:
-        name = _run_of_file(file.name, roots)
-        run = runs.setdefault(name, FoundRun(name))
+        home = file.name.rpartition("/")[0]
+        if home not in homes:
+            homes[home] = _run_of_file(file.name, roots)
+        run = runs.setdefault(homes[home], FoundRun(homes[home]))
         (run.reports if file.name.endswith(_REPORT) else run.traces).append(file)
     for run in runs.values():
         run.traces.sort(key=_order)
         run.reports.sort(key=_order)
-    order = sorted(runs.values(), key=lambda run: (run.state is RunState.RUNNING, run.changed_ns or 0), reverse=True)
+    order = sorted(runs.values(), key=lambda run: (run.state is RunState.RECORDING, run.when_ns or 0), reverse=True)
     return FoundRuns(order, walk.is_complete)
+
+
+_own_code = cache(own_code)  # it looks at many files
 
 
 def is_trace_name(name: str) -> bool:
@@ -117,13 +162,13 @@ def _is_visible(name: str) -> bool:
 class _Walk:
     """A walk through a folder, level by level: what is high up is found even if the folder is huge."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, most_entries: int) -> None:
         self.files: list[FoundFile] = []
         self.manifests: list[str] = []
         self.alive: list[str] = []
         self.is_complete = True
         self._folder = folder
-        self._num_entries = 0
+        self._num_entries, self._most_entries = 0, most_entries
         self._waiting = deque(["."])
 
     def run(self) -> None:
@@ -139,15 +184,16 @@ class _Walk:
         with self._folder.open_folder(place) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 self._num_entries += 1
-                self.is_complete = self._num_entries <= MOST_ENTRIES
+                self.is_complete = self._num_entries <= self._most_entries
                 if not self.is_complete:
                     return
-                name = str(PurePosixPath(place, entry.name))
+                name = entry.name if place == "." else f"{place}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
                     self._note_folder(place, name, entry.name)
                 elif entry.is_file(follow_symlinks=False) and self._is_served(name):
                     found = entry.stat(follow_symlinks=False)
-                    self.files.append(FoundFile(name, found.st_size, found.st_mtime_ns))
+                    mark = f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+                    self.files.append(FoundFile(name, found.st_size, found.st_mtime_ns, mark))
 
     def _note_folder(self, place: str, name: str, last: str) -> None:
         if last == _MANIFEST:
@@ -173,8 +219,8 @@ def _has_live_folder(run: Path) -> bool:
         return False
 
 
-def _run_of_manifest(place: str) -> str:
-    """The run with a manifest in the folder ``place``, which is its folder of traces or of an attempt in there."""
+def run_of_traces(place: str) -> str:
+    """The folder of the run whose manifest is in the folder ``place``: that of its traces, or of an attempt in it."""
     path = PurePosixPath(place)
     return str((path if attempt_of_name(path.name) is None else path.parent).parent)
 
@@ -193,25 +239,57 @@ def _run_of_file(name: str, runs: Iterable[str]) -> str:
 def _order(file: FoundFile) -> tuple[bool, list[str | int]]:
     """Merged traces first, and then by name, with rank 2 before rank 10."""
     parts = _NUMBERS.split(file.name)
-    is_merged = PurePosixPath(file.name).name.startswith("merged_trace")
+    is_merged = file.name.rpartition("/")[2].startswith("merged_trace")
     return not is_merged, [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
-def _described(folder: Path, name: str, manifests: list[str]) -> FoundRun:
-    """The run in the folder ``name``, without its files."""
+def _described(folder: Path, name: str, manifests: list[str], known: dict[str, tuple[Manifests, FoundRun]]) -> FoundRun:
+    """The run in the folder ``name``, without its files: as it is ``known``, if it had finished and is unchanged."""
+    marks = _marks(folder, manifests)
+    if name in known and known[name][0] == marks:
+        return replace(known[name][1], traces=[], reports=[])
+    run = _read(folder, name, manifests)
+    if run.state is RunState.FINISHED and not run.problem:
+        known[name] = (marks, replace(run))
+    return run
+
+
+def _marks(folder: Path, manifests: list[str]) -> Manifests:
+    marks: list[tuple[str, int, int]] = []
+    for place in manifests:
+        with suppress(OSError), os.scandir(folder / place / _MANIFEST) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                marks.append((f"{place}/{entry.name}", status.st_size, status.st_ctime_ns))
+    return tuple(sorted(marks))
+
+
+def _read(folder: Path, name: str, manifests: list[str]) -> FoundRun:
+    """What the manifests and live folders of a run say."""
     run, path = FoundRun(name), folder / name
     try:
         found = [manifest for place in _newest(manifests) for manifest in read_manifest(folder / place)]
-        left = list(_owners_of_live_folders(path))
-        states = [_state(path, manifest) for manifest in found] or [_STATES[owner] for owner in left]
+        left = dict(_owners_of_live_folders(path))
+        states = [_state(path, manifest) for manifest in found] or [_STATES[owner] for owner in left.values()]
     except (OSError, KinetoscopeError) as error:
         run.problem = str(error)
         return run
+    started = [manifest.started for manifest in found if manifest.started is not None]
     run.ranks = sorted({manifest.rank for manifest in found})
-    run.world_size = max((one.started.ranks.world_size for one in found if one.started is not None), default=None)
+    run.world_size = max((one.ranks.world_size for one in started), default=None)
+    run.hosts = sorted({one.attempt.host for one in started if one.attempt.host})
+    run.began_ns = min(filter(None, (_began_ns(one.start) for one in started)), default=None)
     run.state = next((state for state in RunState if state in states), RunState.UNKNOWN)
-    run.num_unsaved = left.count(Owner.DEAD)
+    run.unsaved = [name for name, owner in left.items() if owner is Owner.DEAD]
+    run.why_nothing = reason_of(found)
     return run
+
+
+def _began_ns(start: str) -> int | None:
+    """When a process began, by the name of its start; None where that has no time."""
+    with suppress(ValueError, OverflowError):
+        return int(datetime.strptime(start.partition("-")[0] + "Z", "%Y%m%dT%H%M%S%z").timestamp()) * 10**9
+    return None
 
 
 def _newest(manifests: list[str]) -> list[str]:
@@ -224,17 +302,17 @@ def _attempt(place: str) -> int:
     return attempt_of_name(PurePosixPath(place).name) or 0
 
 
-_STATES = {Owner.ALIVE: RunState.RUNNING, Owner.DEAD: RunState.KILLED, Owner.UNKNOWN: RunState.UNKNOWN}
+_STATES = {Owner.ALIVE: RunState.RECORDING, Owner.DEAD: RunState.KILLED, Owner.UNKNOWN: RunState.UNKNOWN}
 
 
 def _state(run: Path, manifest: RankManifest) -> RunState:
     """How the process is doing that wrote a manifest last."""
     if manifest.closed or manifest.started is None:
-        return RunState.COMPLETE if manifest.closed else RunState.UNKNOWN
+        return RunState.FINISHED if manifest.closed else RunState.UNKNOWN
     return _STATES[owner_state(live_folder_of(run, manifest.start), manifest.started.attempt)]
 
 
-def _owners_of_live_folders(run: Path) -> Iterator[Owner]:
+def _owners_of_live_folders(run: Path) -> Iterator[tuple[str, Owner]]:
     for folder in live_folders(run):
         with suppress(TraceFileError):
-            yield owner_state(folder, read_live_run(folder).attempt)
+            yield folder.name, owner_state(folder, read_live_run(folder).attempt)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kinetoscope.serving.access import Access, is_local
 from kinetoscope.serving.connections import MOST_CONNECTIONS, Connections
-from kinetoscope.serving.page import bounce
+from kinetoscope.serving.plain_pages import bounce
 from kinetoscope.serving.site import Answer, Site, refusal
 
 LOOPBACK = "127.0.0.1"
@@ -100,7 +100,7 @@ class _Request(BaseHTTPRequestHandler):
             headers = {"Set-Cookie": access.cookie(host), "Location": "/"}
             return Answer(status=HTTPStatus.SEE_OTHER, headers=headers)
         if access.has_cookie(host, self.headers.get("Cookie", "")):
-            return site.answer(path)
+            return site.answer(path, query)
         if self._comes_from_another_page():
             return Answer(page=bounce())
         return refusal(

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from kinetoscope.paths.short_paths import shorten_paths
+from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.private_names import (
@@ -20,8 +22,6 @@ from kinetoscope.sources.private_names import (
     recompile_reason,
 )
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.short_paths import shorten_paths
-from kinetoscope.training.source_files import source_name
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.private_names import find_all
 

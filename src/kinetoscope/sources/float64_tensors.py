@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from kinetoscope.paths.source_files import is_of_user, source_name
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_objects import Held, HeldObjects, look, own_attributes
@@ -23,7 +24,6 @@ from kinetoscope.sources.instructions import (
 )
 from kinetoscope.sources.private_names import module_children, module_parameters
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.source_files import is_of_user, source_name
 from kinetoscope.training.state import RunState
 
 CATEGORY = "float64"

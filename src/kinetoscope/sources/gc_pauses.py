@@ -10,11 +10,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from kinetoscope.paths.source_files import is_of_user, is_ours, line_of_user, source_name
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.private_names import COMPILER, compiler
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.source_files import is_of_user, is_ours, line_of_user, source_name
 
 _Watch = Callable[[str, dict[str, int]], None]
 

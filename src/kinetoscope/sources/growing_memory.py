@@ -6,6 +6,7 @@ from collections import deque
 from types import FrameType
 from typing import Any, NamedTuple
 
+from kinetoscope.paths.source_files import is_of_user, source_name
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.source_events import SourceEvent
@@ -14,7 +15,6 @@ from kinetoscope.sources.growing_lines import growing_line
 from kinetoscope.sources.held_objects import Held, Kinds, is_container, length_of, look
 from kinetoscope.sources.held_tensors import TensorFacts, find_facts, graph_clock, grows_by_steps, new_tensors
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.source_files import is_of_user, source_name
 from kinetoscope.training.state import RunState
 
 CATEGORY = "memory_holder"

@@ -17,12 +17,12 @@ from time import thread_time_ns
 from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from kinetoscope.paths.source_files import is_of_user, is_ours
 from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
 from kinetoscope.sources.private_names import module_children, of_modules
-from kinetoscope.training.source_files import is_of_user, is_ours
 
 MOST_OBJECTS = 20_000
 MOST_NS = 10_000_000

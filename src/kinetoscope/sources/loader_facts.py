@@ -78,9 +78,11 @@ class _Loaders:
 def _facts(iterator: Any) -> dict[str, Any]:
     """What torch's iterator knows of its loader. None of the user's code is called: their objects are not asked."""
     own = own_attributes(iterator)
-    if type(iterator).__module__ == loader_dataset.module:  # another library's may leave some out
+    kind = type(iterator)
+    if kind.__module__ == loader_dataset.module:  # another library's may leave some out
         for attribute in (loader_dataset, loader_sampler, *loader_settings.values()):
-            attribute.check(own)
+            if attribute.is_of(kind):
+                attribute.check(own)
     sampler = own_attributes(loader_sampler.get(own))
     facts = {name: attribute.get(own) for name, attribute in loader_settings.items()}
     facts["batch_size"] = sampler.get("batch_size")

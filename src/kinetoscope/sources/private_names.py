@@ -4,16 +4,16 @@ from kinetoscope.writing.private_names import PrivateAttribute, PrivateObject
 
 
 # DataLoaders.
-def _of_iterator(attribute: str) -> PrivateAttribute:
+def _of_iterator(attribute: str, kind: str = "_BaseDataLoaderIter") -> PrivateAttribute:
     lost = "that part of how DataLoaders are set up is not recorded"
-    return PrivateAttribute("torch.utils.data.dataloader", f"_BaseDataLoaderIter.{attribute}", lost)
+    return PrivateAttribute("torch.utils.data.dataloader", f"{kind}.{attribute}", lost)
 
 
 loader_dataset = _of_iterator("_dataset")
 loader_sampler = _of_iterator("_index_sampler")
 loader_settings = {
     "num_workers": _of_iterator("_num_workers"),
-    "prefetch_factor": _of_iterator("_prefetch_factor"),
+    "prefetch_factor": _of_iterator("_prefetch_factor", "_MultiProcessingDataLoaderIter"),
     "pin_memory": _of_iterator("_pin_memory"),
     "persistent_workers": _of_iterator("_persistent_workers"),
 }

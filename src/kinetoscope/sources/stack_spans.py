@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from types import CodeType
 
+from kinetoscope.paths.source_files import is_of_user, is_ours, source_name
 from kinetoscope.recording.marker import RECORDING_ACTIONS
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan, StackSamples
-from kinetoscope.training.source_files import is_of_user, is_ours, source_name
 from kinetoscope.writing.own_thread import OwnThread
 
 TRACK = "samples of {}"

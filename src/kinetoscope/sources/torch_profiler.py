@@ -12,6 +12,7 @@ from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
+from kinetoscope.texts.wording import missing_options
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
 from kinetoscope.torch.private_names import MissingNameError
@@ -20,7 +21,6 @@ from kinetoscope.torch.session import Activity, select_activities
 from kinetoscope.training.event import Callback
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.timestamp import Moment
-from kinetoscope.training.wording import missing_options
 
 _log = logging.getLogger("kinetoscope")
 
@@ -106,7 +106,7 @@ class TorchProfiler(Callback):
     def init(self, state: ProfiledState, logger: object) -> None:
         run = state.profiler.run
         self._run_name, self._ranks = state.run_name, run.ranks
-        self._folder.open(state.run_name, run.ranks, run.attempt)
+        run.take_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
         self._uploads = uploads_of(run, self._folder.run_folder)
         self._remote.open(run, state.run_name, self._uploads)
         if self._memory_filename.text:

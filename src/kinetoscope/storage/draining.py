@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import KinetoscopeError, UploadError
+from kinetoscope.paths.remote_url import check_url, parse_url, without_credentials
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.storage.upload_queue import ConfirmedUpload, WaitingUpload, queue_name, read_queue
-from kinetoscope.training.remote_url import check_url, parse_url, without_credentials
-from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.atomic_file import atomic_file
 
 # s3fs sends files from 100 MiB in parts of 50 MiB; then S3's ETag is the MD5 of the parts' MD5s.

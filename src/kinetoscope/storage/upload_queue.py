@@ -18,7 +18,7 @@ import msgspec
 
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
-from kinetoscope.training.run_folder import RunFolder, is_name_inside
+from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
 _WAITING, _LEFT_ASIDE, _EXPENDABLE = ".json", ".aside", ".expendable"

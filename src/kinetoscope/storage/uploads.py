@@ -9,6 +9,8 @@ from time import monotonic
 from typing import Any, Protocol
 
 from kinetoscope.errors import UnsafePathError
+from kinetoscope.paths.remote_url import check_url
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.storage.draining import AllowedUploads
 from kinetoscope.storage.upload_queue import (
     WaitingUpload,
@@ -20,12 +22,10 @@ from kinetoscope.storage.upload_queue import (
     read_queue,
     release_reserve,
 )
+from kinetoscope.texts.wording import counted
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.remote_url import check_url
-from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Moment
-from kinetoscope.training.wording import counted
 from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")

@@ -5,11 +5,12 @@ from html import escape
 from itertools import islice
 from typing import Any
 
-from kinetoscope.training.wording import shown
+from kinetoscope.texts.wording import shown
 
-__all__ = ["MOST_ROWS", "render_html", "shown", "some"]
+__all__ = ["MOST_ROWS", "html_text", "render_html", "shown", "some"]
 
 MOST_ROWS = 20
+_MOST_LETTERS = 200
 _MOST_PARTS = 8
 _LEAST_WITHOUT_FRACTION = 1000
 _UNKNOWN, _NONE = "-", "none"
@@ -29,6 +30,11 @@ def render_html(title: str, data: Mapping[str, Any]) -> str:
         else:
             facts += [_row("td", [name_of, said]) for name_of, said in _facts(name, value)]
     return f'<div style="overflow-x:auto">{_table(title, facts)}{"".join(tables)}</div>'
+
+
+def html_text(value: Any, most: int = _MOST_LETTERS) -> str:
+    """A text in an element of its own: letters that run from right to left do not turn what is around them."""
+    return f"<bdi>{escape(shown(value, most, in_html=True))}</bdi>"
 
 
 def some(items: Iterable[str], num_all: int, most: int, separator: str = "\n") -> str:
@@ -70,8 +76,7 @@ def _row(tag: str, values: Sequence[Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A value in an element of its own: letters that run from right to left do not turn what is around them."""
-    return f"<bdi>{escape(shown(_text(value), in_html=True))}</bdi>"
+    return html_text(_text(value))
 
 
 def _text(value: Any) -> str:

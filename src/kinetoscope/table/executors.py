@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, Executor, Future
 from typing import Any
 
 from kinetoscope.errors import ClusterError, SettingsError, TraceFileError
-from kinetoscope.training.run_folder import FoundFile
+from kinetoscope.paths.run_folder import FoundFile
 
 _PACKAGES = ("kinetoscope", "polars")
 _MOST_NAMED = 3
@@ -36,12 +36,9 @@ class _Cluster:
         """As `map`. Raises `ClusterError` if the cluster cannot do the work, which is cancelled then."""
         self._require_workers()
         given = zip(map(_anywhere, names), *values, strict=False)
-        calls = {self._submit(work, call): str(call[0]) for call in given}
-        return self._results(calls)
-
-    def _submit(self, work: Callable[..., Any], call: tuple[Any, ...]) -> "Future[Any]":
         # With pure=True a cluster may answer with what it has found for the same names before.
-        return self._executor.submit(_on_worker, work, *call, pure=False)
+        calls = {self._executor.submit(_on_worker, work, *call, pure=False): str(call[0]) for call in given}
+        return self._results(calls)
 
     def _results(self, calls: "dict[Future[Any], str]") -> Iterator[Any]:
         from distributed import KilledWorker

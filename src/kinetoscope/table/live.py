@@ -14,7 +14,7 @@ from kinetoscope.live.record import Flag, Kind, Record
 from kinetoscope.live.window_log import LiveWindow, SavedWindows, read_windows
 from kinetoscope.table.events import KINDS, TraceAbout, complete_frame
 from kinetoscope.table.trace import Trace
-from kinetoscope.training.wording import counted
+from kinetoscope.texts.wording import counted
 
 _COLUMNS = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}

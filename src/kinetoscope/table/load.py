@@ -3,7 +3,6 @@
 import logging
 import os
 import socket
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -15,15 +14,17 @@ from typing import Any, BinaryIO, cast
 from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
-from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
+from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts
+from kinetoscope.paths.regular_file import is_open_already, require_regular
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, find_files, find_glob, open_file
+from kinetoscope.paths.user_cache import SUFFIX, CachePlace
+from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.executors import each_with
 from kinetoscope.table.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.table.trace import Trace, TraceSet
-from kinetoscope.training.attempt_folders import attempt_of_name
-from kinetoscope.training.regular_file import is_open_already, require_regular
-from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, find_files, find_glob, find_kind, open_file
 
 _log = logging.getLogger("kinetoscope")
 PathLike = str | os.PathLike[str]
@@ -155,16 +156,7 @@ def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
     """If ``source`` is the folder of a run that has several attempts: which one is read, and how to read the others."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
         return []
-    found = _by_attempt(Path(source))
-    if len(found) < 2:
-        return []
-    read = max(found) if attempt is None else attempt
-    others = [number for number in sorted(found) if number != read]
-    which = f"the last attempt, {read}" if read == max(found) else f"attempt {read}"
-    return [
-        f"The run was restarted and has {len(found)} attempts with traces; this is {which}. "
-        f"To read another ({', '.join(map(str, others))}): --attempt N, or attempt=N in Python."
-    ]
+    return note_on_attempts(_by_attempt(Path(source)), attempt)
 
 
 def find_traces(name: str, attempt: int | None = None) -> list[str]:
@@ -177,6 +169,8 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
         raise
     except OSError as error:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
+    if not found and (why := why_nothing(path)):
+        raise TraceFileError(f"No trace in {name}. {why}")
     if not found:
         raise TraceFileError(
             f"No trace in {name}: there is no file that ends in {', '.join(_SUFFIXES)}. "
@@ -189,7 +183,7 @@ def _in_folder(folder: Path, attempt: int | None) -> list[str]:
     found = _by_attempt(folder)
     if attempt is not None and attempt not in found:
         known = f"those with traces are {', '.join(map(str, sorted(found)))}" if found else "it has no traces"
-        raise TraceFileError(f"There is no attempt {attempt} in {folder}: {known}.")
+        raise TraceFileError(f"There is no attempt {attempt} (--attempt, or attempt= in Python) in {folder}: {known}.")
     return found[max(found) if attempt is None else attempt] if found else []
 
 
@@ -205,14 +199,7 @@ def _by_attempt(folder: Path) -> dict[int, list[str]]:
 
 def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
     """The traces of each attempt in the folder ``traces`` of ``folder``. Raises `UnsafePathError` for a link."""
-    if find_kind(folder, traces) != stat.S_IFDIR:
-        return {}
-    places = {0: traces}
-    for name in os.listdir(folder / traces):
-        place = f"{traces}/{name}"
-        if (number := attempt_of_name(name)) and find_kind(folder, place) == stat.S_IFDIR:
-            places[number] = place
-    by_attempt = {number: _traces_of(folder, place) for number, place in places.items()}
+    by_attempt = {number: _traces_of(folder, place) for number, place in attempt_places(folder, traces).items()}
     return {number: names for number, names in by_attempt.items() if names}
 
 

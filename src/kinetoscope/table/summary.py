@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from kinetoscope.table.display import shown
-from kinetoscope.training.wording import counted, sized
+from kinetoscope.texts.wording import counted, sized
 
 if TYPE_CHECKING:
     from kinetoscope.table.trace import Trace

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +12,12 @@ import msgspec
 import polars as pl
 
 from kinetoscope.clock.file_clock import FileClock, file_clock
-from kinetoscope.table.display import render_html, shown
+from kinetoscope.paths.short_paths import name_of_file, shorten_paths
+from kinetoscope.table.display import MOST_ROWS, render_html, shown
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
-from kinetoscope.table.summary import render_summary, summarize_trace
+from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
 from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans, track_names
-from kinetoscope.training.wording import counted, printable_lines
+from kinetoscope.texts.wording import counted, printable_lines
 
 _ASYNCHRONOUS = ("b", "S")
 _RECORDING = r"^PyTorch Profiler \(\d+\)$"
@@ -42,15 +43,22 @@ class Trace:
         self._places = about.tracks
         self._events = events
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle or a copy has all events in it: it may be for another machine, which does not have the file."""
+        return self.__dict__ | {"_events": self._events.collect()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"_events": state["_events"].lazy()})
+
     def __repr__(self) -> str:
         try:
-            return f"<kinetoscope.Trace {printable_lines(render_summary(summarize_trace(self)))}>"
+            return f"<kinetoscope.Trace {printable_lines(render_summary(_to_show(self)))}>"
         except _unreadable():
-            return f"<kinetoscope.Trace {shown(self.name)}: it cannot be read any more>"
+            return f"<kinetoscope.Trace {shown(name_of_file(self.name))}: it cannot be read any more>"
 
     def _repr_html_(self) -> str | None:
         try:
-            return render_html("kinetoscope.Trace", self.to_dict())
+            return render_html(f"kinetoscope.Trace {name_of_file(self.name)}", asdict(_to_show(self)))
         except _unreadable():
             return None  # a notebook shows the text then
 
@@ -288,9 +296,9 @@ class Trace:
         return self._events.filter(pl.col("kind") == kind)
 
 
-def _unreadable() -> tuple[type[Exception], ...]:
-    """The errors of frames whose Parquet file was deleted."""
-    return OSError, pl.exceptions.PolarsError
+def _unreadable() -> tuple[type[BaseException], ...]:
+    """The errors of frames whose Parquet file was cut or changed; polars panics where it became shorter."""
+    return OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException
 
 
 def rank_in_name(name: str) -> int | None:
@@ -331,6 +339,13 @@ def _count(header: dict[str, Any], name: str) -> int:
     return count if isinstance(count, int) else 0
 
 
+def _to_show(trace: Trace) -> TraceSummary:
+    """What people see, who may see it in somebody else's notebook: no path tells of anybody's home."""
+    found = summarize_trace(trace)
+    notes, repairs = ([shorten_paths(said) for said in some] for some in (found.notes, found.repairs))
+    return replace(found, name=name_of_file(trace.name) or "a trace", notes=notes, repairs=repairs)
+
+
 class TraceSet(Sequence[Trace]):
     """Traces of several ranks, or cycles, in the order of their ranks and names.
 
@@ -346,7 +361,10 @@ class TraceSet(Sequence[Trace]):
 
     def _repr_html_(self) -> str | None:
         try:
-            return render_html("kinetoscope.TraceSet", {"ranks": self.ranks, "traces": self._traces})
+            first = (asdict(_to_show(trace)) for trace in self._traces[:MOST_ROWS])
+            return render_html(
+                "kinetoscope.TraceSet", {"ranks": self.ranks, "traces": [*first, *self._traces[MOST_ROWS:]]}
+            )
         except _unreadable():
             return None
 

@@ -17,7 +17,7 @@ from kinetoscope.clock.clock import choose_base_ns, process_base_ns
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.redaction import Ask, TraceRedactor
+from kinetoscope.formats.trace_redaction import Ask, TraceRedactor
 from kinetoscope.torch.kineto_text import KinetoText
 from kinetoscope.torch.python_frames import (
     ORPHAN_TID,

@@ -6,6 +6,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
@@ -90,11 +91,11 @@ class AverageList(EventList):
 
         as_text = {"input_shapes", "overload_name"}
         return polars.DataFrame(
-            {name: [str(value) if name in as_text else value for value in self._values(name)] for name in _COLUMNS}
+            {
+                name: [str(value) if name in as_text else value for value in map(attrgetter(name), self)]
+                for name in _COLUMNS
+            }
         )
-
-    def _values(self, name: str) -> Iterable[Any]:
-        return (getattr(row, name) for row in self)
 
 
 def average_events(

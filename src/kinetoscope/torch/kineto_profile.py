@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError, SettingsError
+from kinetoscope.texts.wording import missing_options
 from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
@@ -27,7 +28,6 @@ from kinetoscope.torch.session import (
     select_activities,
     uses_cuda_graphs,
 )
-from kinetoscope.training.wording import missing_options
 
 # A global, because torch.profiler has it as ``_WARNINGS_SHOWN``, and its users clear it to be warned again.
 WARNINGS_SHOWN: set[str] = set()

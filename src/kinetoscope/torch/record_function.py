@@ -74,6 +74,11 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
 
         return recorded
 
+    @property
+    def record(self) -> Any:
+        """torch's handle of the span that is open, or None. The span stays open for as long as somebody keeps it."""
+        return None if self._open is None else self._open[1]
+
     def _call_end_callbacks_on_future(self, future: Any) -> Any:
         """Makes the span end when ``future`` is done instead of at the end of the block; may be called once."""
         if not self.run_callbacks_on_exit:

@@ -14,7 +14,7 @@ import torch
 from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
-from kinetoscope.formats.redaction import Ask
+from kinetoscope.formats.trace_redaction import Ask
 from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known

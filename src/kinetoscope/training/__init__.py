@@ -1,1 +1,1 @@
-"""training: what a run is (timestamps, state, events, ranks, attempts, file names). Standard library only."""
+"""training: what a run is. Timestamps, state, events, ranks and their attempts, and the names of its files."""

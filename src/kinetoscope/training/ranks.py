@@ -1,6 +1,7 @@
 """Which rank this process is, and which attempt of the run it belongs to. Initialises nothing."""
 
 import os
+import re
 import socket
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.training.attempt_folders import attempt_folder
+from kinetoscope.paths.attempt_folders import attempt_folder
 
 # The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.
 _SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
@@ -44,15 +45,40 @@ class Ranks:
 
 def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
     """This process's ranks: from torch.distributed if it is initialised, else from torchrun's environment variables,
-    else those of a single process.
+    else from those of a step of Slurm with several tasks, else those of a single process.
 
     Raises `SettingsError` when a variable is set but is not a number.
     """
+    if "RANK" not in environment and _read(environment, "SLURM_STEP_NUM_TASKS", 1, is_empty_unset=True) > 1:
+        environment = _as_torchrun_has_them(environment)
     rank, world_size = _from_torch() or (_read(environment, "RANK", 0), _read(environment, "WORLD_SIZE", 1))
     local_world_size = _read(environment, "LOCAL_WORLD_SIZE", world_size)
     local_rank = _read(environment, "LOCAL_RANK", rank % local_world_size)
     node_rank = _read(environment, "GROUP_RANK", _read(environment, "NODE_RANK", rank // local_world_size))
     return Ranks(rank, local_rank, world_size, local_world_size, node_rank)
+
+
+_OF_SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+_OF_SLURM |= {"NODE_RANK": "SLURM_NODEID"}
+
+
+def _as_torchrun_has_them(environment: Mapping[str, str]) -> dict[str, str]:
+    """The ranks of a task that srun has started, under torchrun's names. In a script of sbatch, which is no step of
+    several tasks, the variables of the whole job say nothing about the process."""
+    ranks = {name: environment[slurms] for name, slurms in _OF_SLURM.items() if environment.get(slurms)}
+    node = ranks.get("NODE_RANK", "")
+    counts = _tasks_of_nodes(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    if node.isdecimal() and int(node) < len(counts):
+        ranks["LOCAL_WORLD_SIZE"] = str(counts[int(node)])
+    return {**environment, **ranks}
+
+
+def _tasks_of_nodes(text: str) -> list[int]:
+    """How many tasks each node has, of a text such as ``4(x2),3``; empty if it is none."""
+    if not re.fullmatch(r"\d{1,6}(\(x\d{1,6}\))?(,\d{1,6}(\(x\d{1,6}\))?)*", text, re.ASCII):
+        return []
+    pairs = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    return [int(count) for count, times in pairs for _ in range(int(times or 1))]
 
 
 def run_name_all_ranks_agree_on(ranks: Ranks, now: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -129,7 +155,7 @@ class Attempt:
 def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> Attempt:
     """The attempt this process belongs to, from the launcher's environment variables."""
     start = _new_start()
-    run_id = launch_name(environment) if ranks.world_size > 1 else start
+    run_id = launch_name(environment) if ranks.world_size > 1 or may_miss_restarts(environment) else start
     return Attempt(run_id, restart_count(environment), os.getpid(), start, socket.gethostname())
 
 
@@ -142,7 +168,8 @@ def restart_count(environment: Mapping[str, str] = os.environ) -> int:
 
     It is the launcher's count of restarts: Slurm's of requeues, or torchrun's within one start of the job. Under both,
     torchrun counts from 0 again after each requeue, so a requeue counts as 10,000. Slurm's count is the same on all
-    nodes. Of several nodes under torchrun, each counts only the restarts that a failure of its own ranks has caused.
+    nodes. Of several nodes under torchrun, each counts only the restarts that a failure of its own ranks has caused:
+    there the number is at least this one, and `TraceFolder.open` finds it.
 
     Raises `SettingsError` when a count is no number.
     """
@@ -150,6 +177,13 @@ def restart_count(environment: Mapping[str, str] = os.environ) -> int:
     if not environment.get("TORCHELASTIC_RESTART_COUNT"):
         return requeues
     return requeues * _PER_REQUEUE + _read(environment, "TORCHELASTIC_RESTART_COUNT", 0)
+
+
+def may_miss_restarts(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether `restart_count` may be too low: torchrun also restarts ranks that have not failed, where another node's
+    ranks have or a node has joined, and does not count that. Then a store of its own, on a port of its own, is in
+    `launch_name`, which no other job has."""
+    return environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:

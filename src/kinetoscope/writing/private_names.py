@@ -82,6 +82,11 @@ class PrivateAttribute(PrivateName):
         if self.attribute not in attributes:
             self.tell()
 
+    def is_of(self, kind: type) -> bool:
+        """Whether objects of this class have it: whether it is the name's class or one of those under it."""
+        owner = self.name.rpartition(".")[0]
+        return any((base.__module__, base.__name__) == (self.module, owner) for base in kind.__mro__)
+
     def get(self, attributes: Mapping[str, Any]) -> Any:
         """Its value among the attributes of any object; None if it is missing."""
         return attributes.get(self.attribute)

@@ -59,6 +59,12 @@ static int is_scalar(Text text)
     return *text.at != '{' && *text.at != '[';
 }
 
+/* Python reads -0 as 0, which is another text. */
+static int is_minus_zero(Text number)
+{
+    return number.length == 2 && memcmp(number.at, "-0", 2) == 0;
+}
+
 int event_understand(Event *event, unsigned look, int is_plain)
 {
     const Text *fields = event->fields;
@@ -67,6 +73,7 @@ int event_understand(Event *event, unsigned look, int is_plain)
     if ((fields[FIELD_PID].at != NULL && !is_scalar(fields[FIELD_PID])) ||
         (fields[FIELD_TID].at != NULL && !is_scalar(fields[FIELD_TID])))
         return 0;
+    if (is_minus_zero(fields[FIELD_ID]) || is_minus_zero(fields[FIELD_BIND_ID])) return 0;
     return is_plain || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
 }
 

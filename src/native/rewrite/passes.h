@@ -1,4 +1,4 @@
-/* Functions that both passes over a trace use: survey.c and rewriting.c. */
+/* Functions that both passes over a trace use: survey.c and rewrite.c. */
 
 #ifndef KINETOSCOPE_PASSES_H
 #define KINETOSCOPE_PASSES_H

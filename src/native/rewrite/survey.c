@@ -161,6 +161,20 @@ static int is_device_category(Text category)
             TEXT_IS(category, "\"GCU_MEMSET\""));
 }
 
+/* Keeps the text of metadata once, and when it came last: of two names of a thread the later one
+ * counts, also if it had that name before. */
+static void survey_metadata(TraceText *text, const Event *event)
+{
+    uint32_t number = table_intern(&text->metadata, event->begin,
+                                   (size_t)(event->end - event->begin));
+    if (number == TABLE_FULL ||
+        !array_room_up_to((void **)&text->metadata_last, number, &text->metadata_last_capacity,
+                          sizeof *text->metadata_last))
+        text->has_failed = 1;
+    else
+        text->metadata_last[number] = text->serial;
+}
+
 static void survey_event(TraceText *text, const Event *event, unsigned look, Bytes *out,
                          EventFault *fault)
 {
@@ -180,8 +194,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     text->num_negative += event->fields[FIELD_TS].at != NULL && event->ts < 0;
     text->has_phases |= event->phase != 0;
     if (event->phase == 'M')
-        text->has_failed |= table_intern(&text->metadata, event->begin,
-                                         (size_t)(event->end - event->begin)) == TABLE_FULL;
+        survey_metadata(text, event);
     else if (event->fields[FIELD_TS].at != NULL)
         survey_time(text, event);
     if (track != NULL) {
@@ -232,7 +245,7 @@ static void keep_names(TraceText *text)
     text->names = kept;
 }
 
-void trace_finish(TraceText *text)
+void trace_finish_survey(TraceText *text)
 {
     for (size_t i = 0; i < text->tracks.num; i++) {
         TextTrack *track = &text->tracks.all[i];

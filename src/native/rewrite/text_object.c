@@ -108,21 +108,21 @@ static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
     return lines != NULL ? Py_BuildValue("niN", position, status, lines) : NULL;
 }
 
-static PyObject *text_finish_writing(TextObject *self, PyObject *Py_UNUSED(nothing))
+static PyObject *text_finish_rewrite(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
     Bytes *out = text_enter(self) ? owned_begin(&self->out) : NULL;
     if (out == NULL) return NULL;
-    trace_finish_writing(&self->text, out);
+    trace_finish_rewrite(&self->text, out);
     return tell_failure(&self->text) ? NULL : owned_view(self->out);
 }
 
-static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
+static PyObject *text_finish_survey(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
     if (!text_enter(self)) return NULL;
     if (!self->is_finished) {
         self->is_busy = self->is_finished = 1;
         Py_BEGIN_ALLOW_THREADS
-        trace_finish(&self->text);
+        trace_finish_survey(&self->text);
         Py_END_ALLOW_THREADS
         self->is_busy = 0;
     }
@@ -160,6 +160,14 @@ static PyObject *counters_of(const CounterSurvey *counters)
                                                          sizeof *counters->facts));
 }
 
+/* When each text of metadata came last, as uint64. */
+static PyObject *serials_of(const TraceText *text)
+{
+    const char *last = text->metadata_last != NULL ? (const char *)text->metadata_last : "";
+    return PyBytes_FromStringAndSize(last, (Py_ssize_t)(text->metadata.num_entries *
+                                                        sizeof *text->metadata_last));
+}
+
 static int put_fact(PyObject *facts, const char *name, PyObject *value)
 {
     int status = value == NULL ? -1 : PyDict_SetItemString(facts, name, value);
@@ -180,6 +188,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     const char *steps = text->steps.at != NULL ? text->steps.at : "";
     if (put_fact(facts, "tracks", tracks_of(text)) < 0 ||
         put_fact(facts, "metadata", table_list(&text->metadata)) < 0 ||
+        put_fact(facts, "metadata_last", serials_of(text)) < 0 ||
         put_fact(facts, "steps", PyBytes_FromStringAndSize(steps, (Py_ssize_t)text->steps.length)) <
             0 ||
         put_fact(facts, "counters", counters_of(&text->counters)) < 0 ||
@@ -338,7 +347,7 @@ static PyObject *text_num_stray(TextObject *self, void *Py_UNUSED(closure))
 static PyMethodDef text_methods[] = {
     {"survey", (PyCFunction)text_survey, METH_VARARGS,
      "(text, start, end, is_first, look): where it stopped, and why."},
-    {"finish", (PyCFunction)text_finish, METH_NOARGS, "Ends the survey."},
+    {"finish_survey", (PyCFunction)text_finish_survey, METH_NOARGS, "Ends the survey."},
     {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
     {"plan", (PyCFunction)text_plan, METH_VARARGS,
      "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): "
@@ -349,7 +358,7 @@ static PyMethodDef text_methods[] = {
      "subject."},
     {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS,
      "(text, start, end, is_first, look): where it stopped, why, and lines."},
-    {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS,
+    {"finish_rewrite", (PyCFunction)text_finish_rewrite, METH_NOARGS,
      "What had to wait for the end."},
     {NULL, NULL, 0, NULL},
 };

@@ -104,6 +104,7 @@ void trace_free(TraceText *text)
     counter_survey_free(&text->counters);
     table_free(&text->names);
     table_free(&text->metadata);
+    free(text->metadata_last);
     table_free(&text->flows);
     free(text->flow_counts);
     bytes_free(&text->steps);

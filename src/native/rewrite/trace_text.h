@@ -31,6 +31,8 @@ typedef struct {
     Shapes shapes;
     Tracks tracks; /* with `is_for_viewers`, tracks that viewers take for one are one */
     Table names, metadata;
+    uint64_t *metadata_last; /* the serial of the last event with each text of `metadata` */
+    size_t metadata_last_capacity;
     Bytes steps;           /* spans that are batches, as JSON with commas between */
     Bytes align_on;        /* name of the span to align on, as JSON */
     Table flows;           /* flows that began, by id, category and name */
@@ -70,12 +72,12 @@ typedef struct {
 enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first,
                              unsigned look);
 /* Nests the spans that still wait. */
-void trace_finish(TraceText *text);
+void trace_finish_survey(TraceText *text);
 /* As trace_survey; writes the events to `out`, each with a comma and a line break before it. */
 enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first,
                               unsigned look, Bytes *out);
 /* Writes everything that had to wait for the end of the file. */
-void trace_finish_writing(TraceText *text, Bytes *out);
+void trace_finish_rewrite(TraceText *text, Bytes *out);
 void trace_free(TraceText *text);
 
 #endif

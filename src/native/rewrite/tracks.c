@@ -31,7 +31,7 @@ int tracks_take(const Event *event, unsigned look)
 }
 
 /* The number in a tid that is written as a string, or else the tid itself; `plain_tid` in
- * formats/tracks.py. */
+ * formats/track_ids.py. */
 static Text plain_tid(Text tid)
 {
     if (tid.at == NULL || *tid.at != '"') return tid;

@@ -1,14 +1,27 @@
 """A checkpoint of a large table in every fifth step. Mended: saved by a thread of its own, from a copy."""
 
 import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arguments, train_step, watched
 
 EVERY = 5
-TABLE = torch.zeros(6_000_000)
+NUM_ROWS = 6_000_000
+SAVE_NS = 150_000_000
+"""So long a save takes, on a quick disk as on a slow one."""
+
+
+def make_table(path: Path) -> torch.Tensor:
+    """A table that takes that long to save."""
+    tried = torch.zeros(NUM_ROWS)
+    torch.save(tried, path)
+    begin_ns = time.monotonic_ns()
+    torch.save(tried, path)
+    return torch.zeros(NUM_ROWS * SAVE_NS // (time.monotonic_ns() - begin_ns))
 
 
 def main() -> None:
@@ -18,14 +31,15 @@ def main() -> None:
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     numbers = itertools.count()
+    table = make_table(path)
     with ThreadPoolExecutor(1) as saving, watched(arguments) as batches:
         for (inputs,) in batches(loader):
             train_step(model, optimizer, model(inputs).square().mean())
             if next(numbers) % EVERY == EVERY - 1:
                 if arguments.mended:
-                    saving.submit(torch.save, TABLE, path)
+                    saving.submit(torch.save, table, path)
                 else:
-                    torch.save(TABLE, path)  # FAULT
+                    torch.save(table, path)  # FAULT
     path.unlink()
 
 

@@ -1,13 +1,25 @@
 """A log that is forced to the disk after every line of each step. Mended: written without that."""
 
 import os
+import time
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arguments, train_step, watched
 
-NUM_LINES = 60
-LINE = b"x" * 65_536
+LINE = b"x" * 100
+STEP_NS = 30_000_000
+"""So long the lines of a step take, on a quick disk as on a slow one."""
+NUM_TRIED = 60
+
+
+def num_lines(log: int) -> int:
+    """How many lines a step writes."""
+    begin_ns = time.monotonic_ns()
+    for _ in range(NUM_TRIED):
+        os.pwrite(log, LINE, 0)
+        os.fsync(log)
+    return 1 + STEP_NS * NUM_TRIED // (time.monotonic_ns() - begin_ns)
 
 
 def main() -> None:
@@ -17,12 +29,14 @@ def main() -> None:
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     log = os.open(path, os.O_WRONLY | os.O_CREAT)
+    lines = num_lines(log)
     with watched(arguments) as batches:
         for (inputs,) in batches(loader):
             train_step(model, optimizer, model(inputs).square().mean())
-            for _ in range(0 if arguments.mended else NUM_LINES):
-                os.pwrite(log, LINE, 0)  # FAULT
-                os.fsync(log)  # FAULT
+            for _ in range(lines):
+                os.pwrite(log, LINE, 0)
+                if not arguments.mended:
+                    os.fsync(log)  # FAULT
     os.close(log)
     path.unlink()
 

@@ -1,4 +1,4 @@
-"""A loader that waits for its storage, while others keep the cores busy. Mended: four workers wait side by side."""
+"""A loader that waits for its storage, while others keep its cores busy. Mended: four workers wait side by side."""
 
 import multiprocessing
 import os
@@ -21,13 +21,16 @@ class Samples(Dataset[Tensor]):
 
 def keep_busy() -> None:
     os.nice(19)
-    while True:
+    training = multiprocessing.parent_process()
+    while training is not None and training.is_alive():  # it may be killed
         sum(range(100_000))
 
 
 def main() -> None:
     arguments = read_arguments()
-    others = [multiprocessing.Process(target=keep_busy, daemon=True) for _ in range(os.cpu_count() or 1)]
+    cores = sorted(os.sched_getaffinity(0))[-2:]
+    os.sched_setaffinity(0, cores)  # so that two others are enough, however many cores there are
+    others = [multiprocessing.Process(target=keep_busy, daemon=True) for _ in cores]
     for other in others:
         other.start()
     loader = DataLoader(Samples(), batch_size=BATCH_SIZE, num_workers=4 if arguments.mended else 0)

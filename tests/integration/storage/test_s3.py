@@ -66,7 +66,7 @@ def queue(tmp_path, name, num_bytes, num_files=1):
 
 
 def test_a_run_ends_with_every_trace_in_the_store_and_keeps_only_the_newest_here(tmp_path, s3):
-    done = run(tmp_path, f"train(5, upload_to='s3://{BUCKET}/runs')", s3.environment(), "clean")
+    done = run(tmp_path, f"train(5, upload_to='s3://{BUCKET}/runs', quiet=True)", s3.environment(), "clean")
     assert (done.returncode, done.stderr) == (0, "")
     names = [f"ep0-ba{batch}-rank0.json" for batch in range(1, 6)]
     stored = [name for name in s3.names() if name.startswith("runs/clean/")]

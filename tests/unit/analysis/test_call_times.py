@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.call_times import EXACT_CALLS, add_calls, sum_calls, with_quantiles
+from kinetoscope.analysis.call_times import EXACT_CALLS, add_calls, sum_calls, with_quantiles, with_quantiles_by_name
 
 
 def windows_of(*durations_ns, bytes_each=None):
@@ -65,6 +65,23 @@ def test_names_of_several_windows_are_kept_apart():
         ("add", 2, 2, None),
         ("mm", 4, 10, 4),
     ]
+
+
+CALLS = st.lists(st.tuples(st.sampled_from(["mm", "add"]), st.sampled_from("abc"), st.integers(0, 1000)), max_size=60)
+
+
+@given(CALLS, CALLS)
+def test_quantiles_of_a_name_are_of_all_its_calls_whatever_else_is_told_apart(first, second):
+    schema, by = {"name": pl.String, "shapes": pl.String, "dur": pl.Int64}, ["name", "shapes"]
+    windows = [sum_calls(pl.DataFrame(calls, schema, orient="row"), by, []) for calls in (first, second)]
+    rows = with_quantiles_by_name(add_calls(windows, by, [])).rows(named=True)
+    assert {(row["name"], row["shapes"]) for row in rows} == {call[:2] for call in first + second}
+    for row in rows:
+        own = [dur for name, shapes, dur in first + second if (name, shapes) == (row["name"], row["shapes"])]
+        of_name = [dur for name, _, dur in first + second if name == row["name"]]
+        for percent in (50, 95):
+            assert row[f"p{percent}_ns"] == nearest_rank(own, percent)
+            assert row[f"name_p{percent}_ns"] == nearest_rank(of_name, percent)
 
 
 def test_a_window_without_calls_adds_up_with_others():

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.replay.what_if import what_if
 from simulated_training import Fault, Settings, random_settings, simulate
 from simulated_training.analysed import analysed
 
@@ -90,6 +92,40 @@ def span(category, name, ts, dur, track, **args):
     return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": track, "ts": ts, "dur": dur, "args": args}
 
 
+SLOW_LAST_STEP = Settings(
+    num_ranks=1, has_device=False, faults=(Fault(kind="slow_python", cost_ns=4_000_000, every=50, first=5),)
+)
+"""The third recorded step has much Python. Where it is the last one, it is not in the time of a step."""
+
+
+@pytest.mark.parametrize("num_steps", [3, 4, 8])
+@pytest.mark.parametrize("cause", ["python", "data"])
+def test_no_step_gains_more_than_it_takes_though_the_last_one_took_longer(num_steps, cause):
+    _, report = analysed(replace(SLOW_LAST_STEP, num_steps=num_steps))
+    after = what_if(report, Change(frozenset([cause])))
+    assert after.step_ns == report.run["step_ns"]
+    assert 0 < after.step_after_ns <= after.step_ns
+    assert after.step_after_ns == after.step_ns - after.saving_ns_per_step
+    for found in report.findings:
+        assert (found.saving_ns_per_step or 0) <= found.cost_ns_per_step <= report.run["step_ns"]
+
+
+def test_a_loop_that_waits_for_data_costs_what_the_ledger_of_a_step_says():
+    settings = Settings(num_ranks=1, num_steps=9, faults=(Fault(kind="slow_loader", cost_ns=9_000_000),))
+    _, report = analysed(settings)
+    found, waited_ns = the(report, "input_bound"), report.run["parts"]["host"]["data_wait_ns"]
+    assert dict(found.evidence)["data_wait_ns"] == waited_ns
+    assert found.cost_ns_per_step <= max(waited_ns, found.saving_ns_per_step)
+
+
+def test_a_finding_whose_numbers_leave_late_ranks_out_says_how_many():
+    late, slow = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000), Fault(kind="items", count=60)
+    _, report = analysed(Settings(num_ranks=4, num_steps=9, faults=(late, slow)))
+    assert dict(the(report, "synchronisation").evidence)["num_late_ranks_left_out"] == 1
+    _, report = analysed(Settings(num_ranks=4, num_steps=9, faults=(slow,)))
+    assert "num_late_ranks_left_out" not in dict(the(report, "synchronisation").evidence)
+
+
 # -- how sure a finding can be
 
 
@@ -101,9 +137,11 @@ def confidences(report):
     return {found.confidence for found in report.findings}
 
 
-def test_nothing_is_sure_of_one_step():
-    assert "high" in confidences(analysed(Settings(num_ranks=1, num_steps=8, faults=FAULTS))[1])
-    assert "high" not in confidences(analysed(Settings(num_ranks=1, num_steps=1, faults=FAULTS))[1])
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 8])
+def test_nothing_is_sure_of_so_few_steps_that_their_time_is_not_known_well(num_steps):
+    _, report = analysed(Settings(num_ranks=1, num_steps=num_steps, faults=FAULTS))
+    is_known = not any("the time of a step is not known well" in note for note in report.run["notes"])
+    assert ("high" in confidences(report)) == is_known == (num_steps >= 3)
 
 
 def test_nothing_is_sure_of_a_trace_that_was_thinned_out(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import kinetoscope
 from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
+from kinetoscope.analysis.step_work import ComputedSums, computed
 from simulated_training import Settings, simulate
 
 LOOP, STREAM = 1, 7
@@ -214,6 +215,11 @@ def test_what_a_run_computes_in_a_second_is_what_it_computes_in_a_step_by_the_ti
     assert run["mfu_coverage"] == 1
     assert run["flops_per_s"] * run["step_ns"] / 1e9 == pytest.approx(run["flops_per_step"])
     assert run["mfu"] == pytest.approx(run["flops_per_s"] / 312e12, rel=1e-3)
+
+
+def test_a_share_of_the_peak_above_all_of_it_is_not_told():
+    assert computed([ComputedSums(1, True, 8.0, 8.0, 900.0, 10, 10)], 1000.0)["mfu"] == 0.9
+    assert computed([ComputedSums(1, True, 8.0, 8.0, 1100.0, 10, 10)], 1000.0)["mfu"] is None
 
 
 def test_a_step_alone_takes_as_long_as_its_host_where_that_takes_longer_than_its_device(tmp_path):

@@ -92,6 +92,25 @@ def test_a_phase_that_nothing_shows_is_unknown_and_no_zero():
     assert parts["unknown_ns"] > 0.4 * report.run["step_ns"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "unknown"),
+    [
+        (Settings(num_ranks=1, has_cuda_graph=True, reads_loss="never"), {"backward_ns", "gc_ns"}),
+        (Settings(num_ranks=1, num_closure_calls=1, num_steps=2), {"gc_ns"}),
+        (Settings(num_ranks=2, communicates_by="symmetric memory", num_steps=2), {"gc_ns"}),
+        (Settings(num_ranks=1, has_copies_beside=True, max_launches=60, num_steps=2), {"gc_ns"}),
+    ],
+    ids=["a CUDA graph", "a closure", "symmetric memory", "copies beside a queue that blocks"],
+)
+def test_what_a_recording_does_not_show_is_none_and_no_zero_also_in_the_run(settings, unknown):
+    _, report = analysed(settings)
+    of_run = report.run["parts"]["host"]
+    for name in unknown:
+        assert of_run[name] is None
+        assert {getattr(row, name) for row in report.steps} == {None}
+    assert unknown == {name for name in IN_STEP if of_run[name] is None} - {"communication_wait_ns"}
+
+
 def test_steps_and_what_lies_between_them_add_up_to_each_window():
     run, report = analysed(SETTINGS["markers in three windows"])
     for rank in run.ranks:

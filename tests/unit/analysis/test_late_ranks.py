@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulated_training import Fault, Settings
+from simulated_training import Fault, Settings, planted_run
 from simulated_training.analysed import analysed
 
 NODE = (4, 5, 6, 7)
@@ -123,6 +123,24 @@ def test_of_ranks_that_are_all_late_in_turns_all_but_one_are_told():
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
 
 
+def test_where_most_ranks_wait_for_data_in_turns_the_loaders_are_slow_and_no_rank_is_late():
+    settings, _ = planted_run(579_700)  # seven of eight ranks are late in some step, all with the same slow loader
+    _, report = analysed(settings)
+    assert [finding.kind for finding in report.findings] == ["input_bound"]
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_of_two_ranks_that_wait_for_data_in_turns_none_is_late(has_device):
+    in_turns = (late((0,), 20, "slow_loader", every=2), late((1,), 24, "slow_loader", every=2, first=1))
+    _, report = analysed(Settings(num_ranks=2, num_steps=12, has_device=has_device, faults=in_turns))
+    assert [finding.kind for finding in report.findings] == ["input_bound"]
+
+
+def test_of_two_ranks_that_wait_for_data_the_one_that_waits_longer_is_late():
+    _, report = analysed(Settings(num_ranks=2, faults=(late((0,), 6, "slow_loader"), late((1,), 9, "slow_loader"))))
+    assert (report.findings[0].kind, report.findings[0].where.ranks) == ("straggler", (1,))
+
+
 @pytest.mark.parametrize("num_ranks", [4, 16])
 @pytest.mark.parametrize("noise", [0.03, 0.2])
 def test_ranks_that_are_late_by_chance_are_no_finding(num_ranks, noise):
@@ -175,6 +193,28 @@ def test_a_rank_that_is_late_in_one_step_is_told_as_that_and_nothing_else_is(cau
     assert report.saving_of_fix(1) == pytest.approx(found.saving_ns_per_step, abs=1)
 
 
+def test_a_rank_that_is_late_in_one_step_is_told_without_a_saving_where_no_replay_is_trusted():
+    settings = Settings(num_ranks=4, reads_loss="each step", missing_ranks=(0,), faults=(ONCE["host"],))
+    _, report = analysed(settings)
+    assert report.graph.why_untrusted
+    found = report.findings[0]
+    assert found.title == "Rank 3 was late in one of 10 steps, and the others waited for it"
+    assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
+    assert found.cost_ns_per_step == pytest.approx(dict(found.evidence)["late_ns"] / 10, rel=0.01)
+    _, report = analysed(replace(settings, faults=()))
+    assert [finding.kind for finding in report.findings if finding.kind == "straggler"] == []
+
+
+def test_of_two_ranks_the_one_that_is_late_by_more_comes_first_where_no_replay_is_trusted():
+    """It was late in one step, and the other by less in two."""
+    little = (late((1,), 5, every=50, first=4), late((1,), 5, every=50, first=9))
+    much = late((2,), 30, every=50, first=7)
+    _, report = analysed(Settings(num_ranks=3, reads_loss="each step", missing_ranks=(0,), faults=(*little, much)))
+    assert report.graph.why_untrusted
+    found = [finding.where for finding in report.findings if finding.kind == "straggler"]
+    assert [(where.ranks, where.steps) for where in found] == [((2,), (7,)), ((1,), (4, 9))]
+
+
 def test_beside_a_group_a_rank_that_is_late_in_one_step_is_told_too():
     faults = (late((1, 2), 4), late((5,), 12, every=50, first=7))
     run, report = analysed(Settings(num_ranks=8, faults=faults))
@@ -194,3 +234,15 @@ def test_of_two_groups_that_are_late_for_different_reasons_each_is_told_its_own(
     assert "Ranks 5 and 6: Their kernels take longer" in found.advice
     truth = run.saving_ns_per_step(run.without())
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
+
+
+def test_what_loaders_hold_back_when_no_rank_is_late_any_more_makes_an_interval():
+    """The loaders of all ranks make a batch in a little less time than a step takes with the late rank."""
+    faults = (late((1,), 4), Fault(kind="slow_loader", cost_ns=5_000_000))
+    settings = Settings(num_ranks=4, num_steps=14, num_warmup_steps=10, faults=faults, workers_do="compute")
+    run, report = analysed(settings)
+    found, truth = report.findings[0], run.saving_ns_per_step(run.without(0))
+    assert truth < run.saving_ns_per_step(run.without()) - 0.05 * report.run["step_ns"]
+    assert found.where.ranks == (1,)
+    assert found.saving_ns_per_step < truth < dict(found.evidence)["saving_at_most_ns"]
+    assert "Then the loop waits for its DataLoader" in found.advice

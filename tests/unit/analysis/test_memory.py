@@ -328,6 +328,7 @@ def test_a_report_with_memory_can_be_written_as_json():
     assert row["holders"][0] | {"steps": None} == {
         "operator": "aten::clone",
         "line": None,
+        "category": "forward",
         "steps": None,
         "bytes_per_step": 1_000_000,
     }

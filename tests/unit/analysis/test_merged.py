@@ -17,9 +17,9 @@ RUNS = {
 
 
 def said(report: RunReport) -> dict:
-    """The report without the notes, which are also on the merge."""
+    """The report without the notes, which are also on the merge, and without the title, which is the file's."""
     found = report.to_dict()
-    return found | {"run": found["run"] | {"notes": None}}
+    return found | {"run": found["run"] | {"notes": None, "title": None}}
 
 
 @pytest.fixture

@@ -72,9 +72,10 @@ def gain(run, places, late):
 
 
 def hides_a_loader(run, gains):
-    """Whether a slow loader and another fault hide each other, so that together they cost more than both alone: no
-    trace shows how slow a loader is that nobody waits for."""
-    if len(gains) < 2 or all(fault.kind != "slow_loader" for fault in run.settings.faults):
+    """Whether a slow loader and another fault hide each other, so that together they cost more than both alone: where
+    its workers are not sampled, no trace shows how slow a loader is that nobody waits for, and a note says so."""
+    has_loader = any(fault.kind == "slow_loader" for fault in run.settings.faults)
+    if len(gains) < 2 or not has_loader or run.settings.workers_do != "nothing":
         return False
     together = run.saving_ns_per_step(run.without()) * run.num_steps / run.time_ns
     return together > sum(gains.values()) + TOLERANCE

@@ -24,7 +24,7 @@ def test_the_screen_begins_with_the_late_rank_and_what_a_step_would_gain(traces,
     assert "Rank 2 is late (host) in every 3rd step" in screen
     assert screen.index("1. Rank 2 is late in every 3rd step") < screen.index("A step of each rank")
     assert "mending saves" in screen
-    assert "docs/findings.md#straggler" in screen
+    assert "kinetoscope explain straggler" in screen
     assert "aten::mm" in screen
 
 

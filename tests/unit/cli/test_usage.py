@@ -24,9 +24,7 @@ def two_traces(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "command",
     [
-        "merge out.json rank0.json --ranks none",
         "merge out.json rank0.json --batches 5-x",
-        "merge out.json rank0.json --last -1",
         "merge out.json",
         "convert rank0.json out.txt",
         "convert rank0.json rank1.json out.json",
@@ -38,6 +36,15 @@ def two_traces(tmp_path, monkeypatch):
 def test_wrong_usage_is_exit_code_2_and_one_line(command, capsys, tmp_path):
     assert main(command.split()) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("command", ["merge out.json rank0.json --ranks none", "merge out.json rank0.json --last -1"])
+def test_a_value_that_cannot_be_read_is_exit_code_2_and_the_verbs_usage(command, capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: kinetoscope merge ")
     assert not list(tmp_path.glob("out*"))
 
 

@@ -112,6 +112,22 @@ def test_gzip_of_several_members_is_read_whole(write):
     assert names(write(gzip.compress(WHOLE[:half].encode()) + gzip.compress(WHOLE[half:].encode()))) == ["a", "b"]
 
 
+@pytest.mark.parametrize("content", [WHOLE[:-2], WHOLE], ids=["cut", "whole"])
+def test_a_file_whose_rest_is_a_hole_of_a_terabyte_is_read_up_to_the_hole(write, content):
+    path = write(content)
+    os.truncate(path, 1 << 40)
+    trace = read_chrome(path)
+    assert [event["name"] for event in trace.events] == ["a", "b"]
+    assert "zeros in a row" in " ".join(trace.repairs)
+
+
+def test_a_file_that_is_a_hole_of_a_terabyte_is_no_trace(write):
+    path = write(b"")
+    os.truncate(path, 1 << 40)
+    with pytest.raises(TraceFileError, match=r"trace\.json"):
+        read_chrome(path)
+
+
 def test_damaged_gzip_is_an_error_of_ours(write):
     packed = bytearray(gzip.compress(WHOLE.encode()))
     packed[12:16] = b"\xff\xff\xff\xff"

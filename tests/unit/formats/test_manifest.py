@@ -3,12 +3,14 @@
 import pytest
 
 from kinetoscope.formats.manifest import (
+    NothingRecorded,
     RankClosed,
     RankStarted,
     TraceExpired,
     TraceFinished,
     append_entry,
     read_manifest,
+    why_nothing,
 )
 from kinetoscope.training.ranks import Attempt, Ranks
 
@@ -58,3 +60,35 @@ def test_files_of_an_earlier_run_in_the_folder_do_not_count(tmp_path):
     assert [trace.path for trace in manifest.traces] == ["new.json"]
     assert manifest.started == started(restart=1)
     assert not manifest.closed
+
+
+WHY = "Nothing was recorded: no step() was called."
+
+
+def test_why_a_run_recorded_nothing_is_told_of_its_folder_and_of_that_of_its_traces(tmp_path):
+    attempt = Attempt("run", 0, 1, "start")
+    append_entry(tmp_path / "run" / "any", 0, RankStarted(Ranks(), attempt))
+    assert why_nothing(tmp_path / "run") == ""
+    append_entry(tmp_path / "run" / "any", 0, NothingRecorded(WHY, "start"))
+    assert why_nothing(tmp_path / "run") == WHY
+    assert why_nothing(tmp_path / "run" / "any") == WHY
+    assert why_nothing(tmp_path / "nowhere") == ""
+
+
+def test_the_reason_of_an_earlier_start_or_attempt_is_not_told_of_a_later_one(tmp_path):
+    traces = tmp_path / "traces"
+    for start in ("one", "two"):
+        append_entry(traces, 0, RankStarted(Ranks(), Attempt("run", 0, 1, start)))
+        append_entry(traces, 0, NothingRecorded(start, start))
+    assert why_nothing(tmp_path) == "two"
+    append_entry(traces / "attempt1", 0, RankStarted(Ranks(), Attempt("run", 1, 1, "three")))
+    assert why_nothing(tmp_path) == ""
+
+
+def test_the_reason_is_not_told_where_another_rank_or_recover_has_made_a_trace(tmp_path):
+    for rank in (0, 1):
+        append_entry(tmp_path, rank, RankStarted(Ranks(rank, rank, 2, 2), Attempt("run", 0, 1, f"{rank}")))
+    append_entry(tmp_path, 0, NothingRecorded(WHY, "0"))
+    assert why_nothing(tmp_path) == WHY
+    append_entry(tmp_path, 1, TraceFinished(1, "a.json", 1, {}, 0, "1"))
+    assert why_nothing(tmp_path) == ""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.formats.nesting import in_pairs, nest
-from kinetoscope.formats.tracks import RankTracks
+from kinetoscope.formats.track_ids import RankTracks
 
 US = 1000
 

@@ -6,7 +6,12 @@ import polars as pl
 import pytest
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.parquet import require_small
+from kinetoscope.formats import parquet
+
+
+def require_small(path):
+    with path.open("rb") as file:
+        parquet.require_small(file, str(path))
 
 
 def test_real_columns_are_small_enough_also_such_as_hold_nearly_nothing(tmp_path):

@@ -282,6 +282,47 @@ def test_a_restarted_attempt_writes_beside_the_first(tmp_path, monkeypatch):
     assert names(tmp_path / "attempt1") == ["ep0-ba1-rank0.json"]
 
 
+def start_under_torchrun(folder, monkeypatch, *, rank=0, world_size=2, port=1, restarts=0):
+    """One rank's start in a job whose nodes have found each other, as torchrun counts it."""
+    job = {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RUN_ID": "job", "MASTER_ADDR": "a", "MASTER_PORT": port}
+    counts = {"TORCHELASTIC_RESTART_COUNT": restarts, "RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": 1}
+    for name, value in {**job, **counts}.items():
+        monkeypatch.setenv(name, str(value))
+    found = record(JSONTraceHandler(str(folder), merged_trace_filename=None)).run.attempt.restart
+    for manifest in folder.rglob("rank*.jsonl"):  # the process of the next start is another one
+        manifest.write_text(manifest.read_text().replace(f'"pid":{os.getpid()}', '"pid":0'))
+    return found
+
+
+def test_a_restart_that_torchrun_has_not_counted_writes_beside_the_first(tmp_path, monkeypatch):
+    """It counts the failures of a node's own ranks only: those of the other node are restarted as well."""
+    starts = [(0, 0), (1, 0), (0, 0), (1, 1), (0, 1), (1, 1)]
+    found = [start_under_torchrun(tmp_path, monkeypatch, rank=rank, restarts=count) for rank, count in starts]
+    assert found == [0, 0, 1, 1, 2, 2]
+    for folder in (tmp_path, tmp_path / "attempt1", tmp_path / "attempt2"):
+        assert names(folder) == ["ep0-ba1-rank0.json", "ep0-ba1-rank1.json"]
+
+
+def test_ranks_that_join_a_job_begin_an_attempt_with_those_that_were_there(tmp_path, monkeypatch):
+    assert start_under_torchrun(tmp_path, monkeypatch, rank=0, world_size=1) == 0
+    assert start_under_torchrun(tmp_path, monkeypatch, rank=1, world_size=2) == 1
+    assert start_under_torchrun(tmp_path, monkeypatch, rank=0, world_size=2) == 1
+
+
+def test_a_second_run_of_one_process_in_the_same_folder_is_refused_under_torchrun_too(tmp_path, monkeypatch):
+    start_under_torchrun(tmp_path, monkeypatch, world_size=2)
+    handler = JSONTraceHandler(str(tmp_path / "again"), merged_trace_filename=None)
+    record(handler)
+    with pytest.raises(FolderNotEmptyError):
+        record(JSONTraceHandler(str(tmp_path / "again"), merged_trace_filename=None))
+
+
+def test_another_job_of_torchruns_in_a_used_folder_is_refused_though_it_has_the_same_id(tmp_path, monkeypatch):
+    start_under_torchrun(tmp_path, monkeypatch, port=1)
+    with pytest.raises(FolderNotEmptyError):
+        start_under_torchrun(tmp_path, monkeypatch, port=2)
+
+
 def test_kinetos_track_of_other_threads_which_has_no_number_gets_one_of_its_own(tmp_path):
     frame = {"ph": "X", "name": "run", "cat": "python_function", "pid": os.getpid(), "tid": 0, "ts": 2.5, "dur": 1}
     file = tmp_path / "kineto.json"

@@ -276,6 +276,13 @@ def flow(phase: str, number: int, ts: float, **more: object) -> dict[str, Any]:
 
 
 @both
+@pytest.mark.parametrize("phase", ["\ufffd", "é"])
+def test_what_a_repair_writes_is_a_trace_also_where_no_event_has_a_phase_that_is_one(tmp_path, phase):
+    repaired(tmp_path, [{"ph": "s", "pid": 1, "tid": 1}, {"ph": phase, "pid": 1, "tid": 1, "ts": 2}])
+    assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"clock"}
+
+
+@both
 def test_flows_whose_ends_stand_before_their_begins_keep_their_ids_beside_one_that_begins_twice(tmp_path):
     """As in every GPU trace of Kineto's: first the kernels, then the launches."""
     ends = [flow("f", number, 2) for number in reversed(range(1000))]

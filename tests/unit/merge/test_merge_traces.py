@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.errors import MergeError, TraceFileError
+from kinetoscope.formats.header import require_ranges
 from kinetoscope.merge.merge_traces import merge_traces
 from trace_processor.trace_processor import load
 
@@ -484,3 +485,16 @@ def test_traces_merge_also_while_python_ends_when_no_thread_can_be_started(tmp_p
     command = [sys.executable, "-c", program, str(tmp_path / "merged.json"), *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [{"baseTimeNanoseconds": 10**19}, {"distributedInfo": {"rank": 1, "world_size": "two"}, "schemaVersion": -1}],
+)
+def test_what_another_program_wrote_into_its_header_keeps_nobody_from_reading_the_merged_trace(tmp_path, header):
+    event = {"ph": "X", "name": "step", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    (tmp_path / "in.json").write_text(json.dumps(header | {"traceEvents": [event]}))
+    merge_traces(tmp_path / "merged.json", tmp_path / "in.json")
+    merge_traces(tmp_path / "again.json", tmp_path / "merged.json")
+    assert [span["name"] for span in spans(tmp_path / "again.json")] == ["step"]
+    require_ranges("again.json", json.loads((tmp_path / "again.json").read_text()))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.errors import MergeError, TraceFileError
-from kinetoscope.merge.check import check_trace
+from kinetoscope.merge.check import check_trace, repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from merged_traces import meaning
@@ -123,6 +123,34 @@ def test_any_part_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, 
 def test_both_read_broken_events_alike(tmp_path, monkeypatch, events, indent):
     texts = [break_event(event, kind, indent=indent) for event, kind in events]
     agree(broken_trace(texts), tmp_path, monkeypatch)
+
+
+def test_both_number_ids_alike_where_one_event_has_an_id_of_the_other_kind(tmp_path, monkeypatch):
+    flows = [{"ph": "s", "name": "f", "cat": "c", "pid": 3, "tid": 7, "ts": 1} | ids for ids in ({"id": 0}, {"id2": 9})]
+    agree(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": flows}).encode(), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("field", ["id", "bind_id", "pid", "tid", "ts"])
+def test_both_read_minus_zero_as_zero(tmp_path, monkeypatch, field):
+    flows = [
+        f'{{"ph": "s", "name": "f", "pid": 3, "tid": 7, "ts": 1, "id": 5, "{field}": {zero}}}' for zero in ("0", "-0")
+    ]
+    last = '{"ph": "s", "name": "f", "pid": 3, "tid": 7, "ts": 1, "id": 11}'
+    text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{", ".join([*flows, flows[1], last])}]}}'
+    agree(text.encode(), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("names", ["abba", "aba", "abab", "abcacb"])
+def test_a_thread_that_is_named_several_times_has_the_last_name_though_it_had_that_before(tmp_path, monkeypatch, names):
+    named = [{"ph": "M", "name": "thread_name", "pid": 3, "tid": 7, "args": {"name": name}} for name in names]
+    overlapping = [{"ph": "X", "name": "step", "pid": 3, "tid": 7, "ts": ts, "dur": 900} for ts in (0, 500)]
+    text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [*named, *overlapping]}).encode()
+    agree(text, tmp_path, monkeypatch)
+    repair_trace(tmp_path / "rank3.json", tmp_path / "repaired.json")
+    for written in ("out.json", "repaired.json"):
+        events = json.loads((tmp_path / written).read_bytes())["traceEvents"]
+        named = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+        assert [name for name in named if name.endswith("(overlap 1)")] == [f"{names[-1]} (overlap 1)"]
 
 
 @pytest.mark.parametrize("kind", ["bare quotes", "control character", "NaN in a field", "two commas"])

@@ -16,8 +16,8 @@ from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.texts.wording import counted
 from kinetoscope.training.event import Callback
-from kinetoscope.training.wording import counted
 
 native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 

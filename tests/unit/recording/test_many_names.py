@@ -12,7 +12,7 @@ from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.once_log import OnceLog
+from kinetoscope.texts.once_log import OnceLog
 
 MANY = 3 * MOST_IDLE
 

@@ -9,6 +9,7 @@ from kinetoscope.report.calls import call_tables, operators_by_name, without_typ
 
 def operator(name, num_calls, total_ns, shapes=None, **others):
     times = {"self_ns": total_ns, "mean_ns": total_ns / num_calls, "p50_ns": 7, "p95_ns": 9, "max_ns": total_ns // 2}
+    times |= {"name_p50_ns": 8, "name_p95_ns": 11}
     return OperatorRow(name=name, shapes=shapes, num_calls=num_calls, total_ns=total_ns, **times | others)
 
 
@@ -21,10 +22,10 @@ def by(tables, of, how):
     return next(table.rows for table in tables if (table.of, table.by) == (of, how))
 
 
-def test_the_mean_of_a_group_is_of_all_its_calls_and_its_quantiles_are_not_known():
+def test_the_mean_and_the_quantiles_of_a_name_are_of_all_its_calls_also_where_shapes_differ():
     b, a = operators_by_name([operator("a", 1, 10), operator("b", 2, 70), operator("a", 3, 50)])
     assert (a.name, a.num_rows, a.num_calls, a.total_ns, a.mean_ns, a.max_ns) == ("a", 2, 4, 60, 15, 25)
-    assert (a.p50_ns, a.p95_ns, a.device_ns) == (None, None, None)
+    assert (a.p50_ns, a.p95_ns, a.device_ns) == (8, 11, None)
     assert (b.mean_ns, b.p50_ns, b.p95_ns) == (35, 7, 9)
 
 
@@ -51,6 +52,8 @@ def test_kernels_are_added_up_by_name_by_name_without_types_and_by_kind():
     assert [table.by for table in tables] == ["name", "untyped", "kind"]
     untyped = {row.name: row.total_ns for row in by(tables, "kernels", "untyped")}
     assert untyped == {"at::fill": 42, "Memcpy HtoD": 8}
+    fill = by(tables, "kernels", "untyped")[0]
+    assert (fill.p50_ns, fill.p95_ns) == (None, None), "of several names together they are not known"
     compute, copy = by(tables, "kernels", "kind")
     assert (compute.kind, compute.num_rows, compute.bytes, compute.bytes_per_s) == ("compute", 2, None, None)
     assert (copy.bytes, copy.bytes_per_s) == (4000, pytest.approx(5e11))

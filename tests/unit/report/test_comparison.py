@@ -4,11 +4,12 @@ import io
 import re
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.report.comparison import comparison_sentences, render_comparison
+from kinetoscope.report.comparison import COLUMNS, comparison_sentences, render_comparison
 from simulated_training import Settings
 from simulated_training.analysed import analysed
 from small_pages import RUN
@@ -34,27 +35,34 @@ def comparison(*rows, before=RUN, after=RUN):
 
 
 def test_nothing_got_slower_is_not_said_beside_a_step_that_may_be_half_as_slow_again():
-    said = " ".join(comparison_sentences(comparison(row("step", "step", "unsure", 0.5))))
+    said = " ".join(comparison_sentences(comparison(row("step", "typical step", "unsure", 0.5))))
     assert "Nothing" not in said
     assert "Of 1 of 1 row it cannot be told" in said
-    assert "such as step (+50.0%)" in said
+    assert "such as typical step (+50.0%)" in said
 
 
 def test_a_small_change_that_may_be_a_large_one_is_not_told_as_none():
-    step = row("step", "step", "same", 0.0, (-0.01, 0.01))
+    step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
     said = " ".join(comparison_sentences(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4)))))
     assert "Nothing" not in said
     assert "such as aten::mm (up to +40.0%)" in said
 
 
+def test_a_change_of_which_nothing_is_known_is_no_number_of_billions():
+    step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
+    idle = row("phase", "device_idle", "unsure", 18.0, (-1.0, 9e9))
+    said = " ".join(comparison_sentences(comparison(step, idle)))
+    assert "such as device idle (up to x1,000+)" in said
+
+
 def test_nothing_got_slower_is_said_where_that_is_sure_of_every_row():
-    said = comparison_sentences(comparison(row("step", "step", "same", 0.0, (-0.01, 0.01))))
+    said = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01))))
     assert said[-1] == "Nothing got slower or larger by more than 5%."
 
 
 def test_a_killed_run_is_said_to_be_killed():
     killed = RUN | {"state": "killed"}
-    said = comparison_sentences(comparison(row("step", "step", "same", 0.0, (-0.01, 0.01)), after=killed))
+    said = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01)), after=killed))
     assert any(sentence.startswith("After: This run was killed") for sentence in said)
     assert not any(sentence.startswith("Before:") for sentence in said)
 
@@ -72,19 +80,19 @@ def test_runs_on_different_devices_are_said_to_be_so():
 def screen(found, width=160):
     """The rows of the table on a screen, as cells, and its last line."""
     out = io.StringIO()
-    Console(file=out, width=width).print(render_comparison(found))
+    Console(file=out, width=width).print(render_comparison(found, width))
     lines = out.getvalue().splitlines()
     begin = next(place for place, line in enumerate(lines) if line.startswith("kind "))
     return [re.split(r"\s{2,}", line.strip()) for line in lines[begin + 1 : -1]], lines[-1].strip()
 
 
 def test_a_table_shows_each_row_before_and_after_how_much_it_changed_and_between_what():
-    step = row("step", "step", "slower", 1.5, (1.4, 1.625))
+    step = row("step", "typical step", "slower", 1.5, (1.4, 1.625))
     small = replace(row("operator", "aten::add", "faster", -0.25), before=400_000.0, after=300_000.0)
     memory = replace(row("memory", "peak", "slower", 9.0), before=3.0 * 2**20, after=30.0 * 2**20, unit="bytes")
     cells, caption = screen(comparison(step, small, memory))
     assert cells == [
-        ["step", "step", "10.00", "25.00", "+150%", "+140 +162", "slower"],
+        ["step", "typical step", "10.00", "25.00", "+150%", "+140 +162", "slower"],
         ["operator", "aten::add", "0.400", "0.300", "-25.0%", "faster"],
         ["memory", "peak", "3.00", "30.00", "x10", "larger"],
     ]
@@ -98,3 +106,37 @@ def test_rows_that_did_not_change_are_shown_where_there_is_room_and_at_least_8_o
         cells, caption = screen(comparison(*changed, *same))
         assert [line[0] for line in cells] == ["kernel"] * len(changed) + ["operator"] * num_same
         assert caption == f"times in ms, memory in MiB; {40 - num_same} more rows: --json has all"
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_two_long_names_are_told_apart_on_any_screen(width):
+    names = [f"void at::native::elementwise_kernel<4, Functor<{of}>, std::array<char*, 1ul> >(int)" for of in "ab"]
+    rows = [row("kernel", name, "slower", 0.5, (0.4, 0.6)) for name in names]
+    (one, *numbers), (other, *_) = (line[1:] for line in screen(comparison(*rows), width)[0])
+    assert one != other
+    assert numbers[-1] == "slower"
+
+
+@pytest.mark.parametrize("width", [40, 50, 60])
+def test_a_narrow_screen_cuts_no_number_and_says_which_columns_it_lacks(width):
+    rows = [
+        row("operator on device", "aten::convolution_backward", "slower", 1.5, (1.4, 1.625)),
+        row("step", "typical step", "unsure", 0.5, (-0.4, 0.6)),
+    ]
+    whole, _ = screen(comparison(*rows))
+    out = io.StringIO()
+    Console(file=out, width=width).print(render_comparison(comparison(*rows), width))
+    header, *lines = (
+        re.split(r"\s{2,}", line.strip()) for line in out.getvalue()[out.getvalue().index("kind ") :].splitlines()
+    )
+    columns = [COLUMNS.index(name) for name in header if name != "name"]
+    for shown, of_wide in zip(lines, whole, strict=False):
+        assert [shown[0], *shown[2:]] == [cell for place, cell in enumerate(of_wide) if place in columns]
+        assert len(shown[1]) >= 12
+    lacks = [name for name in COLUMNS if name not in header]
+    assert lacks
+    assert all(
+        name in re.sub(r"\s+", " ", out.getvalue()).partition("too narrow for")[2]
+        for name in lacks
+        if name != "between, %"
+    )

@@ -47,6 +47,30 @@ def test_no_row_of_a_table_is_wrapped(report, width):
         assert [len(row) for row in rows[:num_rows]] == [len(header)] * num_rows
 
 
+@pytest.mark.parametrize("width", [30, 40, 60])
+def test_a_narrow_screen_lacks_columns_and_cuts_no_number(report, width):
+    wide = screen(report, 160)
+    narrow = screen(report, width)
+    assert max(map(len, narrow)) <= width
+    titles = {"A step of each rank, in ms": 4, "Operators": 8, "Kernels and copies": 8, "Memory": 4}
+    for title, num_rows in titles.items():
+        (whole, *whole_rows), (header, *rows) = (table(lines, title)[: 1 + num_rows] for lines in (wide, narrow))
+        columns = [whole.index(name) for name in header]
+        assert columns[0] == 0
+        assert [row[1:] for row in rows] == [[row[column] for column in columns[1:]] for row in whole_rows]
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_a_narrow_screen_lacks_columns_of_devices_too(tmp_path, width):
+    for path in simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path):
+        path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
+    lines = screen(kinetoscope.analyze(tmp_path, cache=False), width)
+    header, of_first, of_second = table(lines, next(line for line in lines if line.endswith("recorded, in ms")))
+    assert header[:3] == ["rank", "device", "recorded"]
+    assert len(of_first) == len(of_second) == len(header)
+    assert not any("…" in cell for cell in (*header, *of_first, *of_second))
+
+
 def test_a_wide_screen_shows_more_of_a_step(report):
     narrow, wide = (table(screen(report, width), "A step of each rank, in ms")[0] for width in (60, 160))
     assert narrow[:2] == ["rank", "step"]
@@ -107,11 +131,26 @@ def test_flop_rates_are_told_with_the_share_that_they_cover_and_not_without_it(r
     known = {"flops_per_step": 2e9, "flops_per_s": 4e12, "mfu": 0.31, "mfu_coverage": 0.93}
     lines = screen(replace(report, run=report.run | known), 160)
     said = "A rank computes 2 GFLOP in a step: 4 TFLOP/s, 31.0% of its device's peak (MFU)"
-    assert f"{said}; of 93% of the time of its matrix products" in lines
+    assert f"{said}; known for 93% of the time of its matrix products" in lines
     few = known | {"flops_per_s": None, "mfu": None, "mfu_coverage": 0.4}
     lines = screen(replace(report, run=report.run | few), 160)
-    said = "A rank computes 2 GFLOP in a step: FLOP/s not known; of 40% of the time of its matrix products"
+    said = "A rank computes 2 GFLOP in a step: FLOP/s not known; known for 40% of the time of its matrix products"
     assert said in lines
+
+
+def test_how_much_of_the_kernels_time_is_that_of_tensor_cores_is_told_as_far_as_names_tell(report):
+    def said(share, told):
+        run = report.run | {"tensor_core_share": share, "tensor_core_coverage": told}
+        return [line for line in screen(replace(report, run=run), 160) if line.startswith("Tensor cores")]
+
+    of = "of the time of kernels that compute"
+    assert said(0.61, 1.0) == [f"Tensor cores: kernels that use them take 61.0% {of}"]
+    assert said(0.61, 0.88) == [
+        f"Tensor cores: kernels that use them take at least 61.0% {of}; for 12.0% of it, names do not tell"
+    ]
+    assert said(0.0, 1.0) == [f"Tensor cores: kernels that use them take 0.0% {of}"]
+    assert said(0.0, 0.7) == [f"Tensor cores: no kernel is known to use them; for 30.0% {of}, names do not tell"]
+    assert said(None, 0.0) == said(None, None) == []
 
 
 @pytest.mark.parametrize(
@@ -140,7 +179,14 @@ def test_a_trace_without_steps_says_what_its_devices_did_in_its_first_lines(repo
     row = report.ranks[0]
     assert two.startswith(f"  {len(report.ranks)} devices, on average, ms of the ")
     assert one.startswith(f"  Device, ms of the {row.window_ns / 1e6:.1f} recorded: busy {row.busy_ns / 1e6:.1f} (")
-    told = {"computing": row.compute_ns, "communicating": row.communication_ns, "idle": row.idle_ns}
+    told = {
+        "computing": row.compute_ns,
+        "only communicating": row.exposed_communication_ns,
+        "only copying": row.exposed_copy_ns,
+        "idle": row.idle_ns,
+        "communicating in all": row.communication_ns,
+    }
+    assert row.window_ns == sum(list(told.values())[:4])
     for word, time_ns in told.items():
         assert float(re.search(rf"{word} ([\d.]+)", one)[1]) == pytest.approx(time_ns / 1e6, rel=0.01)
 
@@ -167,7 +213,7 @@ def test_a_trace_without_steps_says_what_its_devices_did_all_the_same(tmp_path):
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))
     _, of_first, _ = table(lines, "The device of each rank over all that was recorded, in ms")
     truth = run.truth.ranks[0]
-    names = ("window_ns", "busy_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "copy_ns", "idle_ns")
+    names = ("window_ns", "busy_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
     told = [float(cell) for cell in of_first[2:]]
     assert told == [pytest.approx(truth[name] / 1e6, abs=0.06) for name in names]
 
@@ -191,3 +237,13 @@ def test_a_finding_that_is_worth_little_comes_last_in_one_line(report):
     assert last.startswith("2. Little is lost: mending saves ")
     assert last.endswith("(3%) of a step; confidence low")
     assert lines[lines.index(last) + 1].startswith("Each saving stands alone")
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_kernels_that_differ_in_one_argument_of_a_template_are_told_apart(report, width):
+    many = "vectorized_elementwise_kernel<4, at::native::FillFunctor<{}>, std::array<char*, 1ul> >(int, long, long)"
+    longest = max(report.kernels, key=lambda row: row.total_ns)
+    rows = [replace(longest, name=f"void at::native::{many.format(of)}") for of in ("float", "double")]
+    first, second = (row[0] for row in table(screen(replace(report, kernels=rows), width), "Kernels and copies")[1:3])
+    assert first != second
+    assert {"float" in first, "float" in second} == {True, False}

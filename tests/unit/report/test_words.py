@@ -1,8 +1,11 @@
 """report/words.py: what is said of a step is the same in each place."""
 
+from typing import Any
+
 import pytest
 
-from kinetoscope.report.words import bound, largest_part
+from kinetoscope.analysis.step_parts import DeviceParts, StepParts, bound_by
+from kinetoscope.report.words import HOST_PARTS, bound, bound_side
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed
 
@@ -11,31 +14,44 @@ _BUSY = Settings(num_ranks=1, reads_loss="never", num_steps=12)
 _SLOW_LOADER = Settings(
     num_ranks=4, num_steps=24, step_ns=12 * _MS, faults=(Fault(kind="slow_loader", cost_ns=22 * _MS),)
 )
+_WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, step_spans="event/batch", num_steps=12)
 
 
 @pytest.mark.parametrize(
-    ("settings", "bound_by", "part"),
+    ("settings", "said", "side", "part"),
     [
-        (_BUSY, "bound by computing on the device", "computing"),
-        (_SLOW_LOADER, "bound by data", "waiting for data"),
+        (_BUSY, "bound by computing on the device", "device", "compute_ns"),
+        (_SLOW_LOADER, "bound by data", "host", "data_wait_ns"),
+        (_WITHOUT_EVIDENCE, None, "host", "unknown_ns"),
     ],
-    ids=["a busy device", "a slow loader"],
+    ids=["a busy device", "a slow loader", "nothing that says what it is"],
 )
-def test_the_largest_part_of_a_step_is_of_what_bounds_it(settings, bound_by, part):
-    run = analysed(settings)[1].run
-    assert run["parts"]["host"]["ahead_ns"] > 0
-    assert (bound(run), largest_part(run)[0]) == (bound_by, part)
+def test_the_ledger_of_what_bounds_a_step_has_that_as_its_largest_part(settings, said, side, part):
+    run: Any = analysed(settings)[1].run
+    ledger = run["parts"][side]
+    assert (bound(run), bound_side(run)) == (said, side)
+    assert max(ledger, key=lambda name: ledger[name] or 0) == part
 
 
-def test_a_run_of_which_no_step_took_any_time_has_no_largest_part():
-    _, report = analysed(Settings(num_ranks=1))
-    assert largest_part(report.run) is not None
-    assert largest_part(report.run | {"step_ns": 0}) is None
-    assert largest_part(report.run | {"step_ns": None, "parts": None}) is None
+def test_a_run_without_steps_has_no_side_that_bounds_it():
+    run: Any = analysed(Settings(num_ranks=1))[1].run
+    assert bound_side(run | {"step_ns": None, "parts": None}) is None
 
 
-def test_where_most_of_a_step_is_not_known_no_part_of_it_is_told():
-    settings = Settings(num_ranks=1, has_device=False, has_torch=False, step_spans="event/batch", num_steps=12)
-    run = analysed(settings)[1].run
-    assert run["bound_by"] == "unknown"
-    assert largest_part(run) is None
+@pytest.mark.parametrize(
+    ("late_wait_ms", "expected"), [(0, "communication"), (18, "communication"), (20, "ranks"), (37, "ranks")]
+)
+@pytest.mark.parametrize("has_device", [False, True])
+def test_a_step_that_mostly_waits_for_other_ranks_is_bound_by_that_however_late_they_are(
+    has_device, late_wait_ms, expected
+):
+    """The demo waited for communication for 37.8 of 86 ms, half of it for late ranks, and was "bound by the host"."""
+    host = dict.fromkeys(HOST_PARTS, 0.0) | {"communication_wait_ns": 37.8 * _MS, "backward_ns": 27.6 * _MS}
+    device = None
+    if has_device:
+        host = dict.fromkeys(HOST_PARTS, 0.0) | {"sync_ns": 65.4 * _MS}
+        device = DeviceParts(
+            compute_ns=27.6 * _MS, exposed_communication_ns=37.8 * _MS, exposed_copy_ns=0.0, idle_ns=0.0
+        )
+    parts = StepParts(host=host, device=device)
+    assert bound_by(parts, 65.4 * _MS, on_device=False, late_wait_ns=late_wait_ms * _MS) == expected

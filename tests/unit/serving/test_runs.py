@@ -2,21 +2,24 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.serving import runs
 from kinetoscope.serving.runs import RunState, find_runs, is_report
-from kinetoscope.training.run_folder import RunFolder
 
 REPORT = '<!doctype html><meta charset="utf-8"><meta name="generator" content="kinetoscope 0.1.0" /><p>findings</p>'
 
 TRAIN_UNTIL_TOLD = """
 import sys
+import time
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 with Profiler(cyclic_schedule(wait=0, warmup=0, active=1), [JSONTraceHandler(sys.argv[1])]) as profiler:
     for batch in profiler.batches(range(3)):
@@ -53,7 +56,7 @@ def test_a_finished_run_is_complete_and_has_its_ranks_traces_and_report(tmp_path
     write(tmp_path / "digits" / "report.html", REPORT)
     write(tmp_path / "digits" / "torch_traces" / "rank0.1.pt.trace.json")
     [run] = find_runs(RunFolder(tmp_path)).runs
-    assert (run.name, run.state, run.ranks, run.world_size) == ("digits", RunState.COMPLETE, [0], 1)
+    assert (run.name, run.state, run.ranks, run.world_size) == ("digits", RunState.FINISHED, [0], 1)
     assert names(run.reports) == ["digits/report.html"]
     assert "digits/torch_traces/rank0.1.pt.trace.json" in names(run.traces)
     assert any(name.startswith("digits/traces/ep0-ba1") for name in names(run.traces))
@@ -66,11 +69,11 @@ def test_a_run_is_running_until_it_is_killed_and_then_has_unsaved_records(tmp_pa
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "recording\n"
-            assert found_in(tmp_path)["killed"].state is RunState.RUNNING
+            assert found_in(tmp_path)["killed"].state is RunState.RECORDING
         finally:
             process.send_signal(signal.SIGKILL)
     run = found_in(tmp_path)["killed"]
-    assert (run.state, run.num_unsaved) == (RunState.KILLED, 1)
+    assert (run.state, len(run.unsaved)) == (RunState.KILLED, 1)
 
 
 def test_after_a_restart_the_last_attempt_counts(tmp_path):
@@ -79,7 +82,7 @@ def test_after_a_restart_the_last_attempt_counts(tmp_path):
     started += '"attempt":{"run_id":"a","restart":0,"pid":1,"host":"elsewhere","start":"a"}}\n'
     for rank in (0, 1):
         write(tmp_path / "run" / "traces" / ".manifest" / f"rank{rank}.jsonl", started % rank)
-    assert found_in(tmp_path)["run"].state is RunState.COMPLETE
+    assert found_in(tmp_path)["run"].state is RunState.FINISHED
     (tmp_path / "run" / "traces" / "attempt1" / ".manifest" / "rank0.jsonl").unlink()
     (tmp_path / "run" / "traces" / "attempt1" / ".manifest").rmdir()
     run = found_in(tmp_path)["run"]
@@ -102,7 +105,7 @@ def test_a_folder_of_any_profilers_traces_is_listed_without_a_state(tmp_path):
 def test_the_folder_of_a_run_and_of_its_traces_can_be_viewed_too(tmp_path, below):
     record(tmp_path / "digits" / "traces")
     [run] = find_runs(RunFolder(tmp_path / "digits" / below)).runs
-    assert (run.name, run.state) == (".", RunState.COMPLETE)
+    assert (run.name, run.state) == (".", RunState.FINISHED)
 
 
 def test_only_pages_of_ours_are_reports(tmp_path):
@@ -162,3 +165,27 @@ def test_the_run_that_was_changed_last_comes_first(tmp_path):
         write(tmp_path / name / "traces" / "rank0.json")
         os.utime(tmp_path / name / "traces" / "rank0.json", (1_700_000_000 - age_s,) * 2)
     assert [run.name for run in find_runs(RunFolder(tmp_path)).runs] == ["newest", "middle", "oldest"]
+
+
+def test_a_run_that_recorded_nothing_is_found_with_the_reason(tmp_path):
+    with Profiler(lambda state: "skip", [JSONTraceHandler(str(tmp_path / "empty" / "traces"))]) as profiler:
+        profiler.step()
+    run = found_in(tmp_path)["empty"]
+    assert (run.state, run.traces) == (RunState.FINISHED, [])
+    assert run.why_nothing == "Nothing was recorded: the schedule answered skip for the only batch."
+
+
+def test_a_run_says_when_it_began_and_where(tmp_path):
+    before = time.time_ns()
+    record(tmp_path / "digits" / "traces")
+    run = found_in(tmp_path)["digits"]
+    assert before - 10**9 <= run.began_ns <= time.time_ns()
+    assert run.hosts == [socket.gethostname()]
+
+
+@pytest.mark.parametrize("start", ["", "a", "20261301T000000-1-a", "99999999T999999-1-a", "-", "20260101T000000"])
+def test_a_start_that_a_stranger_named_has_a_time_or_none(tmp_path, start):
+    line = '{"type":"started","ranks":{},"attempt":{"run_id":"a","restart":0,"pid":1,"start":"START"}}\n'
+    write(tmp_path / "run" / "traces" / ".manifest" / "rank0.jsonl", line.replace("START", start))
+    run = found_in(tmp_path)["run"]
+    assert run.began_ns == (1_767_225_600 * 10**9 if start == "20260101T000000" else None)

@@ -3,22 +3,21 @@
 import socket
 import threading
 from http.cookiejar import CookieJar
-from pathlib import Path
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
-from kinetoscope.serving.page import Pages
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.server import FolderServer
 from kinetoscope.serving.site import Site
-from kinetoscope.training.run_folder import RunFolder
 
 
 @pytest.fixture
 def server(tmp_path):
     (tmp_path / "digits" / "traces").mkdir(parents=True)
     (tmp_path / "digits" / "traces" / "rank0.json").write_text('{"traceEvents":[]}')
-    with FolderServer(Site(RunFolder(tmp_path), Pages(Path(tmp_path), "https://ui.perfetto.dev"))) as server:
+    with FolderServer(Site(RunLists(RunFolder(tmp_path), "https://ui.perfetto.dev"))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.serving.page import Pages
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.site import Site
-from kinetoscope.training.run_folder import RunFolder
 
 REPORT = '<meta name="generator" content="kinetoscope 0.1.0" />'
 SLASHES = ["/", "//", "%2f", "%5c", "\\", "..", "%2e%2e", "."]
@@ -43,19 +43,19 @@ def folder(tmp_path_factory):
 
 
 @given(
-    st.sampled_from(["/trace/", "/report/", "/run/", "/", ""]),
+    st.sampled_from(["/trace/", "/report/", "/run/", "/data/", "/data/run/", "/made/", "/", ""]),
     st.lists(st.sampled_from([*SLASHES, *ODD, *NAMES]) | st.text(max_size=3), max_size=8),
 )
 def test_any_address_gets_an_answer_and_none_leads_out_of_the_folder(folder, kind, parts):
     allowed = {os.stat(folder / "digits" / name).st_ino for name in ("rank0.json", "report.html")}
-    answer = Site(RunFolder(folder), Pages(folder, "https://ui.perfetto.dev")).answer(kind + "".join(parts))
+    answer = Site(RunLists(RunFolder(folder), "https://ui.perfetto.dev")).answer(kind + "".join(parts))
     if answer.file is not None:
         with answer.file as file:
             assert os.fstat(file.fileno()).st_ino in allowed
 
 
 def test_what_the_folder_has_is_at_its_address(folder):
-    site = Site(RunFolder(folder), Pages(folder, "https://ui.perfetto.dev"))
+    site = Site(RunLists(RunFolder(folder), "https://ui.perfetto.dev"))
     for address in ("/trace/digits/rank0.json", "/trace/digits%2Frank0.json", "/report/digits/report.html"):
         answer = site.answer(address)
         assert answer.status == 200

@@ -4,10 +4,10 @@ import pytest
 
 from breaking_clock import BreakingClock
 from kinetoscope import CompileEvents, ProfilerAction
+from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources.compile_events import guard_in_words
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.source_files import source_name
 
 torch = pytest.importorskip("torch")
 

@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 from kinetoscope import Float64Tensors, GrowingMemory, Profiler, ProfilerAction
+from kinetoscope.paths.source_files import source_name
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.source_files import source_name
 
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
-from kinetoscope.formats.redaction import KNOWN_CATEGORIES
+from kinetoscope.formats.trace_redaction import KNOWN_CATEGORIES
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.report.page.names import is_known
+from kinetoscope.report.sections.names import is_known
 from kinetoscope.sources.loop_clocks import COUNTER, PROCESSORS
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program

@@ -13,12 +13,12 @@ import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.errors import SettingsError
+from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
-from kinetoscope.training.source_files import source_name
 
 HERE = source_name(__file__)
 

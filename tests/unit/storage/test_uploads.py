@@ -8,6 +8,7 @@ import pytest
 
 from kinetoscope import Timestamp
 from kinetoscope.errors import FileNameError, SettingsError
+from kinetoscope.paths.remote_url import without_credentials
 from kinetoscope.storage import draining
 from kinetoscope.storage.draining import upload_waiting
 from kinetoscope.storage.upload_queue import (
@@ -20,7 +21,6 @@ from kinetoscope.storage.upload_queue import (
 )
 from kinetoscope.storage.uploads import RemoteName, Uploads
 from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.remote_url import without_credentials
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -52,9 +52,9 @@ def test_a_name_of_any_kind_stays_text_wherever_it_is(name):
     assert found.texts.count(name) >= 5
 
 
-def test_of_a_long_text_the_beginning_is_shown_and_its_length():
+def test_of_a_long_text_begin_and_end_are_shown_and_its_length():
     (text,) = (text for text in page({"name": "x" * 10_000}).texts if text.startswith("xx"))
-    assert text == "x" * 200 + "… (10,000 characters)"
+    assert text == "x" * 100 + "…" + "x" * 99 + " (10,000 characters)"
 
 
 def test_control_characters_and_lone_surrogates_are_escaped():

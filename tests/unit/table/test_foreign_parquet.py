@@ -1,5 +1,8 @@
 """table/cache.py: a Parquet file from a stranger is a trace, or a sentence says what is wrong with it."""
 
+import pickle
+import shutil
+
 import polars as pl
 import pytest
 
@@ -7,6 +10,7 @@ import kinetoscope
 from kinetoscope.errors import TraceFileError
 from kinetoscope.table.cache import write_parquet
 from kinetoscope.table.load import read_trace
+from prepared_python import run_program
 from simulated_training import Settings, simulate
 
 NEVER_EMPTY = ("kind", "phase", "name", "track")
@@ -74,3 +78,35 @@ def test_a_file_that_takes_a_thousand_times_its_size_is_refused_before_it_is_unp
     assert path.stat().st_size < 1_000_000
     with pytest.raises(TraceFileError, match="of memory, more than 250 times as much, which no trace does"):
         kinetoscope.load(path)
+
+
+def test_a_file_that_takes_the_place_of_one_that_was_looked_at_is_not_read(parquet, tmp_path):
+    path = shutil.copy(parquet, tmp_path / "a.parquet")
+    trace = kinetoscope.load(path)
+    spans = trace.spans.collect()
+    changed(parquet, tmp_path / "b.parquet", "name", "of a stranger").replace(path)
+    assert trace.spans.collect().equals(spans)
+    assert "of a stranger" in kinetoscope.load(path).spans.collect()["name"].to_list()
+
+
+def test_a_trace_in_parquet_can_be_sent_to_another_process(parquet, tmp_path):
+    path = shutil.copy(parquet, tmp_path / "a.parquet")
+    trace = kinetoscope.load(path)
+    sent = pickle.dumps(trace)
+    path.unlink()
+    assert pickle.loads(sent).spans.collect().equals(trace.spans.collect())
+
+
+MANY = """
+import resource, sys
+import kinetoscope
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(sum(trace.spans.collect().height for trace in kinetoscope.load(sys.argv[1])))
+"""
+
+
+def test_more_files_are_read_than_a_process_may_have_open_at_first(parquet, tmp_path):
+    for rank in range(100):
+        (tmp_path / f"rank{rank}.parquet").hardlink_to(parquet)
+    done = run_program(MANY, tmp_path)
+    assert done.stdout == f"{100 * kinetoscope.load(parquet).spans.collect().height}\n", done.stderr

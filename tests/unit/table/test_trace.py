@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.table.convert import convert_parquet
+from kinetoscope.table.convert_parquet import convert_parquet
 from kinetoscope.table.trace import Trace, TraceSet
 
 BASE_NS = 1_790_857_026_000_000_000
@@ -47,7 +47,7 @@ def test_a_trace_shows_its_ranks_its_time_and_its_content(tmp_path):
     trace = load(tmp_path, STEP, distributedInfo={"rank": 3, "world_size": 8})
     size = (tmp_path / "trace.json").stat().st_size
     assert repr(trace).splitlines() == [
-        f"<kinetoscope.Trace {tmp_path}/trace.json ({size} bytes)",
+        f"<kinetoscope.Trace trace.json ({size} bytes)",
         "  rank        3 of 8",
         "  clock       unix time",
         "  time        1.200 s from 2026-10-01 12:17:06 UTC, 1 batch",
@@ -56,13 +56,25 @@ def test_a_trace_shows_its_ranks_its_time_and_its_content(tmp_path):
     ]
 
 
-def test_a_trace_whose_file_has_gone_still_has_a_repr(tmp_path):
+def test_a_trace_whose_file_has_gone_can_be_read_and_one_whose_content_has_gone_still_has_a_repr(tmp_path):
     load(tmp_path, STEP)
     convert_parquet(tmp_path / "trace.json", tmp_path / "trace.parquet")
     trace = kinetoscope.load(tmp_path / "trace.parquet")
     assert "4 spans" in repr(trace)
-    (tmp_path / "trace.parquet").unlink()
-    assert repr(trace) == f"<kinetoscope.Trace {tmp_path}/trace.parquet: it cannot be read any more>"
+    (tmp_path / "trace.parquet").rename(tmp_path / "elsewhere")  # it is open
+    assert "4 spans" in repr(trace)
+    (tmp_path / "elsewhere").write_bytes(b"")
+    assert repr(trace) == "<kinetoscope.Trace trace.parquet: it cannot be read any more>"
+
+
+def test_what_people_see_of_traces_has_no_path_of_a_home(tmp_path):
+    home = tmp_path / "home" / "anna"
+    home.mkdir(parents=True)
+    trace = load(home, STEP, "rank0.json", kinetoscope={"notes": ["Left out: /home/anna/runs/rank1.json."]})
+    for said in (repr(trace), trace._repr_html_(), TraceSet([trace])._repr_html_()):
+        assert "anna" not in said
+    assert "<bdi>kinetoscope.Trace rank0.json</bdi>" in trace._repr_html_()
+    assert trace.to_dict()["name"] == str(home / "rank0.json")
 
 
 def test_a_trace_without_a_clock_says_that_it_can_be_aligned_on_a_span(tmp_path):

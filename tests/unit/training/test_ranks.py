@@ -99,3 +99,32 @@ def test_under_both_launchers_each_pair_of_counts_has_a_number_of_its_own_and_th
 def test_a_count_that_is_no_number_is_refused_by_name():
     with pytest.raises(SettingsError, match="SLURM_RESTART_COUNT should be a number, but is 'once'"):
         restart_count({"SLURM_RESTART_COUNT": "once", "TORCHELASTIC_RESTART_COUNT": "0"})
+
+
+STEP = {"SLURM_JOB_ID": "17", "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "2(x2),3"}
+
+
+@pytest.mark.parametrize(
+    ("task", "ranks"),
+    [
+        ({"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}, Ranks(3, 1, 7, 2, 1)),
+        ({"SLURM_PROCID": "6", "SLURM_LOCALID": "2", "SLURM_NODEID": "2"}, Ranks(6, 2, 7, 3, 2)),
+    ],
+)
+def test_the_tasks_that_srun_starts_are_ranks(task, ranks):
+    assert current_ranks(STEP | task) == ranks
+
+
+def test_torchruns_ranks_count_under_slurm_too():
+    assert current_ranks(TORCHRUN | STEP | {"SLURM_PROCID": "0"}) == current_ranks(TORCHRUN)
+
+
+@pytest.mark.parametrize("tasks", ["", "x", "2(x", "9" * 50, "2(x2)"])
+def test_without_the_tasks_of_each_node_slurms_ranks_are_those_of_one_node(tasks):
+    task = {"SLURM_PROCID": "3", "SLURM_NODEID": "9", "SLURM_STEP_TASKS_PER_NODE": tasks}
+    ranks = current_ranks(STEP | task)
+    assert (ranks.rank, ranks.world_size, ranks.local_world_size) == (3, 7, 7)
+
+
+def test_in_a_script_of_sbatch_a_process_is_a_world_of_one():
+    assert current_ranks({"SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) == Ranks()

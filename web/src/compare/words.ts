@@ -24,5 +24,5 @@ export function isWorse(row: ComparisonRow, threshold: number): boolean {
 }
 
 export function aboutRun(run: RunFacts): string {
-  return `${run.name ?? "run"}, ${counted(run.ranks.length || 1, "rank")}, ${counted(run.num_steps, "step")}`;
+  return `${run.title ?? "run"}, ${counted(run.ranks.length || 1, "rank")}, ${counted(run.num_steps, "step")}`;
 }

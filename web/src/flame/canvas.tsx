@@ -12,6 +12,12 @@ interface FrameCanvasProps {
   top: number;
   isFound: Uint8Array | null;
   onZoom: (frame: number) => void;
+  /** Whether callees lie above their caller. */
+  isUp?: boolean;
+  /** Whether a frame lies below what it called, as the callers of a function do. */
+  areCallers?: boolean;
+  /** Shows who called a function, and what it called. */
+  onSandwich?: (name: string) => void;
 }
 
 interface Hover {
@@ -21,22 +27,30 @@ interface Hover {
 }
 
 /** The picture: a frame above what it called. A click, or Enter, makes a frame as wide as the picture. */
-export function FrameCanvas({ frames, top, isFound, onZoom }: FrameCanvasProps) {
+export function FrameCanvas(props: FrameCanvasProps) {
+  const { frames, top, isFound, onZoom, isUp = false, areCallers = false, onSandwich } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(canvas);
   const theme = useTheme();
   const [selected, setSelected] = useState(top);
   const [hover, setHover] = useState<Hover | null>(null);
-  const boxes = useMemo(() => frames.boxes(top, width, MOST_LEVELS), [frames, top, width]);
-  const height = (1 + boxes.reduce((most, box) => Math.max(most, box.level), 0)) * LEVEL_PX;
+  const { boxes, height } = useMemo(
+    () => placed(frames.boxes(top, width, MOST_LEVELS), isUp),
+    [frames, top, width, isUp],
+  );
   useEffect(() => setSelected(top), [top]);
   useLayoutEffect(() => {
     if (canvas.current && width) drawBoxes(canvas.current, { frames, boxes, isFound, selected }, width, height);
   }, [boxes, isFound, selected, theme]);
+  useLayoutEffect(() => {
+    const box = canvas.current?.parentElement;
+    if (box && isUp) box.scrollTop = box.scrollHeight;
+  }, [height, isUp]);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const zoomed = zoomByKey(frames, top, selected, event.key);
-    const next = selectedByKey(frames, selected, event.key);
+    const key = (isUp && UPSIDE_DOWN[event.key]) || event.key;
+    const zoomed = zoomByKey(frames, top, selected, key);
+    const next = selectedByKey(frames, selected, key);
     if (zoomed === null && next === null) return;
     event.preventDefault();
     if (zoomed !== null) onZoom(zoomed);
@@ -45,7 +59,12 @@ export function FrameCanvas({ frames, top, isFound, onZoom }: FrameCanvasProps) 
   return (
     <div class="flame-box">
       <p class="flame-facts" aria-live="polite">
-        <Facts frames={frames} frame={selected} top={top} />
+        <Facts frames={frames} frame={selected} top={top} areCallers={areCallers} />
+        {onSandwich && selected !== frames.root && (
+          <button type="button" onClick={() => onSandwich(frames.nameOf(selected))}>
+            Its callers and callees
+          </button>
+        )}
       </p>
       <div class="flame-scroll">
         <canvas
@@ -53,7 +72,7 @@ export function FrameCanvas({ frames, top, isFound, onZoom }: FrameCanvasProps) 
           tabIndex={0}
           // eslint-disable-next-line jsx-a11y/no-interactive-element-to-noninteractive-role -- it has keys of its own
           role="application"
-          aria-label="Flame graph. Arrow keys go to callers, callees and their neighbours, Enter zooms, Escape zooms out."
+          aria-label={`${LABELS[Number(areCallers)]}. Arrow keys go to callers, callees and their neighbours, Enter zooms, Escape zooms out.`}
           onKeyDown={onKeyDown}
           onPointerMove={(event) => setHover(hoverAt(boxes, event))}
           onPointerLeave={() => setHover(null)}
@@ -63,13 +82,25 @@ export function FrameCanvas({ frames, top, isFound, onZoom }: FrameCanvasProps) 
           }}
         />
       </div>
-      {hover && <Tip frames={frames} hover={hover} top={top} />}
-      <p class="quiet">
-        Click: zoom. Arrows: select. Enter: zoom to the selected frame. Escape: zoom out. Frames narrower than a pixel
-        are drawn when you zoom in.
-      </p>
+      {hover && <Tip frames={frames} hover={hover} top={top} areCallers={areCallers} />}
+      {!areCallers && (
+        <p class="quiet">
+          Click: zoom. Arrows: select. Enter: zoom to the selected frame. Escape: zoom out. Frames narrower than a pixel
+          are drawn when you zoom in.
+        </p>
+      )}
     </div>
   );
+}
+
+const LABELS = ["Flame graph", "Callers"];
+const UPSIDE_DOWN: Record<string, string> = { ArrowUp: "ArrowDown", ArrowDown: "ArrowUp" };
+
+/** The boxes where they are drawn, and the height of all: upwards, the first one is at the bottom. */
+function placed(boxes: Box[], isUp: boolean): { boxes: Box[]; height: number } {
+  const most = boxes.reduce((most, box) => Math.max(most, box.level), 0);
+  const drawn = isUp ? boxes.map((box) => ({ ...box, level: most - box.level })) : boxes;
+  return { boxes: drawn, height: (1 + most) * LEVEL_PX };
 }
 
 function useWidth(canvas: { current: HTMLCanvasElement | null }): number {
@@ -117,7 +148,14 @@ function isBelow(frames: Frames, frame: number, top: number): boolean {
   return false;
 }
 
-function Facts({ frames, frame, top }: { frames: Frames; frame: number; top: number }) {
+interface FactsProps {
+  frames: Frames;
+  frame: number;
+  top: number;
+  areCallers: boolean;
+}
+
+function Facts({ frames, frame, top, areCallers }: FactsProps) {
   const share = frames.total[frame] / frames.total[top];
   const ofAll = frames.total[frame] / frames.total[frames.root];
   return (
@@ -125,7 +163,11 @@ function Facts({ frames, frame, top }: { frames: Frames; frame: number; top: num
       <strong>
         <Name text={frames.nameOf(frame)} />
       </strong>
-      <span>{`${formatDuration(frames.total[frame])}, of which own ${formatDuration(frames.own[frame])}`}</span>
+      <span>
+        {areCallers && frame !== frames.root
+          ? `${formatDuration(frames.total[frame])} for it`
+          : `${formatDuration(frames.total[frame])}, of which own ${formatDuration(frames.own[frame])}`}
+      </span>
       <span>
         {top === frames.root ? formatShare(share) : `${formatShare(share)} of the shown, ${formatShare(ofAll)} of all`}
       </span>
@@ -134,12 +176,12 @@ function Facts({ frames, frame, top }: { frames: Frames; frame: number; top: num
   );
 }
 
-function Tip({ frames, hover, top }: { frames: Frames; hover: Hover; top: number }) {
+function Tip({ hover, ...facts }: Omit<FactsProps, "frame"> & { hover: Hover }) {
   const isRight = hover.x > window.innerWidth / 2;
   const side = isRight ? { right: `${window.innerWidth - hover.x + 12}px` } : { left: `${hover.x + 12}px` };
   return (
     <div class="tip" style={{ ...side, top: `${hover.y + 16}px` }} aria-hidden="true">
-      <Facts frames={frames} frame={hover.box.frame} top={top} />
+      <Facts {...facts} frame={hover.box.frame} />
     </div>
   );
 }

@@ -12,7 +12,8 @@ import type { ViewProps } from "../views";
 import { FrameCanvas } from "./canvas";
 import { KIND_COLOURS } from "./draw";
 import "./flame.css";
-import { Frames, kindOf, KINDS, type NameRow } from "./frames";
+import { Frames, kindOf, KINDS, ORDERS, type NameRow, type Order } from "./frames";
+import { sandwichOf } from "./sandwich";
 
 /** Who called whom, and how long that took: each box is as wide as its part of the time. */
 export function FlameGraphs({ payload }: ViewProps) {
@@ -20,7 +21,8 @@ export function FlameGraphs({ payload }: ViewProps) {
   const titles = graphs.map(graphName);
   const [title, setTitle] = useLinkedChoice("graph", titles);
   const graph = graphs[titles.indexOf(title)];
-  const frames = useMemo(() => graph && new Frames(graph, payload), [graph]);
+  const [order, setOrder] = useLinkedChoice("order", [...ORDERS]);
+  const frames = useMemo(() => graph && new Frames(graph, payload, order as Order), [graph, order]);
   if (!frames?.root) {
     return (
       <Empty title="No calls were recorded that a flame graph could show.">
@@ -31,13 +33,24 @@ export function FlameGraphs({ payload }: ViewProps) {
   }
   const choice = <Choice title="Calls of" options={titles} chosen={title} onChoose={setTitle} />;
   return (
-    <Graph key={title} frames={frames}>
+    <Graph key={title} frames={frames} order={order as Order}>
       {titles.length > 1 ? choice : <span>{title}</span>}
+      <Choice title="Order" options={[...ORDERS]} chosen={order} onChoose={setOrder} />
     </Graph>
   );
 }
 
-function Graph({ frames, children }: { frames: Frames; children: preact.ComponentChildren }) {
+interface GraphProps {
+  frames: Frames;
+  order: Order;
+  children: preact.ComponentChildren;
+}
+
+const DIRECTIONS = ["Icicle: callers above", "Flame: callers below"];
+
+function Graph({ frames, order, children }: GraphProps) {
+  const [direction, setDirection] = useLinkedChoice("drawn", DIRECTIONS);
+  const [chosen, setChosen] = useState(readLink().function);
   const linked = Number(readLink().frame ?? frames.root);
   const [top, setTop] = useState(linked >= 0 && linked < frames.root ? linked : frames.root);
   const [search, setSearch] = useState(readLink().q ?? "");
@@ -55,10 +68,18 @@ function Graph({ frames, children }: { frames: Frames; children: preact.Componen
     setIsTable(!isTable);
     remember({ table: isTable ? undefined : "yes" });
   };
+  const onSandwich = (name: string | undefined) => {
+    setChosen(name);
+    remember({ function: name });
+  };
+  if (chosen !== undefined && frames.texts.includes(chosen)) {
+    return <Sandwich frames={frames} order={order} name={chosen} onChoose={onSandwich} />;
+  }
   return (
     <>
       <div class="table-bar">
         {children}
+        <Choice title="Drawn as" options={DIRECTIONS} chosen={direction} onChoose={setDirection} />
         <SearchBox search={search} onSearch={onSearch} />
         <span role="status">{isFound && whatWasFound(frames, top, isFound)}</span>
         <button type="button" aria-pressed={isTable} onClick={onTable}>
@@ -68,12 +89,66 @@ function Graph({ frames, children }: { frames: Frames; children: preact.Componen
       </div>
       {top !== frames.root && <Path frames={frames} top={top} onZoom={zoom} />}
       {isTable ? (
-        <NameTable frames={frames} top={top} />
+        <NameTable frames={frames} top={top} onChoose={onSandwich} />
       ) : (
-        <FrameCanvas frames={frames} top={top} isFound={isFound} onZoom={zoom} />
+        <FrameCanvas
+          frames={frames}
+          top={top}
+          isFound={isFound}
+          onZoom={zoom}
+          isUp={direction === DIRECTIONS[1]}
+          onSandwich={onSandwich}
+        />
       )}
     </>
   );
+}
+
+interface SandwichProps extends Omit<GraphProps, "children"> {
+  name: string;
+  onChoose: (name: string | undefined) => void;
+}
+
+/** One function: who called it above, and what it called below; beside it, all functions. */
+function Sandwich({ frames, order, name, onChoose }: SandwichProps) {
+  const { callers, callees } = useMemo(() => sandwichOf(frames, name, order), [frames, name, order]);
+  return (
+    <>
+      <div class="table-bar">
+        <button type="button" onClick={() => onChoose(undefined)}>
+          Back to the graph
+        </button>
+        <span>
+          Calls of{" "}
+          <strong>
+            <Name text={name} most={120} />
+          </strong>
+          , all together; those within others of them are not counted again
+        </span>
+      </div>
+      <div class="sandwich">
+        <div>
+          <h3>Callers</h3>
+          <Zoomable key={`callers ${name}`} frames={callers} isUp areCallers onSandwich={onChoose} />
+          <h3>Callees</h3>
+          <Zoomable key={`callees ${name}`} frames={callees} onSandwich={onChoose} />
+        </div>
+        <NameTable frames={frames} top={frames.root} onChoose={onChoose} />
+      </div>
+    </>
+  );
+}
+
+interface ZoomableProps {
+  frames: Frames;
+  isUp?: boolean;
+  areCallers?: boolean;
+  onSandwich: (name: string) => void;
+}
+
+function Zoomable({ frames, ...drawn }: ZoomableProps) {
+  const [top, setTop] = useState(frames.root);
+  return <FrameCanvas frames={frames} top={top} isFound={null} onZoom={setTop} {...drawn} />;
 }
 
 function SearchBox({ search, onSearch }: { search: string; onSearch: (text: string) => void }) {
@@ -133,7 +208,7 @@ function Legend({ frames }: { frames: Frames }) {
 }
 
 /** The same numbers by name, for those who cannot see the picture. */
-function NameTable({ frames, top }: { frames: Frames; top: number }) {
+function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onChoose: (name: string) => void }) {
   const rows = useMemo(() => frames.byName(top), [frames, top]);
   const columns = useMemo(() => nameColumns(frames.total[top]), [frames, top]);
   return (
@@ -144,13 +219,14 @@ function NameTable({ frames, top }: { frames: Frames; top: number }) {
       sortedBy="Own time"
       filterText={(row) => row.name}
       noun="name"
+      onChoose={(row) => onChoose(row.name)}
     />
   );
 }
 
 function nameColumns(wholeNs: number): TableColumn<NameRow>[] {
   return [
-    { title: "Name", value: (row) => row.name },
+    { title: "Name", value: (row) => row.name, help: "Choose one to see who called it, and what it called" },
     timeColumn("Own time", (row) => row.own_ns, "Without what it called", wholeNs),
     timeColumn("Time", (row) => row.total_ns, "With what it called; of calls within calls, the outermost", wholeNs),
     { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },

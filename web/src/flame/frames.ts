@@ -1,5 +1,4 @@
 import type { FlameGraph } from "../page_data";
-import type { Payload } from "../payload";
 
 /** A box of the picture: a frame, how deep it is below the one that fills the width, and where it is, in pixels. */
 export interface Box {
@@ -9,8 +8,22 @@ export interface Box {
   width: number;
 }
 
+export const ORDERS = ["Left-heavy", "In order of time"] as const;
+export type Order = (typeof ORDERS)[number];
+
+/** What frames are made of: columns of the page's data, or plain numbers. `own_ns` is the own time of the root. */
+export type FrameColumns<Column> = Pick<FlameGraph, "title" | "texts" | "total_ns"> & {
+  names: Column;
+  callers: Column;
+  own: Column;
+  total: Column;
+  num_calls: Column;
+  firsts: Column;
+  own_ns?: number;
+};
+
 /** The frames of a flame graph, and one more, `root`, which called all that have no caller. Times are nanoseconds. */
-export class Frames {
+export class Frames<Column extends { length: number } = { length: number }> {
   readonly root: number;
   readonly texts: string[];
   readonly names: Uint32Array;
@@ -21,7 +34,11 @@ export class Frames {
   readonly #begins: Uint32Array;
   readonly #callees: Uint32Array;
 
-  constructor(graph: FlameGraph, payload: Pick<Payload, "numbers">) {
+  constructor(
+    graph: FrameColumns<Column>,
+    payload: { numbers: (column: Column) => ArrayLike<number> },
+    order: Order = "Left-heavy",
+  ) {
     const size = graph.names.length;
     this.root = size;
     this.texts = [...graph.texts, graph.title];
@@ -33,15 +50,19 @@ export class Frames {
     this.calls = withRoot(payload.numbers(graph.num_calls));
     this.callers = Int32Array.from(withRoot(payload.numbers(graph.callers)), (caller) => (caller ? caller - 1 : size));
     this.callers[size] = -1;
-    [this.#begins, this.#callees] = calleesOf(this.callers, this.total);
+    const firsts = order === "Left-heavy" ? null : payload.numbers(graph.firsts);
+    [this.#begins, this.#callees] = calleesOf(this.callers, (one, other) =>
+      firsts ? firsts[one] - firsts[other] : this.total[other] - this.total[one],
+    );
     this.total[size] = graph.total_ns;
+    this.own[size] = graph.own_ns ?? 0;
   }
 
   nameOf(frame: number): string {
     return this.texts[this.names[frame]];
   }
 
-  /** What a frame called, the most time first. */
+  /** What a frame called, in the chosen order. */
   calleesOf(frame: number): Uint32Array {
     return this.#callees.subarray(this.#begins[frame], this.#begins[frame + 1]);
   }
@@ -86,8 +107,7 @@ export class Frames {
       let x = boxes[at].x;
       for (const callee of this.calleesOf(frame)) {
         const width = this.total[callee] * pixelsPerNs;
-        if (width < 1) break;
-        boxes.push({ frame: callee, level: level + 1, x, width });
+        if (width >= 1) boxes.push({ frame: callee, level: level + 1, x, width });
         x += width;
       }
     }
@@ -132,14 +152,15 @@ function withRoot(numbers: ArrayLike<number>): Float64Array {
 }
 
 /** The callees of all frames, one frame after the other, and where each begins. */
-function calleesOf(callers: Int32Array, total: Float64Array): [Uint32Array, Uint32Array] {
+function calleesOf(callers: Int32Array, compare: (one: number, other: number) => number): [Uint32Array, Uint32Array] {
   const begins = new Uint32Array(callers.length + 1);
   for (const caller of callers) if (caller >= 0) begins[caller + 1]++;
   for (let at = 1; at < begins.length; at++) begins[at] += begins[at - 1];
   const next = begins.slice();
   const callees = new Uint32Array(callers.length - 1);
-  const byTotal = Uint32Array.from(callers.keys()).sort((one, other) => total[other] - total[one] || one - other);
-  for (const frame of byTotal) if (callers[frame] >= 0) callees[next[callers[frame]]++] = frame;
+  const inOrder = Uint32Array.from(callers.keys()).subarray(0, callers.length - 1);
+  for (const frame of inOrder.sort((one, other) => compare(one, other) || one - other))
+    if (callers[frame] >= 0) callees[next[callers[frame]]++] = frame;
   return [begins, callees];
 }
 

@@ -97,7 +97,7 @@ function plotOptions(series: MemorySeries, width: number, listeners: Listeners):
     hooks: {
       setScale: [(plot, scale) => scale === "x" && listeners.onRange(rangeOf(plot))],
       setCursor: [(plot) => listeners.onCursor(plot.cursor.idx ?? null)],
-      draw: [(plot) => labelAreas(plot, series), (plot) => markPeak(plot, series)],
+      draw: [(plot) => coverGaps(plot, series), (plot) => labelAreas(plot, series), (plot) => markPeak(plot, series)],
     },
   };
 }
@@ -111,6 +111,20 @@ function axisColours(): Pick<uPlot.Axis, "stroke" | "grid" | "ticks"> {
 
 export function rangeOf(plot: uPlot): Range {
   return { from: plot.scales.x.min ?? 0, to: plot.scales.x.max ?? 0 };
+}
+
+/** Nothing is known of the time between windows. */
+function coverGaps(plot: uPlot, series: MemorySeries): void {
+  const { ctx, bbox } = plot;
+  const within = (time: number) =>
+    Math.min(Math.max(plot.valToPos(time, "x", true), bbox.left), bbox.left + bbox.width);
+  ctx.save();
+  ctx.fillStyle = canvasColour("panel");
+  for (const { from, to } of series.gaps) {
+    const [left, right] = [within(from), within(to)];
+    ctx.fillRect(left, bbox.top, right - left, bbox.height);
+  }
+  ctx.restore();
 }
 
 /** The name of each category, where it is highest, if there is room. */

@@ -124,7 +124,7 @@ function peakColumns(rows: MemoryRow[], highest: number | null): TableColumn<Mem
     bytesColumn("Peak", (row) => row.peak_bytes, highest, "The bar is the part of the highest peak."),
     { title: "In step", value: (row) => row.peak_step },
     bytesColumn("Growth per step", (row) => row.growth_bytes_per_step, undefined, "Of what is alive as each step ends"),
-    { title: "At the peak", value: sharesOf },
+    { title: "At the peak", value: sharesOf, width: "wide" },
   ];
   return columns.filter((column) => rows.some((row) => column.value(row) !== null));
 }

@@ -34,7 +34,9 @@ export function OverTime({ series, steps, title, children }: OverTimeProps) {
         <button type="button" disabled={isWhole} onClick={() => setRange(whole)}>
           Show all
         </button>
-        <span class="quiet">Drag over a part to zoom in.</span>
+        <span class="quiet">
+          Drag over a part to zoom in.{series.gaps.length > 0 && " In gaps, nothing was recorded."}
+        </span>
       </div>
       {isTable ? (
         <TimeTable series={series} range={range} />

@@ -12,9 +12,12 @@ export interface MemorySeries {
   peak: number;
   peakBytes: number;
   stepEnds: StepEnd[];
+  /** Between windows, where nothing was recorded, as far as the page has them. */
+  gaps: Range[];
 }
 
-export function readSeries(memory: MemoryOverTime, payload: Pick<Payload, "numbers">): MemorySeries {
+export function readSeries(memory: MemoryOverTime, payload: Pick<Payload, "numbers" | "page">): MemorySeries {
+  const windows = payload.page.timeline?.windows ?? [];
   return {
     categories: memory.categories.map((category) => category.replace(/_/g, " ")),
     colours: memory.categories.map(colourOf),
@@ -24,6 +27,7 @@ export function readSeries(memory: MemoryOverTime, payload: Pick<Payload, "numbe
     peak: memory.peak,
     peakBytes: memory.peak_bytes,
     stepEnds: memory.step_ends,
+    gaps: windows.slice(1).map(([next], at) => ({ from: windows[at][1], to: next })),
   };
 }
 

@@ -2,6 +2,7 @@ import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
 import { counted, formatDuration, formatShare } from "../format";
 import type { Finding, PageData } from "../page_data";
 import { Name } from "../parts/name";
+import { Term } from "../parts/term";
 import { placesOf } from "../places";
 
 const MOST_NAMED = 6;
@@ -27,9 +28,9 @@ export function Findings({ page, findings, offered }: FindingsProps) {
               <Minor finding={finding} cost={costs[at]} saving={savings[at]} />
             ) : (
               <>
-                <Card finding={finding} cost={costs[at]} saving={savings[at]} />
+                <Card finding={finding} cost={costs[at]} saving={savings[at]} chapter={page.chapters[finding.kind]} />
                 <p class="places">
-                  {placesOf(finding, page, offered).map(({ href, title }) => (
+                  {placesOf(finding, page, offered, at).map(({ href, title }) => (
                     <a key={href} href={href}>
                       {title}
                     </a>
@@ -51,7 +52,7 @@ interface CardProps {
   saving: number | null;
 }
 
-function Card({ finding, cost, saving }: CardProps) {
+function Card({ finding, cost, saving, chapter }: CardProps & { chapter?: string }) {
   return (
     <>
       <div class="finding-head">
@@ -72,8 +73,15 @@ function Card({ finding, cost, saving }: CardProps) {
           <Fact key={name} name={evidenceName(name)} value={evidenceValue(name, value)} />
         ))}
         <Fact name="Confidence" value={finding.confidence} />
-        <Fact name="More in" value={finding.link} />
+        <Fact name="In a terminal" value={finding.link} />
       </dl>
+      {chapter && (
+        <details class="chapter">
+          <summary>{`What ${finding.kind.replaceAll("_", " ")} means, and what helps`}</summary>
+          {/* Ours alone: it was made from a file of the package. */}
+          <div dangerouslySetInnerHTML={{ __html: chapter }} />
+        </details>
+      )}
     </>
   );
 }
@@ -94,7 +102,9 @@ function Minor({ finding, cost, saving }: CardProps) {
 function Fact({ name, value }: { name: string; value: string }) {
   return (
     <div>
-      <dt>{name}</dt>
+      <dt>
+        <Term>{name}</Term>
+      </dt>
       <dd>
         <bdi>{value}</bdi>
       </dd>

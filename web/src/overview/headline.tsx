@@ -1,6 +1,8 @@
-import { formatBytes, formatDuration, formatShare } from "../format";
+import { formatBytes, formatCount, formatDuration, formatShare } from "../format";
 import type { Overview, PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
+import { Term } from "../parts/term";
+import { BoundLedger } from "./bound_ledger";
 
 interface HeadlineProps {
   page: PageData;
@@ -11,10 +13,11 @@ interface HeadlineProps {
 const unbroken = (text: string) => text.replace(/(\d) (?=[a-zµ%])/g, "$1\u00a0");
 
 /** What a reader takes away in ten seconds. */
-export function Headline({ page: { overview }, report }: HeadlineProps) {
+export function Headline({ page, report }: HeadlineProps) {
+  const { overview } = page;
   const tiles = [
     stepTile(report, overview),
-    partTile(overview),
+    throughputTile(report),
     deviceTile(overview),
     stragglerTile(report),
     memoryTile(overview),
@@ -24,19 +27,24 @@ export function Headline({ page: { overview }, report }: HeadlineProps) {
       <p class="headline">
         <Name text={unbroken(sentence(report, overview))} most={400} />
       </p>
-      <dl class="tiles">
-        {tiles.map(
-          (tile) =>
-            tile && (
-              <div key={tile.name}>
-                <dt>{tile.name}</dt>
-                <dd>
-                  <strong>{tile.value}</strong> <span class="quiet">{unbroken(tile.more)}</span>
-                </dd>
-              </div>
-            ),
-        )}
-      </dl>
+      <div class="first-row">
+        <BoundLedger page={page} />
+        <dl class="tiles">
+          {tiles.map(
+            (tile) =>
+              tile && (
+                <div key={tile.name}>
+                  <dt>
+                    <Term>{tile.name}</Term>
+                  </dt>
+                  <dd>
+                    <strong>{unbroken(tile.value)}</strong> <span class="quiet">{unbroken(tile.more)}</span>
+                  </dd>
+                </div>
+              ),
+          )}
+        </dl>
+      </div>
     </>
   );
 }
@@ -52,7 +60,7 @@ function sentence(report: RunReport, overview: Overview): string {
   if (stepNs === null) return "No step was recorded, so this report cannot say what a step costs.";
   const [worst] = report.findings;
   const step = `A step takes ${formatDuration(stepNs)}${overview.bound ? `, ${overview.bound}` : ""}.`;
-  if (!worst) return `${step} No fault was found.`;
+  if (!worst) return `${step} ${overview.no_fault}`;
   const isSure = report.findings.some((finding) => finding.confidence !== "low");
   const first = isSure ? "Change first:" : "No fault is certain. Look first at:";
   const [saving, share] = [worst.saving_ns_per_step, overview.savings[0]];
@@ -65,9 +73,13 @@ function stepTile({ run }: RunReport, overview: Overview): Tile | null {
   return { name: "A step", value: formatDuration(run.step_ns), more: overview.bound ?? "" };
 }
 
-function partTile({ largest_part, largest_share }: Overview): Tile | null {
-  if (largest_part === null) return null;
-  return { name: "Largest part of it", value: formatShare(largest_share), more: largest_part };
+/** As a rank's loop counts them: of tokens first, where it counts both. */
+function throughputTile({ run: { samples_per_s: samples, tokens_per_s: tokens } }: RunReport): Tile | null {
+  const told = [
+    ...(tokens === null ? [] : [`${formatCount(tokens)} tokens/s`]),
+    ...(samples === null ? [] : [`${formatCount(samples)} samples/s`]),
+  ];
+  return told.length ? { name: "A rank's throughput", value: told[0], more: told[1] ?? "" } : null;
 }
 
 function deviceTile({ busy_share, num_devices, least_busy_rank, least_busy_share }: Overview): Tile | null {

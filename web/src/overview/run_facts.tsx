@@ -1,6 +1,7 @@
 import { formatBytes, formatCount, formatDate, formatDuration, formatOperations, formatShare } from "../format";
 import type { PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
+import { Term } from "../parts/term";
 
 interface RunFactsProps {
   page: PageData;
@@ -16,7 +17,9 @@ export function RunFacts({ page, report }: RunFactsProps) {
       <dl class="facts-list">
         {facts(page, report).map(([name, value]) => (
           <div key={name}>
-            <dt>{name}</dt>
+            <dt>
+              <Term>{name}</Term>
+            </dt>
             <dd>
               <Name text={value} />
             </dd>
@@ -89,7 +92,8 @@ function computedSaid(run: RunReport["run"]): string | null {
 
 function mfuSaid({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): string | null {
   if (flops_per_step === null || (mfu === null && mfu_coverage === null)) return null;
-  const covered = mfu_coverage === null ? "" : `; of ${formatShare(mfu_coverage)} of the time of matrix products`;
+  const covered =
+    mfu_coverage === null ? "" : `; known for ${formatShare(mfu_coverage)} of the time of matrix products`;
   return `${mfu === null ? "not known" : `${formatShare(mfu)} of the devices' peak`}${covered}`;
 }
 

@@ -4,7 +4,7 @@ import { readLink, remember } from "../link";
 import type { Ledgers as StepLedgersOf } from "../page_data";
 import { Columns, saysOf } from "../parts/columns";
 import { Legend } from "../parts/legend";
-import { Stack, type StackPart } from "../parts/stack";
+import { numShownFirst, Stack, type StackPart } from "../parts/stack";
 import type { Payload } from "../payload";
 import { stepPlace } from "../places";
 import { meanSteps, rankSteps, shownParts, stackOf, type LedgerStep } from "../step_parts";
@@ -19,7 +19,8 @@ interface Ledgers {
   below: StackPart[] | null;
   /** Of a rank, or of a step. */
   rank: number | null;
-  step: number | null;
+  number: number;
+  standsOut: boolean;
 }
 
 /** Where a step's time goes: of each rank on average, and of each step. */
@@ -31,6 +32,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
     setRank(rank);
     remember({ steprank: rank === ALL ? undefined : rank });
   };
+  const numFirst = numShownFirst(ranks);
   const pointed = shown && (shown.of === "rank" ? ranks : steps)[shown.at];
   const names = ranks.map(({ rank }) => rank);
   return (
@@ -38,24 +40,33 @@ export function StepPicture({ payload }: { payload: Payload }) {
       <h2 id="step-picture-title">Where a step's time goes</h2>
       <Numbers of={pointed ?? whole} />
       <div>
-        <h3>By rank</h3>
+        <h3>{numFirst < ranks.length ? "By rank, those that stand out first" : "By rank"}</h3>
         <Stack
           label="A step of each rank"
           bars={ranks.map(barOf)}
           shown={shown?.of === "rank" ? shown.at : null}
           onShow={(at) => setShown(at === null ? null : { of: "rank", at })}
           onChoose={(at) => choose(String(names[at]))}
+          numFirst={numFirst}
+          noun="rank"
         />
         <div class="by-step">
           <h3>By step, on the host</h3>
-          {ranks.length > 1 && <RankChoice ranks={names} chosen={rank} onChoose={choose} />}
+          {ranks.length > 1 && (
+            <RankChoice
+              ranks={[...names].sort((one, other) => (one ?? -1) - (other ?? -1))}
+              chosen={rank}
+              onChoose={choose}
+            />
+          )}
         </div>
         <Columns
           label="Steps; Enter shows one in the timeline"
+          noun="step"
           columns={steps}
           shown={shown?.of === "step" ? shown.at : null}
           onShow={(at) => setShown(at === null ? null : { of: "step", at })}
-          onChoose={(at) => goTo(steps[at]?.step, rank, payload)}
+          onChoose={(at) => goTo(steps[at]?.number, rank, payload)}
         />
       </div>
     </section>
@@ -87,7 +98,7 @@ function RankChoice(props: { ranks: (number | null)[]; chosen: string; onChoose:
 }
 
 /** Shows a step in the timeline: of the chosen rank, or of the one on which it takes longest. */
-function goTo(step: number | null | undefined, rank: string, payload: Payload): void {
+function goTo(step: number | undefined, rank: string, payload: Payload): void {
   const steps = rankSteps(payload).filter(
     ({ row }) => row.step === step && (rank === ALL || String(row.rank) === rank),
   );
@@ -111,7 +122,15 @@ interface Picture {
   steps: Ledgers[];
 }
 
-const NOTHING: Ledgers = { title: "On average", timeNs: null, parts: [], below: null, rank: null, step: null };
+const NOTHING: Ledgers = {
+  title: "On average",
+  timeNs: null,
+  parts: [],
+  below: null,
+  rank: null,
+  number: 0,
+  standsOut: false,
+};
 
 /** The step of the run, of each rank, and single steps: all with the same parts, so that what is below stays there. */
 function picture(payload: Payload, rank: string): Picture {
@@ -130,10 +149,11 @@ function picture(payload: Payload, rank: string): Picture {
 }
 
 /** A step of the run, or of a rank. */
-function ledgersOf({ rank, is_run: isRun, step_ns: timeNs, host, device }: StepLedgersOf, numRanks: number): Ledgers {
+function ledgersOf(of: StepLedgersOf, numRanks: number): Ledgers {
+  const { rank, is_run: isRun, step_ns: timeNs, host, device, stands_out: standsOut } = of;
   const ofRun = numRanks > 1 ? "All ranks, on average" : "On average";
   const title = isRun ? ofRun : rank === null ? "All" : `Rank ${rank}`;
-  return { title, timeNs, parts: stackOf(host), below: device && stackOf(device), rank, step: null };
+  return { title, timeNs, parts: stackOf(host), below: device && stackOf(device), rank, number: 0, standsOut };
 }
 
 /** Single steps: of one rank, or the means of all. */
@@ -141,6 +161,6 @@ function stepLedgers(payload: Payload, rank: string): Ledgers[] {
   const own: LedgerStep[] = rankSteps(payload).filter(({ row }) => String(row.rank) === rank);
   const steps = rank === ALL || !own.length ? meanSteps(payload) : own;
   return steps.map(({ step, timeNs, host, device }) => ({
-    ...{ title: `Step ${step}`, timeNs, parts: host, below: device, rank: null, step },
+    ...{ title: `Step ${step}`, timeNs, parts: host, below: device, rank: null, number: step, standsOut: false },
   }));
 }

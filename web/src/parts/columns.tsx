@@ -1,9 +1,12 @@
 /** Stacked columns side by side: one for each step, say. Pointer and arrow keys choose one. */
-import { formatDuration } from "../format";
+import { counted, formatDuration } from "../format";
+import { columnAt, placesOf, timeScale, toldColumns, type Places } from "./axis";
 import type { StackPart } from "./stack";
 
 export interface StackColumn {
   title: string;
+  /** Where one is missing, there is a gap. */
+  number: number;
   /** How long it takes, in all. */
   timeNs: number | null;
   parts: StackPart[];
@@ -11,6 +14,7 @@ export interface StackColumn {
 
 interface ColumnsProps {
   label: string;
+  noun: string;
   columns: StackColumn[];
   shown: number | null;
   onShow: (at: number | null) => void;
@@ -20,29 +24,40 @@ interface ColumnsProps {
 /** A column that is so many times as high as the middle one is cut, so that the others can be seen. */
 const CUT_AT = 3;
 const HEIGHT = 1000;
+const MOST_TICKS = 4;
+const MOST_TOLD = 8;
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 };
 
-export function Columns({ label, columns, shown, onShow, onChoose }: ColumnsProps) {
+export function Columns({ label, noun, columns, shown, onShow, onChoose }: ColumnsProps) {
   const heights = columns.map((column) => column.timeNs ?? 0);
-  const top = topOf(heights);
+  const scale = timeScale(topOf(heights), MOST_TICKS);
+  const top = scale[scale.length - 1].value;
   const cut = heights.filter((height) => height > top).length;
+  const places = placesOf(columns.map(({ number }) => number));
   const pointed = (event: { offsetX: number; currentTarget: Element }) =>
-    clamped(Math.floor((event.offsetX / event.currentTarget.clientWidth) * columns.length), columns.length);
+    columnAt(places, (event.offsetX / event.currentTarget.clientWidth) * places.width);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter") return onChoose(shown ?? 0);
     if (!STEPS[event.key]) return;
     event.preventDefault();
-    onShow(clamped((shown ?? -1) + STEPS[event.key], columns.length));
+    onShow(Math.max(0, Math.min(columns.length - 1, (shown ?? -1) + STEPS[event.key])));
   };
+  const said = [
+    cut > 0 && `${counted(cut, noun)} cut, up to ${formatDuration(Math.max(...heights))}`,
+    places.gaps.length > 0 && `In gaps, ${noun}s were not recorded`,
+  ].filter(Boolean);
   return (
     <div class="columns">
       <div class="columns-scale" aria-hidden="true">
-        <span>{formatDuration(top)}</span>
-        <span>{formatDuration(top / 2)}</span>
-        <span>0</span>
+        {scale.map(({ value, label }) => (
+          <span key={value} style={{ bottom: `${(100 * value) / top}%` }}>
+            {label}
+          </span>
+        ))}
+        <span class="columns-widest">{scale[scale.length - 1].label}</span>
       </div>
       <svg
-        viewBox={`0 0 ${columns.length} ${HEIGHT}`}
+        viewBox={`0 0 ${places.width} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="slider"
         tabindex={0}
@@ -56,20 +71,38 @@ export function Columns({ label, columns, shown, onShow, onChoose }: ColumnsProp
         onPointerLeave={() => onShow(null)}
         onClick={(event) => onChoose(pointed(event))}
       >
-        <Drawn columns={columns} top={top} />
-        {shown !== null && <rect class="pointed" x={shown} y={0} width={1} height={HEIGHT} />}
+        {scale.map(({ value }) => (
+          <path key={value} class="columns-line" d={`M0 ${y(value, top)}H${places.width}`} />
+        ))}
+        {places.gaps.map(([left, width]) => (
+          <rect key={left} class="columns-gap" x={left} y={0} width={width} height={HEIGHT} />
+        ))}
+        <Drawn columns={columns} places={places} top={top} />
+        {shown !== null && <rect class="pointed" x={places.lefts[shown]} y={0} width={1} height={HEIGHT} />}
       </svg>
-      <div class="columns-names quiet" aria-hidden="true">
-        <span>{columns[0]?.title}</span>
-        <span>{cut > 0 && `${cut} cut, up to ${formatDuration(Math.max(...heights))}`}</span>
-        <span>{columns.at(-1)?.title}</span>
-      </div>
+      <Numbers columns={columns} places={places} noun={noun} />
+      {said.length > 0 && <p class="columns-said quiet">{`${said.join(". ")}.`}</p>}
+    </div>
+  );
+}
+
+/** The numbers of some columns, below them. */
+function Numbers({ columns, places, noun }: { columns: StackColumn[]; places: Places; noun: string }) {
+  const numbers = columns.map(({ number }) => number);
+  return (
+    <div class="columns-names quiet" aria-hidden="true">
+      {toldColumns(numbers, places, MOST_TOLD).map((at) => (
+        <span key={at} style={{ left: `${(100 * (places.lefts[at] + 0.5)) / places.width}%` }}>
+          {numbers[at]}
+        </span>
+      ))}
+      <span class="columns-noun">{noun}</span>
     </div>
   );
 }
 
 /** One path for each part, through all columns. */
-function Drawn({ columns, top }: { columns: StackColumn[]; top: number }) {
+function Drawn({ columns, places, top }: { columns: StackColumn[]; places: Places; top: number }) {
   const bases = columns.map(() => 0);
   const gap = columns.length > 200 ? 0 : 0.12;
   return (columns[0]?.parts ?? []).map((part, place) => {
@@ -77,7 +110,7 @@ function Drawn({ columns, top }: { columns: StackColumn[]; top: number }) {
       const value = column.parts[place].value ?? 0;
       const [low, high] = [bases[at], bases[at] + value].map((height) => y(height, top));
       bases[at] += value;
-      return high < low ? `M${at + gap / 2} ${low}V${high}h${1 - gap}V${low}z` : "";
+      return high < low ? `M${places.lefts[at] + gap / 2} ${low}V${high}h${1 - gap}V${low}z` : "";
     });
     return <path key={part.name} d={boxes.join("")} style={{ fill: part.colour }} />;
   });
@@ -93,13 +126,9 @@ function topOf(heights: number[]): number {
   return Math.max(1, Math.min(highest, CUT_AT * (sorted[Math.floor(sorted.length / 2)] || highest)));
 }
 
-export function saysOf(column?: StackColumn): string {
+export function saysOf(column?: Omit<StackColumn, "number">): string {
   if (!column) return "";
   const parts = column.parts.filter((part) => (part.value ?? 0) !== 0);
   const said = parts.map((part) => `${part.name} ${formatDuration(part.value)}`);
   return `${column.title}: ${formatDuration(column.timeNs)}. ${said.join(", ")}`;
-}
-
-function clamped(at: number, length: number): number {
-  return Math.max(0, Math.min(length - 1, at));
 }

@@ -27,15 +27,16 @@ export function rowHeight(cells: HeatCells): number {
   return Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(HEIGHT / Math.max(1, cells.rows.length))));
 }
 
-/** From the least to the most; a few numbers far above the middle one do not make all others look alike. */
-export function rangeOf(cells: HeatCells): HeatRange {
+/** From the least, or from 0, to the most; a few numbers far above the middle one do not make all others look alike. */
+export function rangeOf(cells: HeatCells, isFromZero = false): HeatRange {
   const values: number[] = [];
   forEachCell(cells, (value) => values.push(value));
   const sorted = Float64Array.from(values).sort();
   const highest = sorted.at(-1) ?? 0;
   const cut = CUT_AT * (sorted[Math.floor(sorted.length / 2)] ?? 0);
   const isCut = cut > 0 && highest > cut && values.filter((value) => value > cut).length < values.length * CUT_SHARE;
-  return { least: sorted[0] ?? 0, most: isCut ? cut : highest, isCut };
+  const least = isFromZero ? Math.min(0, sorted[0] ?? 0) : (sorted[0] ?? 0);
+  return { least, most: isCut ? cut : highest, isCut };
 }
 
 /** The number for each row and each column of pixels: the highest where several cells share one. */

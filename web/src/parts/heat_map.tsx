@@ -21,6 +21,8 @@ interface HeatMapProps {
   /** What the chosen cell says beside its number. */
   says: (row: number, column: number) => string;
   onChoose?: (row: number, column: number) => void;
+  /** Whether the palest colour is 0, not the least number. */
+  isFromZero?: boolean;
 }
 
 interface Cell {
@@ -35,9 +37,9 @@ const MOVES: Record<string, [number, number]> = {
   ArrowRight: [0, 1],
 };
 
-export function HeatMap({ label, cells, format, says, onChoose }: HeatMapProps) {
+export function HeatMap({ label, cells, format, says, onChoose, isFromZero }: HeatMapProps) {
   const [shown, setShown] = useState<Cell | null>(null);
-  const range = useMemo(() => rangeOf(cells), [cells]);
+  const range = useMemo(() => rangeOf(cells, isFromZero), [cells, isFromZero]);
   const { canvas, width } = useDrawing(cells, range, shown);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter" && shown) return onChoose?.(shown.row, shown.column);

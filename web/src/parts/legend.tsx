@@ -1,6 +1,7 @@
 /** What the colours of a picture mean, and the numbers of the part that is pointed at. */
 import { formatDuration, formatShare } from "../format";
 import type { StackPart } from "./stack";
+import { Term } from "./term";
 
 interface LegendProps {
   title: string;
@@ -24,7 +25,7 @@ export function Legend({ title, noun, parts }: LegendProps) {
           <tr key={part.name}>
             <th scope="row">
               <span class="swatch" style={{ background: part.colour }} />
-              {part.name}
+              <Term>{part.name}</Term>
             </th>
             <td class="number">{part.value === null && part.isPhase ? "not known" : formatDuration(part.value)}</td>
             <td class="number">{part.share == null ? "" : formatShare(part.share)}</td>

@@ -1,13 +1,25 @@
 const MOST_CHARACTERS = 200;
 
-/** A name from a trace: it stays text, and its direction of writing does not reach what is around it. */
+/** A name from a trace: it stays text, and its direction of writing does not reach what is around it. A long one is cut in
+ * its middle, since names that begin alike often differ at their ends. */
 export function Name({ text, most = MOST_CHARACTERS }: { text: string; most?: number }) {
-  const characters = text.length > most ? [...text.slice(0, most)] : null;
-  if (!characters) return <bdi>{text}</bdi>;
+  if (text.length <= most) return <bdi>{text}</bdi>;
   return (
     <span title={text.slice(0, 2000)}>
-      <bdi>{characters.join("")}</bdi>
-      {`… (${text.length} characters)`}
+      <bdi>{cutInMiddle(text, most)}</bdi>
+      {` (${text.length} characters)`}
     </span>
   );
+}
+
+/** The begin and the end of a text, of about so many letters together. */
+export function cutInMiddle(text: string, most: number): string {
+  if (text.length <= most) return text;
+  const end = Math.floor((most - 1) / 2);
+  return `${whole(text.slice(0, most - 1 - end), true)}…${whole(text.slice(text.length - end), false)}`;
+}
+
+/** Without half of a letter that takes two places, where the text was cut. */
+function whole(text: string, isBegin: boolean): string {
+  return isBegin ? text.replace(/[\ud800-\udbff]$/, "") : text.replace(/^[\udc00-\udfff]/, "");
 }

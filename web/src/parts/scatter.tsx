@@ -24,8 +24,8 @@ interface ScatterProps {
   diagonal?: string;
 }
 
-const [WIDTH, HEIGHT] = [460, 300];
-const [LEFT, RIGHT, TOP, BOTTOM] = [96, 28, 10, 40];
+const [WIDTH, HEIGHT] = [460, 304];
+const [LEFT, RIGHT, TOP, BOTTOM] = [96, 28, 10, 44];
 const MOST_POINTS = 3000;
 const MOST_MARKS = 5;
 const SHAPES = [
@@ -98,7 +98,7 @@ function Axes({ x, y, across, up }: { x: Scale; y: Scale; across: Range; up: Ran
       {marks(across).map((value) => (
         <g key={value}>
           <line x1={placeX(value, across)} x2={placeX(value, across)} y1={TOP} y2={HEIGHT - BOTTOM} />
-          <text x={placeX(value, across)} y={HEIGHT - BOTTOM + 18} text-anchor="middle">
+          <text x={placeX(value, across)} y={HEIGHT - BOTTOM + 20} text-anchor="middle">
             {x.format(value)}
           </text>
         </g>

@@ -1,5 +1,6 @@
 /** Stacked bars: one for each rank, say. Pointer and arrow keys choose a bar; what it says is shown elsewhere. */
-import { useRef } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
+import { counted } from "../format";
 import "./stack.css";
 
 /** A part of a bar; a colour never stands alone: the legend has the parts in the same order. */
@@ -31,13 +32,18 @@ interface StackProps {
   shown: number | null;
   onShow: (at: number | null) => void;
   onChoose?: (at: number) => void;
+  /** So many bars are shown at first; the others, each of which is a `noun`, are folded. */
+  numFirst?: number;
+  noun?: string;
 }
 
 const STEPS: Record<string, number> = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
 const MANY = 16;
 
-export function Stack({ label, bars, shown, onShow, onChoose }: StackProps) {
-  const longest = Math.max(1, ...bars.flatMap((bar) => [lengthOf(bar.parts), lengthOf(bar.below ?? [])]));
+export function Stack({ label, bars: all, shown, onShow, onChoose, numFirst = all.length, noun = "bar" }: StackProps) {
+  const [isOpen, setIsOpen] = useState(false);
+  const bars = isOpen ? all : all.slice(0, numFirst);
+  const longest = Math.max(1, ...all.flatMap((bar) => [lengthOf(bar.parts), lengthOf(bar.below ?? [])]));
   const list = useRef<HTMLUListElement>(null);
   const onKeyDown = (event: KeyboardEvent) => {
     if (!STEPS[event.key]) return;
@@ -46,37 +52,46 @@ export function Stack({ label, bars, shown, onShow, onChoose }: StackProps) {
     list.current?.querySelectorAll("button")[at]?.focus();
   };
   return (
-    <ul
-      ref={list}
-      class={bars.length > MANY ? "stack dense" : "stack"}
-      aria-label={label}
-      onMouseLeave={() => onShow(null)}
-    >
-      {bars.map((bar, at) => (
-        <li key={bar.title}>
-          <button
-            type="button"
-            tabIndex={at === (shown ?? 0) ? 0 : -1}
-            aria-label={bar.says}
-            onKeyDown={onKeyDown}
-            onMouseEnter={() => onShow(at)}
-            onFocus={() => onShow(at)}
-            onClick={() => onChoose?.(at)}
-          >
-            <span class="stack-title">{bar.title}</span>
-            <span class="stack-bars">
-              <Bar parts={bar.parts} longest={longest} />
-              {bar.below && <Bar parts={bar.below} longest={longest} isThin />}
-            </span>
-            <span class="stack-length">{bar.length}</span>
-          </button>
-        </li>
-      ))}
-    </ul>
+    <>
+      <ul
+        ref={list}
+        class={bars.length > MANY ? "stack dense" : "stack"}
+        aria-label={label}
+        onMouseLeave={() => onShow(null)}
+      >
+        {bars.map((bar, at) => (
+          <li key={bar.title}>
+            <button
+              type="button"
+              tabIndex={at === (shown ?? 0) ? 0 : -1}
+              aria-label={bar.says}
+              onKeyDown={onKeyDown}
+              onMouseEnter={() => onShow(at)}
+              onFocus={() => onShow(at)}
+              onClick={() => onChoose?.(at)}
+            >
+              <span class="stack-title">{bar.title}</span>
+              <span class="stack-bars">
+                <Bar parts={bar.parts} longest={longest} />
+                {bar.below && <Bar parts={bar.below} longest={longest} isThin />}
+              </span>
+              <span class="stack-length">{bar.length}</span>
+            </button>
+          </li>
+        ))}
+      </ul>
+      {numFirst < all.length && (
+        <button type="button" class="stack-fold" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
+          {isOpen
+            ? `Fold the ${counted(all.length - numFirst, `other ${noun}`)}`
+            : `Show the ${counted(all.length - numFirst, `other ${noun}`)}`}
+        </button>
+      )}
+    </>
   );
 }
 
-function Bar({ parts, longest, isThin = false }: { parts: StackPart[]; longest: number; isThin?: boolean }) {
+export function Bar({ parts, longest, isThin = false }: { parts: StackPart[]; longest: number; isThin?: boolean }) {
   return (
     <span class={isThin ? "stack-bar thin" : "stack-bar"}>
       {parts.map((part) =>
@@ -91,4 +106,13 @@ function Bar({ parts, longest, isThin = false }: { parts: StackPart[]; longest: 
 /** How long a bar is drawn. */
 export function lengthOf(parts: StackPart[]): number {
   return parts.reduce((sum, part) => sum + (part.value ?? 0), 0);
+}
+
+const FEW = 8;
+const MOST_STANDING_OUT = 16;
+
+/** How many bars to show first: few are all shown; of many, those that stand out, which come first, and at least some. */
+export function numShownFirst(bars: { standsOut: boolean }[]): number {
+  const standing = bars.filter(({ standsOut }) => standsOut).length;
+  return bars.length <= FEW ? bars.length : Math.max(FEW / 2, Math.min(MOST_STANDING_OUT, standing));
 }

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useId, useMemo, useState } from "preact/hooks";
 import { counted, formatCount } from "../format";
 import { readLink, remember } from "../link";
 import "./table.css";
@@ -19,6 +19,8 @@ interface TableProps<Row> {
   noun?: string;
   onChoose?: (row: Row) => void;
   most?: number;
+  /** What a row is known by where rows come and go while the page is shown. */
+  rowKey?: (row: Row) => string;
   /** Whether the link has the filter (`q`) and the order (`sort`). For one table of a view. */
   isLinked?: boolean;
   /** More controls, before the number of rows. */
@@ -90,43 +92,62 @@ interface RowsProps<Row> extends TableProps<Row> {
   onSort: (sorting: Sorting) => void;
 }
 
-function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose }: RowsProps<Row>) {
+function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }: RowsProps<Row>) {
   const areNumbers = columns.map((column) => hasNumbers(column, rows));
+  const [asked, setAsked] = useState<string | null>(null);
+  const help = columns.find((column) => column.title === asked)?.help;
+  const id = useId();
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
-    <section class="table-scroll" aria-label={caption} tabIndex={0}>
-      <table>
-        <caption class="for-readers">{caption}</caption>
-        <thead>
-          <tr>
-            {columns.map((column, at) => (
-              <Heading
-                key={column.title}
-                column={column}
-                isNumber={areNumbers[at]}
-                order={sorting.title === column.title ? (sorting.isRising ? "ascending" : "descending") : "none"}
-                onSort={onSort}
-              />
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row, at) => (
-            <tr key={at}>
+    <>
+      {columns.some((column) => column.help) && (
+        <p class="table-help quiet" id={id}>
+          {help ? (
+            <>
+              <strong>{asked}</strong>
+              {`: ${help}`}
+            </>
+          ) : (
+            "Point at a heading, or move the focus to it, to see what it means."
+          )}
+        </p>
+      )}
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
+      <section class="table-scroll" aria-label={caption} tabIndex={0}>
+        <table>
+          <caption class="for-readers">{caption}</caption>
+          <thead>
+            <tr>
               {columns.map((column, at) => (
-                <Cell
+                <Heading
                   key={column.title}
-                  row={row}
                   column={column}
                   isNumber={areNumbers[at]}
-                  onChoose={at === 0 ? onChoose : undefined}
+                  order={sorting.title === column.title ? (sorting.isRising ? "ascending" : "descending") : "none"}
+                  onSort={onSort}
+                  onAsk={setAsked}
+                  helpId={column.title === asked ? id : undefined}
                 />
               ))}
             </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
+          </thead>
+          <tbody>
+            {rows.map((row, at) => (
+              <tr key={rowKey?.(row) ?? at}>
+                {columns.map((column, at) => (
+                  <Cell
+                    key={column.title}
+                    row={row}
+                    column={column}
+                    className={areNumbers[at] ? "number" : (column.width ?? (at === 0 ? "wide" : undefined))}
+                    onChoose={at === 0 ? onChoose : undefined}
+                  />
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+    </>
   );
 }
 
@@ -135,16 +156,28 @@ interface HeadingProps<Row> {
   isNumber: boolean;
   order: "ascending" | "descending" | "none";
   onSort: (sorting: Sorting) => void;
+  /** Where the column's help is asked for, or no longer. */
+  onAsk: (title: string | null) => void;
+  helpId?: string;
 }
 
 const ARROWS = { ascending: " ▲", descending: " ▼", none: "" };
 
 /** Sorts by its column: numbers first from the largest, texts first from A; then the other way round. */
-function Heading<Row>({ column, isNumber, order, onSort }: HeadingProps<Row>) {
+function Heading<Row>({ column, isNumber, order, onSort, onAsk, helpId }: HeadingProps<Row>) {
   const isRising = order === "none" ? !isNumber : order === "descending";
   return (
-    <th aria-sort={order} title={column.help} class={isNumber ? "number" : undefined} scope="col">
-      <button type="button" onClick={() => onSort({ title: column.title, isRising })}>
+    <th aria-sort={order} class={isNumber ? "number" : undefined} scope="col">
+      <button
+        type="button"
+        class={column.help ? "has-help" : undefined}
+        aria-describedby={helpId}
+        onClick={() => onSort({ title: column.title, isRising })}
+        onMouseEnter={() => onAsk(column.title)}
+        onMouseLeave={() => onAsk(null)}
+        onFocus={() => onAsk(column.title)}
+        onBlur={() => onAsk(null)}
+      >
         {column.title}
         <span aria-hidden="true">{ARROWS[order]}</span>
       </button>
@@ -155,16 +188,16 @@ function Heading<Row>({ column, isNumber, order, onSort }: HeadingProps<Row>) {
 interface CellProps<Row> {
   row: Row;
   column: TableColumn<Row>;
-  isNumber: boolean;
+  className?: string;
   onChoose?: (row: Row) => void;
 }
 
-function Cell<Row>({ row, column, isNumber, onChoose }: CellProps<Row>) {
+function Cell<Row>({ row, column, className, onChoose }: CellProps<Row>) {
   const value = column.value(row);
   const shown = column.show?.(row) ?? <Plain value={value} />;
   const content = typeof shown === "string" ? <span>{shown}</span> : shown;
   return (
-    <td class={isNumber ? "number" : undefined}>
+    <td class={className}>
       {column.whole && typeof value === "number" ? <Bar part={value} whole={column.whole} /> : null}
       {onChoose ? (
         <button type="button" class="as-link" onClick={() => onChoose(row)}>

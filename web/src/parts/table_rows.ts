@@ -10,6 +10,8 @@ export interface TableColumn<Row> {
   /** What the numbers are parts of: a bar beside each is as long as its part. */
   whole?: number | null;
   help?: string;
+  /** How much room its texts get at least; else the first column is wide. Short texts are never broken. */
+  width?: "short" | "narrow" | "wide";
 }
 
 /** The column that rows are sorted by, if there is one of that title. */

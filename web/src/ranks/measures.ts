@@ -8,22 +8,30 @@ export interface Measure {
   title: string;
   value: (step: RankStep) => number | null;
   format: (value: number | null) => string;
+  /** Whether its colours begin at 0: those of waits and of idle time. */
+  isFromZero: boolean;
 }
 
 export const MEASURES: Measure[] = [
   time("step", "Step time", (step) => step.timeNs),
-  time("data", "Waiting for data", (step) => step.row.data_wait_ns),
+  time("data", "Waiting for data", (step) => step.row.data_wait_ns, true),
   time("host", "Work of the host", (step) => step.workNs),
-  time("sync", "Waiting for the device", (step) => step.row.sync_ns),
-  time("waiting", "Waiting for communication", (step) => step.row.communication_wait_ns),
+  time("sync", "Waiting for the device", (step) => step.row.sync_ns, true),
+  time("waiting", "Waiting for communication", (step) => step.row.communication_wait_ns, true),
   time("compute", "Computing on the device", (step) => step.row.device_compute_ns),
-  time("communication", "Device only communicating", (step) => step.row.device_exposed_communication_ns),
-  time("idle", "Device idle", (step) => step.row.device_idle_ns),
-  { name: "memory", title: "Most memory", value: (step) => step.row.peak_memory_bytes, format: formatBytes },
+  time("communication", "Device only communicating", (step) => step.row.device_exposed_communication_ns, true),
+  time("idle", "Device idle", (step) => step.row.device_idle_ns, true),
+  {
+    name: "memory",
+    title: "Most memory",
+    value: (step) => step.row.peak_memory_bytes,
+    format: formatBytes,
+    isFromZero: false,
+  },
 ];
 
-function time(name: string, title: string, value: Measure["value"]): Measure {
-  return { name, title, value, format: formatDuration };
+function time(name: string, title: string, value: Measure["value"], isFromZero = false): Measure {
+  return { name, title, value, format: formatDuration, isFromZero };
 }
 
 /** Those of which some step has a number other than 0. */

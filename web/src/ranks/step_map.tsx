@@ -45,6 +45,7 @@ export function StepMap({ payload, report }: { payload: Payload; report: RunRepo
         label={`${measure.title} of each rank and step. Arrow keys choose a cell, Enter shows it in the timeline.`}
         cells={cells}
         format={measure.format}
+        isFromZero={measure.isFromZero}
         says={(row, column) => `${cells.rows[row]}, ${cells.columns[column].toLowerCase()}`}
         onChoose={onChoose}
       />

@@ -36,6 +36,7 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
             label="How long each rank waited for each other one, in collectives. Arrow keys choose a pair."
             cells={cells}
             format={formatDuration}
+            isFromZero
             says={(row, column) => `Rank ${ranks[row]} waited for rank ${ranks[column]}`}
           />
           <Table

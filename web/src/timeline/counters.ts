@@ -2,6 +2,7 @@ import { formatBytes, formatCount, formatDuration } from "../format";
 import type { Timeline } from "../page_data";
 import type { Payload } from "../payload";
 import { firstWhere } from "./data";
+import type { Fold } from "./fold";
 
 /** A number over time, ready to be drawn. */
 export interface CounterData {
@@ -14,13 +15,22 @@ export interface CounterData {
   most: number;
 }
 
-export function readCounters(payload: Payload, timeline: Timeline): CounterData[] {
+/** The counters in folded time. */
+export function readCounters(payload: Payload, timeline: Timeline, fold: Fold): CounterData[] {
   return timeline.counters.map((counter) => {
     const values = Float64Array.from(payload.numbers(counter.values), (value) => value * counter.scale);
     const most = values.reduce((most, value) => Math.max(most, value), 0);
     const least = values.reduce((least, value) => Math.min(least, value), 0);
     const { rank, name, unit } = counter;
-    return { rank, name, unit, times: payload.numbers(counter.times), values, least, most };
+    return {
+      rank,
+      name,
+      unit,
+      times: Float64Array.from(payload.numbers(counter.times), (time) => fold.folded(time)),
+      values,
+      least,
+      most,
+    };
   });
 }
 

@@ -1,5 +1,6 @@
 import type { Timeline, Track } from "../page_data";
 import type { Payload } from "../payload";
+import type { Fold } from "./fold";
 
 /** The spans of one depth of one track: places `first` to `end - 1`, by begin. They do not overlap. */
 export interface Row {
@@ -31,6 +32,16 @@ export interface StackColumns {
   callers: ArrayLike<number>;
 }
 
+/** How many spans are not shown, by track and by when they begin, in true time. In the order of tracks and cells. */
+export interface LeftOutColumns {
+  cellNs: number;
+  tracks: ArrayLike<number>;
+  cells: ArrayLike<number>;
+  counts: ArrayLike<number>;
+}
+
+const NONE_LEFT_OUT: LeftOutColumns = { cellNs: 1, tracks: [], cells: [], counts: [] };
+
 /** The spans of all tracks, as they are looked up while drawing. A span is its place in the columns. */
 export class TimelineData {
   readonly begins: Float64Array;
@@ -46,6 +57,7 @@ export class TimelineData {
     readonly flows: FlowColumns = { sources: [], targets: [], names: [] },
     readonly stacks: StackColumns = { lines: [], callers: [] },
     readonly details: Record<string, unknown>[] = [],
+    readonly leftOut = NONE_LEFT_OUT,
   ) {
     this.begins = columns.begins;
     this.durations = columns.durations;
@@ -184,10 +196,12 @@ export function firstWhere(low: number, high: number, holds: (at: number) => boo
   return low;
 }
 
-export function readTimeline(payload: Payload, timeline: Timeline): TimelineData {
-  const { spans, flows, stacks } = timeline;
+/** The spans in folded time. */
+export function readTimeline(payload: Payload, timeline: Timeline, fold: Fold): TimelineData {
+  const { spans, flows, stacks, left_out: leftOut } = timeline;
+  const begins = new Float64Array(payload.numbers(spans.begins));
   const columns: SpanColumns = {
-    begins: new Float64Array(payload.numbers(spans.begins)),
+    begins: fold.gaps.length ? begins.map((begin) => fold.folded(begin)) : begins,
     durations: new Float64Array(payload.numbers(spans.durations)),
     names: new Uint32Array(payload.numbers(spans.names)),
     categories: payload.numbers(spans.categories),
@@ -201,5 +215,15 @@ export function readTimeline(payload: Payload, timeline: Timeline): TimelineData
     names: payload.numbers(flows.names),
   };
   const calls = { lines: payload.numbers(stacks.lines), callers: payload.numbers(stacks.callers) };
-  return new TimelineData(timeline.texts, timeline.tracks, columns, arrows, calls, timeline.details);
+  const lacking = leftOut && {
+    cellNs: leftOut.cell_ns,
+    tracks: payload.numbers(leftOut.tracks),
+    cells: payload.numbers(leftOut.cells),
+    counts: payload.numbers(leftOut.counts),
+  };
+  return new TimelineData(
+    ...([timeline.texts, timeline.tracks, columns, arrows, calls] as const),
+    timeline.details,
+    lacking ?? NONE_LEFT_OUT,
+  );
 }

@@ -1,8 +1,11 @@
 import { formatDuration } from "../format";
 import type { StepRow } from "../page_data";
+import { timeTicks } from "../parts/axis";
+import type { Gap } from "./fold";
 import type { Palette } from "./palette";
-import { formatMoment, ticksOf } from "./ruler";
+import { formatMoment, stepsSaid } from "./ruler";
 import type { Stage } from "./stage";
+import type { View } from "./view";
 
 export const RULER_HEIGHT = 40;
 const HALF = RULER_HEIGHT / 2;
@@ -24,26 +27,59 @@ export function drawRuler(context: CanvasRenderingContext2D, stage: Stage, palet
 }
 
 function drawTicks(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
-  for (const { time, label } of ticksOf(stage.view, TICK_PIXELS * stage.nsPerPixel)) {
-    const x = Math.round(stage.xOf(time));
+  const { from, to } = stage.view;
+  const stretches = stage.fold.stretches(from, to);
+  const all = stretches.flatMap((stretch) => {
+    const ticks = timeTicks(stretch.from + stretch.later, stretch.to + stretch.later, TICK_PIXELS * stage.nsPerPixel);
+    return ticks.map(({ value, label }) => ({ x: Math.round(stage.xOf(value - stretch.later)), label }));
+  });
+  let free = -Infinity;
+  for (const { x, label } of all) {
+    const width = context.measureText(label).width;
     context.fillStyle = palette.line;
     context.fillRect(x, 0, 1, HALF);
     context.fillStyle = palette.quiet;
-    if (x + 4 + context.measureText(label).width <= stage.width) context.fillText(label, x + 4, HALF / 2 + 1);
+    if (x < free || x + 4 + width > stage.width) continue;
+    context.fillText(label, x + 4, HALF / 2 + 1);
+    free = x + width + 8;
+  }
+  for (const gap of stage.fold.gaps) drawGap(context, stage, gap, palette);
+}
+
+/** A gap between windows, with its length where there is room. */
+function drawGap(context: CanvasRenderingContext2D, stage: Stage, gap: Gap, palette: Palette): void {
+  const [left, right] = [stage.xOf(gap.from), stage.xOf(gap.to)];
+  if (right < 0 || left > stage.width) return;
+  context.fillStyle = palette.panel;
+  context.fillRect(left, 0, right - left, RULER_HEIGHT);
+  context.fillStyle = palette.quiet;
+  for (const text of [`${formatDuration(gap.lengthNs)} not recorded`, formatDuration(gap.lengthNs), "…"]) {
+    const width = context.measureText(text).width;
+    if (width + 4 > right - left) continue;
+    context.fillText(text, (left + right - width) / 2, HALF / 2 + 1);
+    return;
   }
 }
 
+/** All boxes first: a number may reach into the boxes of later steps. */
 function drawSteps(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
   const { from, to } = stage.view;
+  const steps = stage.steps.filter((step) => step.begin_ns + step.duration_ns >= from && step.begin_ns <= to);
+  for (const step of steps) drawStep(context, stage, step, palette);
   let free = -Infinity;
-  for (const step of stage.steps) {
-    if (step.begin_ns + step.duration_ns < from || step.begin_ns > to) continue;
-    free = drawStep(context, stage, step, free, palette);
-  }
+  for (const step of steps) free = drawNumber(context, stage, step, free, palette);
 }
 
-/** A step's box, and its number where there is room; returns where room is left. */
-function drawStep(
+function drawStep(context: CanvasRenderingContext2D, stage: Stage, step: StepRow, palette: Palette): void {
+  const left = stage.xOf(step.begin_ns);
+  context.fillStyle = palette.panel;
+  context.fillRect(left, HALF, stage.xOf(step.begin_ns + step.duration_ns) - left, HALF - 2);
+  context.fillStyle = palette.quiet;
+  context.fillRect(left, HALF, 1, HALF - 2);
+}
+
+/** A step's number where there is room; returns where room is left. */
+function drawNumber(
   context: CanvasRenderingContext2D,
   stage: Stage,
   step: StepRow,
@@ -52,15 +88,13 @@ function drawStep(
 ): number {
   const left = stage.xOf(step.begin_ns);
   const right = stage.xOf(step.begin_ns + step.duration_ns);
-  context.fillStyle = palette.panel;
-  context.fillRect(left, HALF, right - left, HALF - 2);
-  context.fillStyle = palette.quiet;
-  context.fillRect(left, HALF, 1, HALF - 2);
   const number = String(step.step);
   const text = right - left > 170 ? `Step ${number}, ${formatDuration(step.duration_ns)}` : number;
   const x = Math.max(left, 0) + 4;
   const width = context.measureText(text).width;
-  if (x < free || x + width > Math.max(right, left + 30)) return free;
+  if (x < free || x + width > Math.min(Math.max(right, left + 30), stage.width)) return free;
+  context.fillStyle = palette.panel;
+  context.fillRect(x - 3, HALF, width + 6, HALF - 2);
   context.fillStyle = palette.text;
   context.fillText(text, x, HALF + HALF / 2 - 1);
   return x + width + 6;
@@ -71,12 +105,18 @@ function drawRange(context: CanvasRenderingContext2D, stage: Stage, palette: Pal
   const [left, right] = [stage.xOf(from), stage.xOf(to)];
   context.fillStyle = palette.accent;
   context.fillRect(left, HALF - 3, right - left, 3);
-  writeBoxed(context, stage, formatDuration(to - from), (left + right) / 2, palette);
+  writeBoxed(context, stage, formatDuration(stage.fold.lengthOf(from, to)), (left + right) / 2, palette);
 }
 
 function drawMoment(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
   const { x, time } = stage.hover!;
-  writeBoxed(context, stage, formatMoment(time, stage.view), x, palette);
+  const step = stage.steps.length ? `, ${stepsSaid(stage.steps, { from: time, to: time }).toLowerCase()}` : "";
+  writeBoxed(context, stage, `${formatMoment(stage.fold.real(time), realView(stage))}${step}`, x, palette);
+}
+
+/** What is in view, as moments. */
+function realView({ view, fold }: Stage): View {
+  return { from: fold.real(view.from), to: fold.real(view.to) };
 }
 
 function writeBoxed(

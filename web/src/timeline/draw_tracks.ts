@@ -1,6 +1,7 @@
 import { formatValue, linePoints, valueAt } from "./counters";
 import { UNIT, type Lane } from "./lanes";
 import type { Palette } from "./palette";
+import type { Pane } from "./pane";
 import type { Stage } from "./stage";
 import { fillStrip } from "./strip";
 
@@ -18,34 +19,37 @@ export class TrackPainter {
   #pixels = new Uint32Array(0);
   readonly #widths = new Map<string, number>();
 
-  draw(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
-    const { width, height, scrollTop } = stage;
+  draw(context: CanvasRenderingContext2D, pane: Pane, palette: Palette): void {
+    const { stage, height, scrollTop } = pane;
+    const { width } = stage;
     const ratio = context.canvas.width / width;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.fillStyle = palette.ground;
     context.fillRect(0, 0, width, height);
     const first = Math.floor(scrollTop / UNIT);
     const units = Math.ceil((scrollTop + height) / UNIT) - first;
-    const lanes = stage.lanes.filter((lane) => lane.unit + lane.units > first && lane.unit < first + units);
-    drawHeadings(context, stage, lanes, palette);
-    drawSteps(context, stage, palette);
-    const wide = this.#drawStrips(context, stage, lanes, first, units, palette);
+    const lanes = pane.lanes.filter((lane) => lane.unit + lane.units > first && lane.unit < first + units);
+    drawHeadings(context, pane, lanes, palette);
+    drawSteps(context, pane, palette);
+    const wide = this.#drawStrips(context, pane, lanes, first, units, palette);
     context.font = FONT;
     context.textBaseline = "middle";
     this.#drawNames(context, stage, wide, palette, ratio);
-    for (const lane of lanes) if (lane.counter !== null) drawCounter(context, stage, lane, palette);
-    drawMarks(context, stage, palette);
+    for (const lane of lanes) if (lane.counter !== null) drawCounter(context, pane, lane, palette);
+    drawGaps(context, pane, palette);
+    drawMarks(context, pane, palette);
   }
 
   /** All boxes in view. Returns those with room for a name: span, left, right and top of each. */
   #drawStrips(
     context: CanvasRenderingContext2D,
-    stage: Stage,
+    pane: Pane,
     lanes: Lane[],
     first: number,
     units: number,
     palette: Palette,
   ): number[] {
+    const { stage } = pane;
     const columns = context.canvas.width;
     const ratio = columns / stage.width;
     const image = this.#imageOf(columns, units);
@@ -55,7 +59,7 @@ export class TrackPainter {
       const at = (lane.unit - first) * columns;
       const line = at < 0 ? null : this.#pixels.subarray(at, at + columns);
       const names = lane.rows.length === 1 ? wide : null;
-      const top = lane.unit * UNIT - stage.scrollTop;
+      const top = lane.unit * UNIT - pane.scrollTop;
       for (const row of line ? lane.rows : []) {
         const from = wide.length;
         fillStrip(line!, stage.data, stage.data.rows[row], stage.view, palette.names, names, LABEL_PIXELS * ratio);
@@ -64,9 +68,9 @@ export class TrackPainter {
     }
     this.#strips.getContext("2d")!.putImageData(image, 0, 0, 0, 0, columns, units);
     context.imageSmoothingEnabled = false;
-    const top = first * UNIT - stage.scrollTop;
+    const top = first * UNIT - pane.scrollTop;
     context.drawImage(this.#strips, 0, 0, columns, units, 0, top, stage.width, units * UNIT);
-    for (const lane of lanes) if (lane.rows.length) clearGap(context, stage, lane, palette);
+    for (const lane of lanes) if (lane.rows.length) clearGap(context, pane, lane, palette);
     return wide;
   }
 
@@ -111,37 +115,50 @@ export class TrackPainter {
   }
 }
 
-function clearGap(context: CanvasRenderingContext2D, stage: Stage, lane: Lane, palette: Palette): void {
+function clearGap(context: CanvasRenderingContext2D, pane: Pane, lane: Lane, palette: Palette): void {
   context.fillStyle = palette.ground;
-  context.fillRect(0, (lane.unit + lane.units) * UNIT - GAP - stage.scrollTop, stage.width, GAP);
+  context.fillRect(0, (lane.unit + lane.units) * UNIT - GAP - pane.scrollTop, pane.stage.width, GAP);
 }
 
-function drawHeadings(context: CanvasRenderingContext2D, stage: Stage, lanes: Lane[], palette: Palette): void {
+function drawHeadings(context: CanvasRenderingContext2D, pane: Pane, lanes: Lane[], palette: Palette): void {
   for (const { kind, unit } of lanes) {
     if (kind !== "group" && kind !== "counters") continue;
     context.fillStyle = palette.panel;
-    context.fillRect(0, unit * UNIT - stage.scrollTop, stage.width, UNIT);
+    context.fillRect(0, unit * UNIT - pane.scrollTop, pane.stage.width, UNIT);
   }
 }
 
 const CLOSEST_STEPS = 8;
 
 /** A line at the begin of each step, where they are not too close. */
-function drawSteps(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
+function drawSteps(context: CanvasRenderingContext2D, { stage, height }: Pane, palette: Palette): void {
   context.fillStyle = palette.line;
   let last = -Infinity;
   for (const step of stage.steps) {
     const x = Math.round(stage.xOf(step.begin_ns));
     if (x < 0 || x > stage.width || x - last < CLOSEST_STEPS) continue;
-    context.fillRect(x, 0, 1, stage.height);
+    context.fillRect(x, 0, 1, height);
     last = x;
   }
 }
 
-function drawCounter(context: CanvasRenderingContext2D, stage: Stage, lane: Lane, palette: Palette): void {
+/** The gaps between windows, which are folded. */
+function drawGaps(context: CanvasRenderingContext2D, { stage, height }: Pane, palette: Palette): void {
+  for (const gap of stage.fold.gaps) {
+    const [left, right] = [stage.xOf(gap.from), stage.xOf(gap.to)];
+    if (right < 0 || left > stage.width) continue;
+    context.fillStyle = palette.panel;
+    context.fillRect(left, 0, right - left, height);
+    context.fillStyle = palette.line;
+    for (const x of [left, right - 1]) context.fillRect(Math.round(x), 0, 1, height);
+  }
+}
+
+function drawCounter(context: CanvasRenderingContext2D, pane: Pane, lane: Lane, palette: Palette): void {
+  const { stage } = pane;
   const counter = stage.counters[lane.counter!];
   const { from, to } = stage.view;
-  const top = lane.unit * UNIT - stage.scrollTop + 3;
+  const top = lane.unit * UNIT - pane.scrollTop + 3;
   const height = lane.units * UNIT - 6;
   const perValue = height / (counter.most - counter.least || 1);
   const yOf = (value: number) => top + height - (value - counter.least) * perValue;
@@ -153,16 +170,17 @@ function drawCounter(context: CanvasRenderingContext2D, stage: Stage, lane: Lane
     context.globalAlpha = 1;
     context.fillRect(x, yOf(value) - 0.75, 1, 1.5);
   });
-  if (stage.hover) drawValue(context, stage, lane, yOf, palette);
+  if (stage.hover) drawValue(context, pane, lane, yOf, palette);
 }
 
 function drawValue(
   context: CanvasRenderingContext2D,
-  stage: Stage,
+  pane: Pane,
   lane: Lane,
   yOf: (value: number) => number,
   palette: Palette,
 ): void {
+  const { stage } = pane;
   const counter = stage.counters[lane.counter!];
   const { time } = stage.hover!;
   const value = valueAt(counter, time);
@@ -175,59 +193,67 @@ function drawValue(
   const text = formatValue(value, counter.unit);
   const width = context.measureText(text).width + 2 * PADDING;
   const left = x + 8 + width > stage.width ? x - 8 - width : x + 8;
-  const top = (lane.unit + lane.units / 2) * UNIT - stage.scrollTop;
+  const top = (lane.unit + lane.units / 2) * UNIT - pane.scrollTop;
   context.fillStyle = palette.ground;
   context.fillRect(left, top - 8, width, 16);
   context.fillStyle = palette.text;
   context.fillText(text, left + PADDING, top);
 }
 
-/** What is selected, its arrows, what the pointer is on, and the range that is measured. */
-function drawMarks(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
-  if (stage.hover && stage.hover.span !== null) outline(context, stage, stage.hover.span, palette.text, 1);
-  for (const arrow of stage.arrows.slice(0, MOST_ARROWS)) drawArrow(context, stage, arrow.from, arrow.to, palette);
-  if (stage.selected !== null) outline(context, stage, stage.selected, palette.text, 2.5);
-  if (stage.hover) {
+const MOST_OUTLINED = 500;
+
+/** The spans of a finding, what is selected, its arrows, what the pointer is on, and the range that is measured. */
+function drawMarks(context: CanvasRenderingContext2D, pane: Pane, palette: Palette): void {
+  const { stage, height } = pane;
+  const { hover, range } = stage;
+  outlineAll(context, pane, palette);
+  if (hover?.pane === pane && hover.span !== null) outline(context, pane, hover.span, palette.text, 1);
+  for (const arrow of stage.arrows.slice(0, MOST_ARROWS)) drawArrow(context, pane, arrow.from, arrow.to, palette);
+  if (stage.selected !== null) outline(context, pane, stage.selected, palette.text, 2.5);
+  if (hover) {
     context.fillStyle = palette.quiet;
-    context.fillRect(Math.round(stage.hover.x), 0, 1, stage.height);
+    context.fillRect(Math.round(hover.x), 0, 1, height);
   }
-  if (!stage.range) return;
-  const [left, right] = [stage.xOf(stage.range.from), stage.xOf(stage.range.to)];
+  if (!range) return;
+  const [left, right] = [stage.xOf(range.from), stage.xOf(range.to)];
   context.fillStyle = palette.accent;
   context.globalAlpha = 0.15;
-  context.fillRect(left, 0, right - left, stage.height);
+  context.fillRect(left, 0, right - left, height);
   context.globalAlpha = 1;
-  for (const x of [left, right]) context.fillRect(x - 0.5, 0, 1, stage.height);
+  for (const x of [left, right]) context.fillRect(x - 0.5, 0, 1, height);
 }
 
-function outline(
-  context: CanvasRenderingContext2D,
-  stage: Stage,
-  span: number,
-  colour: string,
-  thickness: number,
-): void {
-  const lane = stage.laneOf(span);
+/** The spans of a finding that are in view, as far as they can be told apart. */
+function outlineAll(context: CanvasRenderingContext2D, pane: Pane, palette: Palette): void {
+  const { outlined, data, view } = pane.stage;
+  const inView = (outlined?.spans ?? []).filter((span) => data.begins[span] < view.to && data.end(span) > view.from);
+  for (const span of inView.slice(0, MOST_OUTLINED)) outline(context, pane, span, palette.bad, 2);
+}
+
+function outline(context: CanvasRenderingContext2D, pane: Pane, span: number, colour: string, thickness: number): void {
+  const { stage } = pane;
+  const lane = pane.laneOf(span);
   if (!lane) return;
   const left = Math.max(-5, stage.xOf(stage.data.begins[span]));
   const right = Math.min(stage.width + 5, stage.xOf(stage.data.end(span)));
   if (right < -4 || left > stage.width + 4) return;
   context.strokeStyle = colour;
   context.lineWidth = thickness;
-  const top = lane.unit * UNIT - stage.scrollTop;
+  const top = lane.unit * UNIT - pane.scrollTop;
   context.strokeRect(left - 0.5, top - 0.5, Math.max(2, right - left) + 1, UNIT - GAP + 1);
 }
 
 /** From the end of one span, or where the other begins if that is earlier, to the begin of the other. */
-function drawArrow(context: CanvasRenderingContext2D, stage: Stage, from: number, to: number, palette: Palette): void {
+function drawArrow(context: CanvasRenderingContext2D, pane: Pane, from: number, to: number, palette: Palette): void {
+  const { stage } = pane;
   const { data } = stage;
-  const [start, finish] = [stage.laneOf(from), stage.laneOf(to)];
+  const [start, finish] = [pane.laneOf(from), pane.laneOf(to)];
   if (!start || !finish) return;
   const begin = data.begins[to];
   const nearby = (x: number) => Math.min(Math.max(x, -FAR_PIXELS), stage.width + FAR_PIXELS);
   const x = nearby(stage.xOf(Math.max(data.begins[from], Math.min(data.end(from), begin))));
   const endX = nearby(stage.xOf(begin));
-  const [y, endY] = [start, finish].map((lane) => lane.unit * UNIT + (UNIT - GAP) / 2 - stage.scrollTop);
+  const [y, endY] = [start, finish].map((lane) => lane.unit * UNIT + (UNIT - GAP) / 2 - pane.scrollTop);
   if (Math.max(x, endX) < 0 || Math.min(x, endX) > stage.width) return;
   const bend = Math.max(20, Math.min(80, Math.abs(endX - x) / 2));
   for (const [colour, thickness] of [

@@ -1,3 +1,4 @@
+import type { Pane } from "./pane";
 import type { Stage } from "./stage";
 
 const CLICK_PIXELS = 4;
@@ -12,13 +13,13 @@ interface Drag {
   from: number;
   to: number;
   scrollTop: number;
-  isMeasuring: boolean;
+  isMoving: boolean;
   hasMoved: boolean;
 }
 
-/** Lets the pointer move what the canvas shows: a wheel zooms, a drag moves or measures, a click selects. On the ruler
- * (`isRuler`) a drag measures all tracks. Returns what stops that. */
-export function followPointer(canvas: HTMLCanvasElement, stage: Stage, isRuler = false): () => void {
+/** Lets the pointer act on a canvas: a wheel zooms, a drag measures an area or moves, a click selects. On the ruler, which
+ * has no `pane`, a drag measures all tracks. Returns what stops that. */
+export function followPointer(canvas: HTMLCanvasElement, stage: Stage, pane: Pane | null): () => void {
   let drag: Drag | null = null;
   const stop = new AbortController();
   const on = <Kind extends keyof HTMLElementEventMap>(
@@ -29,67 +30,69 @@ export function followPointer(canvas: HTMLCanvasElement, stage: Stage, isRuler =
   on("pointerdown", (event) => {
     if (event.button !== 0) return;
     canvas.setPointerCapture(event.pointerId);
-    drag = beginDrag(event, stage, isRuler);
+    drag = beginDrag(event, stage, pane);
   });
   on("pointermove", (event) => {
-    if (drag) continueDrag(event, stage, drag, isRuler);
-    else hover(event, stage, isRuler);
+    if (drag) continueDrag(event, stage, drag, pane);
+    else hover(event, stage, pane);
   });
   on("pointerup", (event) => {
-    if (drag && !drag.hasMoved) click(event, stage, isRuler);
+    if (drag && !drag.hasMoved) click(event, stage, pane);
+    else if (stage.range?.isMoving) stage.change({ range: { ...stage.range, isMoving: false } });
     drag = null;
   });
   on("pointercancel", () => (drag = null));
   on("pointerleave", () => stage.hover && stage.change({ hover: null }));
   on("wheel", (event) => {
     event.preventDefault();
-    turnWheel(event, stage);
+    turnWheel(event, stage, pane ?? stage.main);
   });
   return () => stop.abort();
 }
 
-function beginDrag(event: PointerEvent, stage: Stage, isRuler: boolean): Drag {
+/** A finger moves; a mouse does so with Shift, or where the reader chose it. */
+function beginDrag(event: PointerEvent, stage: Stage, pane: Pane | null): Drag {
   const { from, to } = stage.view;
-  const isMeasuring = isRuler || event.shiftKey || stage.isMeasuring;
-  const { scrollTop } = stage;
-  return { x: event.offsetX, y: event.offsetY, from, to, scrollTop, isMeasuring, hasMoved: false };
+  const isMoving = pane !== null && (event.pointerType === "touch" || event.shiftKey !== stage.isMoving);
+  return { x: event.offsetX, y: event.offsetY, from, to, scrollTop: pane?.scrollTop ?? 0, isMoving, hasMoved: false };
 }
 
-function continueDrag(event: PointerEvent, stage: Stage, drag: Drag, isRuler: boolean): void {
+function continueDrag(event: PointerEvent, stage: Stage, drag: Drag, pane: Pane | null): void {
   const [right, down] = [event.offsetX - drag.x, event.offsetY - drag.y];
   drag.hasMoved ||= Math.hypot(right, down) >= CLICK_PIXELS;
   if (!drag.hasMoved) return;
-  if (drag.isMeasuring) {
-    measure(event, stage, drag, isRuler);
+  if (!drag.isMoving) {
+    measure(event, stage, drag, pane);
     return;
   }
   const by = (-right * (drag.to - drag.from)) / stage.width;
   stage.show({ from: drag.from + by, to: drag.to + by });
-  stage.scrollTo(drag.scrollTop - down);
+  pane?.scrollTo(drag.scrollTop - down);
 }
 
-function measure(event: PointerEvent, stage: Stage, drag: Drag, isRuler: boolean): void {
+function measure(event: PointerEvent, stage: Stage, drag: Drag, pane: Pane | null): void {
   const times = [drag.x, event.offsetX].map((x) => stage.timeAt(Math.min(Math.max(x, 0), stage.width)));
-  const rows = isRuler ? null : stage.rowsBetween(drag.y, event.offsetY);
-  stage.change({ range: { from: Math.min(...times), to: Math.max(...times), rows }, panel: "range", hover: null });
+  const dragged = pane?.rowsBetween(drag.y, event.offsetY) ?? [];
+  const rows = dragged.length ? dragged : null;
+  const range = { from: Math.min(...times), to: Math.max(...times), rows, isMoving: true };
+  stage.change({ range, panel: "range", hover: null });
 }
 
-function click(event: PointerEvent, stage: Stage, isRuler: boolean): void {
-  if (isRuler || stage.isMeasuring) stage.clearRange();
-  else stage.select(stage.spanAt(event.offsetX, event.offsetY));
+function click(event: PointerEvent, stage: Stage, pane: Pane | null): void {
+  if (stage.range) stage.clearRange();
+  if (pane) stage.select(pane.spanAt(event.offsetX, event.offsetY));
 }
 
-function hover(event: PointerEvent, stage: Stage, isRuler: boolean): void {
+function hover(event: PointerEvent, stage: Stage, pane: Pane | null): void {
   const { offsetX: x, offsetY: y } = event;
-  const span = isRuler ? null : stage.spanAt(x, y);
-  stage.change({ hover: { x, y, time: stage.timeAt(x), span } });
+  stage.change({ hover: { pane, x, y, time: stage.timeAt(x), span: pane?.spanAt(x, y) ?? null } });
 }
 
 /** Up and down zooms at the cursor, or scrolls the tracks with Alt; left and right, or with Shift, moves. */
-function turnWheel(event: WheelEvent, stage: Stage): void {
+function turnWheel(event: WheelEvent, stage: Stage, pane: Pane): void {
   const scale = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? PIXELS_PER_LINE : 1;
   const [right, down] = [event.deltaX * scale, event.deltaY * scale];
-  if (event.altKey) stage.scrollTo(stage.scrollTop + down);
+  if (event.altKey) pane.scrollTo(pane.scrollTop + down);
   else if (event.shiftKey || Math.abs(right) > Math.abs(down)) stage.pan(right || down);
   else stage.zoom(ZOOM_PER_PIXEL ** down, event.offsetX);
 }
@@ -105,7 +108,8 @@ export const TIMELINE_KEYS: [keys: string[], deed: string][] = [
   [["Enter", "N"], "next match; with Shift the one before"],
   [["Shift ←", "Shift →"], "select the span before, after"],
   [["Shift ↑", "Shift ↓"], "select the span around, the first one in it"],
-  [["M"], "measure by dragging, as Shift and a drag do"],
+  [["M"], "move by dragging, as Shift and a drag do; else a drag measures what is in it"],
+  [["P"], "pin the selected span's track above the others, or unpin it"],
   [["T"], "show as table"],
   [["Escape"], "close, clear what is selected"],
 ];
@@ -122,8 +126,8 @@ const DEEDS: Record<string, KeyDeed> = {
   d: (stage) => stage.pan(PAN_SHARE * stage.width),
   ArrowLeft: (stage) => stage.pan(-PAN_SHARE * stage.width),
   ArrowRight: (stage) => stage.pan(PAN_SHARE * stage.width),
-  ArrowUp: (stage) => stage.scrollTo(stage.scrollTop - 3 * PIXELS_PER_LINE),
-  ArrowDown: (stage) => stage.scrollTo(stage.scrollTop + 3 * PIXELS_PER_LINE),
+  ArrowUp: (stage) => stage.main.scrollTo(stage.main.scrollTop - 3 * PIXELS_PER_LINE),
+  ArrowDown: (stage) => stage.main.scrollTo(stage.main.scrollTop + 3 * PIXELS_PER_LINE),
   "Shift+ArrowLeft": (stage) => stage.selectNear("before"),
   "Shift+ArrowRight": (stage) => stage.selectNear("after"),
   "Shift+ArrowUp": (stage) => stage.selectNear("around"),
@@ -134,7 +138,8 @@ const DEEDS: Record<string, KeyDeed> = {
   N: (stage) => stage.goToMatch(false),
   Enter: (stage) => stage.goToMatch(true),
   "Shift+Enter": (stage) => stage.goToMatch(false),
-  m: (stage) => stage.change({ isMeasuring: !stage.isMeasuring }),
+  m: (stage) => stage.change({ isMoving: !stage.isMoving }),
+  p: (stage) => stage.selected !== null && stage.togglePin(stage.data.rows[stage.data.rowOf(stage.selected)].track),
   t: (stage) => stage.togglePanel("table"),
   Escape: (stage) => stage.escape(),
 };
@@ -161,5 +166,5 @@ function isForOthers({ key, target }: KeyboardEvent): boolean {
   if (key === "Escape") return focused.closest("dialog[open]") !== null;
   if (focused.closest("input, select, textarea, dialog[open]")) return true;
   if (key === "Enter") return focused.closest("button, a") !== null;
-  return (key.startsWith("Arrow") || key === "Home") && focused.closest(".timeline-panel") !== null;
+  return (key.startsWith("Arrow") || key === "Home") && focused.closest(".timeline-panel, .timeline-minimap") !== null;
 }

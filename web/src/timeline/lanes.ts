@@ -15,6 +15,8 @@ export interface Lane {
   isOpen: boolean;
   rows: number[];
   counter: number | null;
+  /** Of a track's first lane. */
+  track: number | null;
   unit: number;
   units: number;
   rank: number | null;
@@ -58,10 +60,25 @@ export function buildLanes(data: TimelineData, counters: CounterData[], closed: 
     const tracks = group.tracks.flatMap((track) => trackLanes(data, track, closed));
     return [head, ...tracks, ...counterLanes(group, counters, closed)];
   });
+  return placed(lanes);
+}
+
+/** The pinned tracks, in the order in which they were pinned; of several ranks with their names. */
+export function pinnedLanes(data: TimelineData, tracks: readonly number[], closed: ReadonlySet<string>): Lane[] {
+  return placed(
+    tracks.flatMap((track) => {
+      const { rank } = data.tracks[track];
+      const [head, ...others] = trackLanes(data, track, closed);
+      return [{ ...head, title: rank === null ? head.title : `Rank ${rank}: ${head.title}` }, ...others];
+    }),
+  );
+}
+
+function placed(lanes: Lane[]): Lane[] {
   let unit = 0;
-  for (const placed of lanes) {
-    placed.unit = unit;
-    unit += placed.units;
+  for (const lane of lanes) {
+    lane.unit = unit;
+    unit += lane.units;
   }
   return lanes;
 }
@@ -88,7 +105,16 @@ function trackLanes(data: TimelineData, at: number, closed: ReadonlySet<string>)
   const isOpen = key === null || !closed.has(key);
   const note = [process, num_left_out ? `${num_left_out} short spans are not shown` : ""].filter(Boolean).join("; ");
   const title = kind === "markers" ? `${name}: markers` : name;
-  const head = lane({ key, kind: "track", title, note, isOpen, rank, rows: isOpen ? rows.slice(0, 1) : rows });
+  const head = lane({
+    key,
+    kind: "track",
+    title,
+    note,
+    isOpen,
+    rank,
+    track: at,
+    rows: isOpen ? rows.slice(0, 1) : rows,
+  });
   const others = isOpen ? rows.slice(1).map((row) => lane({ kind: "row", rank, rows: [row] })) : [];
   return [head, ...others];
 }
@@ -105,7 +131,16 @@ function counterLanes(group: Group, counters: CounterData[], closed: ReadonlySet
 }
 
 function lane(given: Partial<Lane> & Pick<Lane, "kind">): Lane {
-  const rest = { key: null, title: "", note: "", isOpen: true, rows: [], counter: null, unit: 0, units: 1, rank: null };
+  const rest = {
+    key: null,
+    title: "",
+    note: "",
+    isOpen: true,
+    rows: [],
+    counter: null,
+    track: null,
+    ...{ unit: 0, units: 1, rank: null },
+  };
   return { ...rest, ...given };
 }
 

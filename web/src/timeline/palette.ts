@@ -12,6 +12,7 @@ export interface Palette {
   text: string;
   quiet: string;
   accent: string;
+  bad: string;
   /** For each text of the timeline, the colour of spans with that name, as a pixel. */
   names: Uint32Array;
   /** For each text, what is written on such a span. */
@@ -35,9 +36,8 @@ const HUES: ColourNumber[] = [1, 3, 4, 5]; // the others are too much like data 
 
 /** The colours as the page is now. */
 export function readPalette(data: TimelineData): Palette {
-  const [ground, panel, line, text, quiet, accent] = ["ground", "panel", "line", "text", "quiet", "accent"].map(
-    canvasColour,
-  );
+  const plain = ["ground", "panel", "line", "text", "quiet", "accent", "bad"].map(canvasColour);
+  const [ground, panel, line, text, quiet, accent, bad] = plain;
   const colours = Array.from({ length: 9 }, (_, at) => rgbOf(at ? canvasColour(`colour-${at}`) : text));
   const categories = categoriesOfNames(data);
   const rgbs = data.texts.map((name, at) => {
@@ -45,7 +45,7 @@ export function readPalette(data: TimelineData): Palette {
     return mixed(colours[colour], [255, 255, 255], light);
   });
   const names = Uint32Array.from(rgbs, pixelOf);
-  return { ground, panel, line, text, quiet, accent, names, inks: rgbs.map(inkOn) };
+  return { ground, panel, line, text, quiet, accent, bad, names, inks: rgbs.map(inkOn) };
 }
 
 /** The same, where spans that a search does not find are grey. */

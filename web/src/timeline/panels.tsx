@@ -1,13 +1,14 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { counted, formatDuration } from "../format";
+import { counted, formatCount, formatDuration } from "../format";
 import { Table, type TableColumn } from "../parts/table";
 import { PanelHead } from "./panel_head";
-import { longestIn, summarizeRange, type RangeRow } from "./range";
+import { leftOutIn, longestIn, summarizeRange, type RangeRow } from "./range";
 import { formatMoment } from "./ruler";
 import { SpanPanel } from "./span_panel";
 import { useStage, type Range, type Stage } from "./stage";
 
 const MOST_IN_TABLE = 300;
+const MOST_NAMES = 100;
 const SETTLED_MS = 200;
 
 /** Below the tracks: what is known of the selected span, of the measured range, or of the spans in view. */
@@ -22,7 +23,8 @@ export function Panels({ stage, notes }: { stage: Stage; notes: string[] }) {
   if (panel === "span" && selected !== null) return <SpanPanel stage={stage} span={selected} section={section} />;
   return (
     <p class="quiet timeline-hint">
-      Wheel or W and S zoom, drag or A and D move, click selects, Shift and drag measures, / searches, ? lists all keys.
+      Wheel or W and S zoom, A and D or Shift and drag move, drag measures an area, click selects, / searches, ? lists
+      all keys.
       {notes.map((note) => ` ${note}`)}
     </p>
   );
@@ -45,39 +47,31 @@ function useFocusOf(section: { readonly current: HTMLElement | null }, selected:
 }
 
 function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
-  const settled = useSettled(range);
-  const rows = useMemo(() => {
+  const settled = useSettled(range, range.isMoving ? SETTLED_MS : 0);
+  const { fold } = stage;
+  const { rows, numLeftOut } = useMemo(() => {
     const places = settled.rows ?? stage.data.rows.map((_, at) => at);
-    return summarizeRange(stage.data, places, settled);
+    const numLeftOut = leftOutIn(stage.data, fold, places, settled);
+    return { rows: summarizeRange(stage.data, places, settled), numLeftOut };
   }, [stage, settled]);
   const count = rows.reduce((sum, row) => sum + row.count, 0);
-  const length = settled.to - settled.from;
-  const columns: TableColumn<RangeRow>[] = [
-    { title: "Name", value: (row) => row.name, help: "Choose one to go to the longest of them" },
-    { title: "Count", value: (row) => row.count },
-    {
-      title: "Total",
-      value: (row) => row.totalNs,
-      show: (row) => formatDuration(row.totalNs),
-      help: "Within the range",
-    },
-    {
-      title: "Self",
-      value: (row) => row.selfNs,
-      show: (row) => formatDuration(row.selfNs),
-      whole: length,
-      help: "Without what is called; the bar is its part of the range",
-    },
-  ];
+  const [from, to] = [fold.real(settled.from), fold.real(settled.to)];
+  const columns = useMemo(
+    () => rangeColumns(numLeftOut > 0, fold.recordedIn(settled.from, settled.to)),
+    [numLeftOut > 0, settled],
+  );
   return (
     <section class="timeline-panel" aria-label="Measured range">
       <PanelHead onClose={() => stage.clearRange()}>
-        <strong>{formatDuration(length)}</strong> from {formatMoment(settled.from, settled)} to{" "}
-        {formatMoment(settled.to, settled)}: {counted(count, "span")}{" "}
-        {settled.rows ? "on the tracks that were dragged over" : "on all tracks"}
+        <strong>{formatDuration(to - from)}</strong> from {formatMoment(from, { from, to })} to{" "}
+        {formatMoment(to, { from, to })}: {numLeftOut > 0 && "at least "}
+        {counted(count, "span")} {settled.rows ? "on the tracks that were dragged over" : "on all tracks"}
         <button type="button" onClick={() => stage.show(settled)}>
           Zoom to it
         </button>
+        {numLeftOut > 0 && (
+          <p class="timeline-left-out">{`${counted(numLeftOut, "shorter span")} of this area ${numLeftOut === 1 ? "is" : "are"} not on the page, so numbers are "at least" (≥).`}</p>
+        )}
       </PanelHead>
       <Table
         caption="What is in the measured range, by name"
@@ -85,24 +79,47 @@ function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
         columns={columns}
         rows={rows}
         sortedBy="Self"
+        most={MOST_NAMES}
         onChoose={(row) => stage.select(row.longest, true)}
       />
     </section>
   );
 }
 
+/** With `isLacking`, some spans are not on the page. */
+function rangeColumns(isLacking: boolean, wholeNs: number): TableColumn<RangeRow>[] {
+  const least = isLacking ? "≥ " : "";
+  const time = (title: string, value: (row: RangeRow) => number, help: string, whole?: number) => {
+    return { title, value, show: (row: RangeRow) => `${least}${formatDuration(value(row))}`, help, whole, unit: "ns" };
+  };
+  return [
+    { title: "Name", value: (row) => row.name, help: "Choose one to go to the longest of them" },
+    { title: "Count", value: (row) => row.count, show: (row) => `${least}${formatCount(row.count)}` },
+    time("Total", (row) => row.totalNs, "Within the range"),
+    time("Self", (row) => row.selfNs, "Without what is called; the bar is its part of the range", wholeNs),
+    {
+      ...time("Mean", (row) => row.totalNs / row.count, "Of those that are shown"),
+      show: (row) => formatDuration(row.totalNs / row.count),
+    },
+  ];
+}
+
 function TablePanel({ stage }: { stage: Stage }) {
   const view = useSettled(useStage(stage, (stage) => stage.view));
-  const scrollTop = useSettled(useStage(stage, (stage) => stage.scrollTop));
-  const lanes = useStage(stage, (stage) => stage.lanes);
+  const scrollTop = useSettled(useStage(stage, ({ main }) => main.scrollTop));
+  const lanes = useStage(stage, ({ main }) => main.lanes);
   const { spans, count } = useMemo(
-    () => longestIn(stage.data, stage.visibleRows(), view, MOST_IN_TABLE),
+    () => longestIn(stage.data, stage.main.visibleRows(), view, MOST_IN_TABLE),
     [stage, view, scrollTop, lanes],
   );
   const { data } = stage;
   const columns: TableColumn<number>[] = [
     { title: "Name", value: (span) => data.name(span) },
-    { title: "Begin", value: (span) => data.begins[span], show: (span) => formatMoment(data.begins[span], view) },
+    {
+      title: "Begin",
+      value: (span) => stage.fold.real(data.begins[span]),
+      show: (span) => formatMoment(stage.fold.real(data.begins[span]), view),
+    },
     { title: "Duration", value: (span) => data.durations[span], show: (span) => formatDuration(data.durations[span]) },
     { title: "Rank", value: (span) => data.track(span).rank },
     { title: "Track", value: (span) => data.track(span).name },
@@ -128,11 +145,12 @@ function TablePanel({ stage }: { stage: Stage }) {
 }
 
 /** A value that has not changed for a moment: what follows it is not worked out anew in each frame of a drag. */
-function useSettled<Value>(value: Value): Value {
+function useSettled<Value>(value: Value, waitMs = SETTLED_MS): Value {
   const [settled, setSettled] = useState(value);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), SETTLED_MS);
+    if (!waitMs) return;
+    const timer = setTimeout(() => setSettled(value), waitMs);
     return () => clearTimeout(timer);
-  }, [value]);
-  return settled;
+  }, [value, waitMs]);
+  return waitMs ? settled : value;
 }

@@ -1,26 +1,33 @@
 import { readLink, remember, type Link } from "../link";
 import { longestMatch } from "./search";
 import type { Stage } from "./stage";
+import type { View } from "./view";
 
 const WAIT_MS = 300;
-const PLACE = ["from", "to", "rank", "q", "span", "range"];
+const PLACE = ["from", "to", "rank", "q", "span", "range", "finding", "pin"];
 
 /** Goes where a link says: to a view (`from`, `to`), a rank, what is searched (`q`), a `span` (the longest that matches
- * for `longest`), a measured `range` as in `1000~2000`. A link that names nothing leaves all as it was. */
+ * for `longest`), a measured `range` as in `1000~2000`, pinned tracks (`pin`, as in `3~7`). Times are true ones. A link that names nothing leaves all as it was. */
 export function goTo(stage: Stage, link: Link): void {
   if (PLACE.every((name) => link[name] === undefined)) return;
   const [from, to, rank] = [link.from, link.to, link.rank].map(numberOf);
   if ((link.q ?? "") !== (stage.matches?.query ?? "")) stage.search(link.q ?? "");
   if (rank !== null) stage.goToRank(rank);
   else stage.change({ markedRank: null });
-  if (from !== null && to !== null && to > from) stage.show({ from, to });
+  if (from !== null && to !== null && to > from) stage.show(foldedView(stage, from, to));
+  if (link.pin !== undefined) stage.pin(link.pin.split("~").map(Number));
   measureAsIn(stage, link);
   selectAsIn(stage, link, from === null);
 }
 
+function foldedView({ fold }: Stage, from: number, to: number): View {
+  return { from: fold.folded(from), to: fold.folded(to) };
+}
+
 function measureAsIn(stage: Stage, link: Link): void {
   const [from, to] = (link.range ?? "").split("~").map(numberOf);
-  if (from !== null && to != null) stage.change({ range: { from, to, rows: null }, panel: "range" });
+  if (from !== null && to != null)
+    stage.change({ range: { ...foldedView(stage, from, to), rows: null }, panel: "range" });
   else if (stage.range) stage.clearRange();
 }
 
@@ -56,13 +63,15 @@ export function rememberPlace(stage: Stage): () => void {
 }
 
 function placeOf(stage: Stage): Record<string, string | undefined> {
-  const { view, whole, range, selected, matches } = stage;
+  const { view, whole, range, selected, matches, fold, pins } = stage;
+  const real = (place: number) => String(Math.round(fold.real(place)));
   const isWhole = view.from <= whole.from && view.to >= whole.to;
   return {
-    from: isWhole ? undefined : String(Math.round(view.from)),
-    to: isWhole ? undefined : String(Math.round(view.to)),
+    from: isWhole ? undefined : real(view.from),
+    to: isWhole ? undefined : real(view.to),
     q: matches?.query,
     span: selected === null ? undefined : String(selected),
-    range: range ? `${Math.round(range.from)}~${Math.round(range.to)}` : undefined,
+    pin: pins.length ? pins.join("~") : undefined,
+    range: range ? `${real(range.from)}~${real(range.to)}` : undefined,
   };
 }

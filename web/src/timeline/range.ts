@@ -1,4 +1,5 @@
 import { firstWhere, type Row, type TimelineData } from "./data";
+import type { Fold } from "./fold";
 import type { View } from "./view";
 
 /** The spans of one name in a range of time. Times are those within the range. */
@@ -16,6 +17,18 @@ export function summarizeRange(data: TimelineData, rows: readonly number[], rang
   const found = new Map<number, RangeRow>();
   for (const at of rows) addRow(data, at, range, found);
   return [...found.values()].sort((one, other) => other.selfNs - one.selfNs);
+}
+
+/** How many spans that begin in a range, on the tracks of some rows, are not on the page. */
+export function leftOutIn(data: TimelineData, fold: Fold, rows: readonly number[], range: View): number {
+  const { cellNs, tracks, cells, counts } = data.leftOut;
+  const wanted = new Set(rows.map((row) => data.rows[row].track));
+  const [first, last] = [range.from, range.to].map((place) => Math.floor(fold.real(place) / cellNs));
+  let count = 0;
+  for (let at = 0; at < tracks.length; at++) {
+    if (cells[at] >= first && cells[at] <= last && wanted.has(tracks[at])) count += counts[at];
+  }
+  return count;
 }
 
 function addRow(data: TimelineData, at: number, range: View, found: Map<number, RangeRow>): void {

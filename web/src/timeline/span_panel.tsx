@@ -42,10 +42,11 @@ function Facts({ stage, span }: SpanProps) {
   const { data } = stage;
   const track = data.track(span);
   const duration = data.durations[span];
+  const begin = stage.fold.real(data.begins[span]);
   const facts: [string, string][] = [
     ["Duration", formatDuration(duration)],
     ["Self time", formatDuration(data.selfTime(span))],
-    ["Begin", formatMoment(data.begins[span], { from: data.begins[span], to: data.begins[span] + 1e5 })],
+    ["Begin", formatMoment(begin, { from: begin, to: begin + 1e5 })],
     ["Category", data.category(span) || "–"],
     ["Rank", track.rank === null ? "–" : String(track.rank)],
     ["Track", [track.process, track.name].filter(Boolean).join(", ")],
@@ -78,7 +79,7 @@ function Related({ stage, span }: SpanProps) {
               <li key={relation.span}>
                 <span class="quiet">{relation.how}</span>{" "}
                 <button type="button" class="as-link" onClick={() => go(relation.span)}>
-                  <Name text={data.name(relation.span)} most={80} />
+                  <Name text={data.name(relation.span)} most={120} />
                 </button>{" "}
                 <span class="quiet">{formatDuration(data.durations[relation.span])}</span>
               </li>

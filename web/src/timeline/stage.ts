@@ -1,19 +1,25 @@
 import { useEffect, useState } from "preact/hooks";
 import type { StepRow } from "../page_data";
 import type { CounterData } from "./counters";
-import { firstWhere, type TimelineData } from "./data";
-import { allKeys, buildLanes, closedAtFirst, groupKey, trackKey, UNIT, type Lane } from "./lanes";
+import type { TimelineData } from "./data";
+import { Fold } from "./fold";
+import { allKeys, buildLanes, closedAtFirst, groupKey, pinnedLanes, trackKey, UNIT } from "./lanes";
+import { Pane } from "./pane";
 import { arrowsAt, type Arrow } from "./relations";
+import { stepsOf } from "./ruler";
 import { findMatches, nextMatch, type Matches } from "./search";
-import { spanAt } from "./strip";
 import { moved, viewOf, wholeView, within, zoomed, type View } from "./view";
 
 /** A range of time that is measured, on some rows or on all. */
 export interface Range extends View {
   rows: number[] | null;
+  /** Whether the reader still drags. */
+  isMoving?: boolean;
 }
 
 export interface Hover {
+  /** Null on the ruler. */
+  pane: Pane | null;
   x: number;
   y: number;
   time: number;
@@ -28,44 +34,53 @@ interface Parts {
   range: Range | null;
   hover: Hover | null;
   matches: Matches | null;
-  isMeasuring: boolean;
+  isMoving: boolean;
   panel: Panel | null;
   markedRank: number | null;
+  outlined: Outlined | null;
 }
 
-const SLACK_PIXELS = 3;
+/** The spans of a finding, which are outlined. */
+export interface Outlined {
+  title: string;
+  spans: number[];
+}
 
 /** What of the timeline is in view, selected and searched: gestures change it, canvases and panels show it. */
 export class Stage implements Parts {
   view: View;
-  lanes: Lane[];
+  /** All tracks, and those that stay above them. */
+  readonly main = new Pane(this, false);
+  readonly pinned = new Pane(this, true);
+  /** Those of one rank. */
+  steps: StepRow[];
   selected: number | null = null;
   range: Range | null = null;
   hover: Hover | null = null;
   matches: Matches | null = null;
-  isMeasuring = false;
+  /** Whether a drag moves the view; else it measures an area. */
+  isMoving = false;
   panel: Panel | null = null;
   markedRank: number | null = null;
+  outlined: Outlined | null = null;
   arrows: Arrow[] = [];
   width = 1000;
-  height = 500;
-  scrollTop = 0;
-  /** Scrolls the tracks; the component that has them sets it. */
-  scrollTo: (top: number) => void = () => undefined;
   readonly whole: View;
+  #pins: number[] = [];
   #closed: Set<string>;
-  #laneOfRow = new Map<number, Lane>();
   readonly #listeners = new Set<() => void>();
 
+  /** `allSteps` have their begins in folded time, as all that is drawn. */
   constructor(
     readonly data: TimelineData,
     readonly counters: CounterData[],
-    readonly steps: StepRow[],
+    readonly allSteps: StepRow[],
+    readonly fold = new Fold(),
   ) {
-    this.whole = wholeView(extentWith(data, counters, steps));
+    this.steps = stepsOf(allSteps, null);
+    this.whole = wholeView(extentWith(data, counters, this.steps));
     this.view = this.whole;
     this.#closed = closedAtFirst(data, counters);
-    this.lanes = [];
     this.#layOut();
   }
 
@@ -80,11 +95,6 @@ export class Stage implements Parts {
     for (const listener of this.#listeners) listener();
   }
 
-  get tracksHeight(): number {
-    const last = this.lanes[this.lanes.length - 1];
-    return last ? (last.unit + last.units) * UNIT : 0;
-  }
-
   get nsPerPixel(): number {
     return (this.view.to - this.view.from) / this.width;
   }
@@ -95,27 +105,6 @@ export class Stage implements Parts {
 
   xOf(time: number): number {
     return (time - this.view.from) / this.nsPerPixel;
-  }
-
-  laneAt(y: number): Lane | undefined {
-    const unit = Math.floor((y + this.scrollTop) / UNIT);
-    return this.lanes[firstWhere(0, this.lanes.length, (at) => this.lanes[at].unit + this.lanes[at].units > unit)];
-  }
-
-  spanAt(x: number, y: number): number | null {
-    const lane = this.laneAt(y);
-    for (const row of [...(lane?.rows ?? [])].reverse()) {
-      const span = spanAt(this.data, this.data.rows[row], this.timeAt(x), SLACK_PIXELS * this.nsPerPixel);
-      if (span !== null) return span;
-    }
-    return null;
-  }
-
-  /** Where a span's row is: that of its rank where the rank is closed. */
-  laneOf(span: number): Lane | undefined {
-    const row = this.data.rowOf(span);
-    const { rank } = this.data.tracks[this.data.rows[row].track];
-    return this.#laneOfRow.get(row) ?? this.lanes.find((lane) => lane.kind === "group" && lane.rank === rank);
   }
 
   show(view: View): void {
@@ -147,9 +136,10 @@ export class Stage implements Parts {
   /** Opens what a span is in, and scrolls to its row. */
   scrollToSpan(span: number): void {
     this.#openTrackOf(span);
-    const top = (this.laneOf(span)?.unit ?? 0) * UNIT;
-    const isInView = top >= this.scrollTop + UNIT && top + 2 * UNIT <= this.scrollTop + this.height;
-    if (!isInView) this.scrollTo(top - this.height / 3);
+    const { main } = this;
+    const top = (main.laneOf(span)?.unit ?? 0) * UNIT;
+    const isInView = top >= main.scrollTop + UNIT && top + 2 * UNIT <= main.scrollTop + main.height;
+    if (!isInView) main.scrollTo(top - main.height / 3);
   }
 
   #openTrackOf(span: number): void {
@@ -157,12 +147,13 @@ export class Stage implements Parts {
     this.#open([groupKey(this.data.tracks[track].rank), trackKey(track)]);
   }
 
-  /** Opens a rank, scrolls to it, and marks its name. */
+  /** Opens a rank, scrolls to it, and marks its name; the ruler has its steps. */
   goToRank(rank: number): void {
     this.#open([groupKey(rank)]);
-    const lane = this.lanes.find((lane) => lane.kind === "group" && lane.rank === rank);
+    const lane = this.main.lanes.find((lane) => lane.kind === "group" && lane.rank === rank);
+    if (lane) this.steps = stepsOf(this.allSteps, rank);
     this.change({ markedRank: lane ? rank : null });
-    if (lane) this.scrollTo(lane.unit * UNIT);
+    if (lane) this.main.scrollTo(lane.unit * UNIT);
   }
 
   #open(keys: string[]): void {
@@ -188,8 +179,23 @@ export class Stage implements Parts {
   }
 
   #layOut(): void {
-    this.lanes = buildLanes(this.data, this.counters, this.#closed);
-    this.#laneOfRow = new Map(this.lanes.flatMap((lane) => lane.rows.map((row) => [row, lane])));
+    this.main.layOut(buildLanes(this.data, this.counters, this.#closed));
+    this.pinned.layOut(pinnedLanes(this.data, this.#pins, this.#closed));
+  }
+
+  get pins(): readonly number[] {
+    return this.#pins;
+  }
+
+  /** The tracks that stay in view above the others. */
+  pin(tracks: number[]): void {
+    this.#pins = [...new Set(tracks)].filter((track) => this.data.tracks[track] !== undefined);
+    this.#layOut();
+    this.change({ hover: null });
+  }
+
+  togglePin(track: number): void {
+    this.pin(this.#pins.includes(track) ? this.#pins.filter((other) => other !== track) : [...this.#pins, track]);
   }
 
   search(query: string): void {
@@ -211,10 +217,10 @@ export class Stage implements Parts {
 
   isInView(span: number): boolean {
     const { from, to } = this.view;
-    const lane = this.laneOf(span);
-    const top = (lane?.unit ?? 0) * UNIT - this.scrollTop;
+    const lane = this.main.laneOf(span);
+    const top = (lane?.unit ?? 0) * UNIT - this.main.scrollTop;
     const isInTime = this.data.begins[span] < to && this.data.end(span) > from;
-    return isInTime && lane !== undefined && top >= 0 && top + UNIT <= this.height;
+    return isInTime && lane !== undefined && top >= 0 && top + UNIT <= this.main.height;
   }
 
   togglePanel(panel: Panel): void {
@@ -229,24 +235,10 @@ export class Stage implements Parts {
   escape(): void {
     if (this.panel === "table") this.change({ panel: null });
     else if (this.range) this.clearRange();
-    else if (this.isMeasuring) this.change({ isMeasuring: false });
+    else if (this.isMoving) this.change({ isMoving: false });
     else if (this.selected !== null) this.select(null);
     else if (this.matches) this.search("");
-  }
-
-  /** Rows of boxes that are on the screen. */
-  visibleRows(): number[] {
-    const [top, bottom] = [this.scrollTop / UNIT, (this.scrollTop + this.height) / UNIT];
-    const shown = this.lanes.filter((lane) => lane.unit + lane.units > top && lane.unit < bottom);
-    return shown.flatMap((lane) => lane.rows);
-  }
-
-  /** All rows of the tracks between two heights. */
-  rowsBetween(y: number, other: number): number[] {
-    const [top, bottom] = [Math.min(y, other), Math.max(y, other)].map((y) => Math.floor((y + this.scrollTop) / UNIT));
-    const touched = this.lanes.filter((lane) => lane.unit + lane.units > top && lane.unit <= bottom);
-    const tracks = new Set(touched.flatMap((lane) => lane.rows).map((row) => this.data.rows[row].track));
-    return [...tracks].sort((one, other) => one - other).flatMap((track) => this.data.rowsOfTrack[track]);
+    else if (this.outlined) this.change({ outlined: null });
   }
 }
 

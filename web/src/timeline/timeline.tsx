@@ -8,7 +8,8 @@ import { readTimeline } from "./data";
 import { followKeys } from "./gestures";
 import { Panels } from "./panels";
 import { goTo, rememberPlace } from "./place";
-import { stepsOf } from "./ruler";
+import { Fold } from "./fold";
+import { outlinedBy } from "./outlined";
 import { Stage } from "./stage";
 import "./timeline.css";
 import { Toolbar } from "./toolbar";
@@ -42,8 +43,9 @@ function stageOf(payload: Payload): Stage {
   let stage = stages.get(payload);
   if (!stage) {
     const timeline = payload.page.timeline!;
-    const steps = stepsOf(payload.page.report?.steps ?? [], null);
-    stage = new Stage(readTimeline(payload, timeline), readCounters(payload, timeline), steps);
+    const fold = new Fold((timeline.windows ?? []) as [number, number][]);
+    const steps = (payload.page.report?.steps ?? []).map((step) => ({ ...step, begin_ns: fold.folded(step.begin_ns) }));
+    stage = new Stage(readTimeline(payload, timeline, fold), readCounters(payload, timeline, fold), steps, fold);
     stages.set(payload, stage);
   }
   return stage;
@@ -54,7 +56,12 @@ function Loaded({ payload }: { payload: Payload }) {
   const search = useRef<HTMLInputElement>(null);
   useEffect(() => followKeys(stage, () => search.current?.select()), [stage]);
   useEffect(() => {
-    const arrive = () => goTo(stage, readLink());
+    const arrive = () => {
+      const link = readLink();
+      const finding = payload.page.report?.findings[Number(link.finding ?? NaN)];
+      if (finding) stage.change({ outlined: outlinedBy(finding, stage.data, stage.allSteps) });
+      goTo(stage, link);
+    };
     arrive();
     addEventListener("hashchange", arrive);
     const stopRemembering = rememberPlace(stage);

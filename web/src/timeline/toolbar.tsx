@@ -1,14 +1,15 @@
 import type { RefObject } from "preact";
 import { useMemo } from "preact/hooks";
-import { formatCount, formatDuration } from "../format";
+import { counted, formatCount, formatDuration } from "../format";
+import { Name } from "../parts/name";
 import { placeOf } from "./search";
 import { useStage, type Stage } from "./stage";
 
 /** Search, and what else can be done with the whole timeline. */
 export function Toolbar({ stage, search }: { stage: Stage; search: RefObject<HTMLInputElement | null> }) {
-  const isMeasuring = useStage(stage, (stage) => stage.isMeasuring);
+  const isMoving = useStage(stage, (stage) => stage.isMoving);
   const panel = useStage(stage, (stage) => stage.panel);
-  const length = useStage(stage, ({ view }) => view.to - view.from);
+  const length = useStage(stage, ({ view, fold }) => fold.lengthOf(view.from, view.to));
   return (
     <div class="timeline-bar" role="toolbar" aria-label="Timeline">
       <Search stage={stage} input={search} />
@@ -26,17 +27,18 @@ export function Toolbar({ stage, search }: { stage: Stage; search: RefObject<HTM
       <span class="timeline-buttons">
         <button
           type="button"
-          title="M; or Shift and a drag"
-          aria-pressed={isMeasuring}
-          onClick={() => stage.change({ isMeasuring: !isMeasuring })}
+          title="Else a drag measures what is in it (M; or Shift and a drag)"
+          aria-pressed={isMoving}
+          onClick={() => stage.change({ isMoving: !isMoving })}
         >
-          Measure
+          Drag to move
         </button>
         <button type="button" title="T" aria-pressed={panel === "table"} onClick={() => stage.togglePanel("table")}>
           Show as table
         </button>
         <FoldButton stage={stage} />
       </span>
+      <OutlinedFinding stage={stage} />
       <span class="quiet timeline-length">{formatDuration(length)} in view</span>
     </div>
   );
@@ -78,10 +80,25 @@ function Search({ stage, input }: { stage: Stage; input: RefObject<HTMLInputElem
 }
 
 function FoldButton({ stage }: { stage: Stage }) {
-  const hasClosed = useStage(stage, ({ lanes }) => lanes.some((lane) => lane.kind === "group" && !lane.isOpen));
+  const hasClosed = useStage(stage, ({ main }) => main.lanes.some((lane) => lane.kind === "group" && !lane.isOpen));
   return (
     <button type="button" onClick={() => stage.closeAll(!hasClosed)}>
       {hasClosed ? "Open all ranks" : "Close all ranks"}
     </button>
+  );
+}
+
+/** Which finding's spans are outlined. */
+function OutlinedFinding({ stage }: { stage: Stage }) {
+  const outlined = useStage(stage, (stage) => stage.outlined);
+  if (!outlined) return null;
+  return (
+    <span class="timeline-outlined" role="status">
+      <Name text={outlined.title} most={80} />
+      <span class="quiet">{`: ${counted(outlined.spans.length, "span")} outlined`}</span>
+      <button type="button" aria-label="Outline them no more" onClick={() => stage.change({ outlined: null })}>
+        ×
+      </button>
+    </span>
   );
 }

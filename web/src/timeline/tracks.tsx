@@ -7,59 +7,69 @@ import { drawRuler, RULER_HEIGHT } from "./draw_ruler";
 import { TrackPainter } from "./draw_tracks";
 import { followPointer } from "./gestures";
 import { UNIT, type Lane } from "./lanes";
-import { readPalette, searched } from "./palette";
-import { useStage, type Stage } from "./stage";
+import { Minimap } from "./minimap";
+import { readPalette, searched, type Palette } from "./palette";
+import type { Pane } from "./pane";
+import { stepsSaid } from "./ruler";
+import { useStage, type Hover, type Stage } from "./stage";
 
-/** The ruler, the names of tracks and their boxes. */
+/** The map of all there is, the ruler, the pinned tracks, and all tracks. */
 export function Tracks({ stage }: { stage: Stage }) {
-  const ruler = useRef<HTMLCanvasElement>(null);
-  const tracks = useRef<HTMLCanvasElement>(null);
-  const scroller = useRef<HTMLElement>(null);
-  const content = useRef<HTMLDivElement>(null);
-  const isMeasuring = useStage(stage, (stage) => stage.isMeasuring);
-  useDrawing(stage, ruler, tracks);
-  useScrolling(stage, scroller, content, tracks);
-  useEffect(() => followPointer(tracks.current!, stage), [stage]);
-  useEffect(() => followPointer(ruler.current!, stage, true), [stage]);
-  const rank = stage.steps[0]?.rank;
-  const about = `${counted(stage.data.size, "span")} on ${counted(stage.data.tracks.length, "track")}`;
+  const isMoving = useStage(stage, (stage) => stage.isMoving);
+  const hasPins = useStage(stage, ({ pins }) => pins.length > 0);
   return (
-    <div class={isMeasuring ? "timeline-tracks timeline-measuring" : "timeline-tracks"}>
-      <div class="timeline-ruler">
-        <span class="timeline-corner quiet">
-          {!stage.steps.length ? "No steps" : rank === null ? "Steps" : `Steps of rank ${rank}`}
-        </span>
-        <canvas ref={ruler} role="img" aria-label="Time, and steps. Drag to measure." />
-      </div>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
-      <section class="timeline-scroll" ref={scroller} tabIndex={0} aria-label="Tracks">
-        <div class="timeline-content" ref={content}>
-          <Labels stage={stage} />
-          <canvas ref={tracks} role="img" aria-label={`${about}. "Show as table" lists those in view.`} />
-        </div>
-      </section>
-      <Tooltip stage={stage} />
+    <div class={isMoving ? "timeline-tracks timeline-moving" : "timeline-tracks"}>
+      <Minimap stage={stage} />
+      <Ruler stage={stage} />
+      {hasPins && <PaneView pane={stage.pinned} title="Pinned tracks" />}
+      <PaneView pane={stage.main} title="Tracks" />
     </div>
   );
 }
 
+function Ruler({ stage }: { stage: Stage }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  useDrawing(stage, canvas, (context, palette) => {
+    sizeCanvas(context.canvas, stage.width, RULER_HEIGHT);
+    drawRuler(context, stage, palette);
+  });
+  useEffect(() => followPointer(canvas.current!, stage, null), [stage]);
+  return (
+    <div class="timeline-ruler">
+      <StepsInView stage={stage} />
+      <canvas ref={canvas} role="img" aria-label="Time, and steps. Drag to measure." />
+    </div>
+  );
+}
+
+/** Which step the pointer is in, or else which are in view. */
+function StepsInView({ stage }: { stage: Stage }) {
+  const said = useStage(stage, ({ steps, hover, view }) =>
+    stepsSaid(steps, hover ? { from: hover.time, to: hover.time } : view),
+  );
+  const rank = useStage(stage, ({ steps }) => steps[0]?.rank ?? null);
+  return <span class="timeline-corner quiet">{rank === null ? said : `Rank ${rank}: ${said.toLowerCase()}`}</span>;
+}
+
 type Ref<Kind> = { readonly current: Kind | null };
 
-/** Draws both canvases once before the next frame, after each change. */
-function useDrawing(stage: Stage, ruler: Ref<HTMLCanvasElement>, tracks: Ref<HTMLCanvasElement>): void {
+/** Draws once before the next frame, after each change. */
+function useDrawing(
+  stage: Stage,
+  canvas: Ref<HTMLCanvasElement>,
+  paint: (context: CanvasRenderingContext2D, palette: Palette) => void,
+): void {
   const theme = useTheme();
-  const painter = useMemo(() => new TrackPainter(), []);
   useEffect(() => {
     const palette = readPalette(stage.data);
-    const contexts = [ruler, tracks].map((canvas) => canvas.current!.getContext("2d", { alpha: false })!);
+    const context = canvas.current!.getContext("2d", { alpha: false })!;
     let shown = { matches: stage.matches, palette: searched(palette, stage.matches) };
     let frame = 0;
     const draw = () => {
       frame = 0;
       const { matches } = stage;
       if (shown.matches !== matches) shown = { matches, palette: searched(palette, matches) };
-      drawRuler(contexts[0], stage, shown.palette);
-      painter.draw(contexts[1], stage, shown.palette);
+      paint(context, shown.palette);
     };
     const ask = () => {
       frame ||= requestAnimationFrame(draw);
@@ -70,34 +80,65 @@ function useDrawing(stage: Stage, ruler: Ref<HTMLCanvasElement>, tracks: Ref<HTM
       stop();
       cancelAnimationFrame(frame);
     };
-  }, [stage, theme, painter, ruler, tracks]);
+  }, [stage, theme, canvas]);
 }
 
-/** Keeps the stage's size and place, and the canvases', as those of the part of the page that scrolls. */
+/** Tracks that scroll together. */
+function PaneView({ pane, title }: { pane: Pane; title: string }) {
+  const { stage } = pane;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const scroller = useRef<HTMLElement>(null);
+  const content = useRef<HTMLDivElement>(null);
+  const painter = useMemo(() => new TrackPainter(), []);
+  useScrolling(pane, scroller, content, canvas);
+  useDrawing(stage, canvas, (context, palette) => painter.draw(context, pane, palette));
+  useEffect(() => followPointer(canvas.current!, stage, pane), [stage, pane]);
+  const about = `${counted(stage.data.size, "span")} on ${counted(stage.data.tracks.length, "track")}`;
+  const label = pane.isPinned ? "Pinned tracks" : `${about}. "Show as table" lists those in view.`;
+  return (
+    <section
+      class={pane.isPinned ? "timeline-pinned" : "timeline-scroll"}
+      ref={scroller}
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
+      tabIndex={0}
+      aria-label={title}
+    >
+      <div class="timeline-content" ref={content}>
+        <Labels pane={pane} />
+        <canvas ref={canvas} role="img" aria-label={label} />
+      </div>
+      <Tooltip pane={pane} />
+    </section>
+  );
+}
+
+/** Keeps the pane's size and place, and the canvas's, as those of the part of the page that scrolls. */
 function useScrolling(
-  stage: Stage,
+  pane: Pane,
   scroller: Ref<HTMLElement>,
   content: Ref<HTMLElement>,
   tracks: Ref<HTMLCanvasElement>,
 ): void {
   useEffect(() => {
+    const { stage } = pane;
     const [box, inside, canvas] = [scroller.current!, content.current!, tracks.current!];
-    const ruler = box.previousElementSibling!.querySelector("canvas")!;
+    const fit = () => {
+      inside.style.height = `${Math.max(pane.tracksHeight, pane.isPinned ? 0 : box.clientHeight)}px`;
+    };
     const resize = () => {
-      inside.style.height = `${Math.max(stage.tracksHeight, box.clientHeight)}px`;
+      fit();
       stage.width = Math.max(100, canvas.parentElement!.clientWidth - canvas.offsetLeft);
-      stage.height = box.clientHeight;
-      sizeCanvas(canvas, stage.width, stage.height);
-      sizeCanvas(ruler, stage.width, RULER_HEIGHT);
+      pane.height = box.clientHeight;
+      sizeCanvas(canvas, stage.width, pane.height);
     };
     const scroll = () => {
-      stage.scrollTop = box.scrollTop;
+      pane.scrollTop = box.scrollTop;
       stage.change({ hover: null });
     };
-    stage.scrollTo = (top) => {
+    pane.scrollTo = (top) => {
       resize();
       box.scrollTop = top;
-      if (box.scrollTop !== stage.scrollTop) scroll();
+      if (box.scrollTop !== pane.scrollTop) scroll();
     };
     const observer = new ResizeObserver(() => {
       resize();
@@ -105,21 +146,19 @@ function useScrolling(
     });
     observer.observe(box);
     resize();
-    box.scrollTop = stage.scrollTop;
+    box.scrollTop = pane.scrollTop;
     box.addEventListener("scroll", scroll);
-    const stop = stage.listen(() => {
-      inside.style.height = `${Math.max(stage.tracksHeight, box.clientHeight)}px`;
-    });
+    const stop = stage.listen(fit);
     return () => {
       stop();
       observer.disconnect();
       box.removeEventListener("scroll", scroll);
     };
-  }, [stage, scroller, content, tracks]);
+  }, [pane, scroller, content, tracks]);
 }
 
 /** As many pixels as the screen has in that size. */
-function sizeCanvas(canvas: HTMLCanvasElement, width: number, height: number): void {
+export function sizeCanvas(canvas: HTMLCanvasElement, width: number, height: number): void {
   const [columns, lines] = [width, height].map((size) => Math.max(1, Math.round(size * devicePixelRatio)));
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
@@ -127,8 +166,9 @@ function sizeCanvas(canvas: HTMLCanvasElement, width: number, height: number): v
   if (canvas.height !== lines) canvas.height = lines;
 }
 
-function Labels({ stage }: { stage: Stage }) {
-  const lanes = useStage(stage, (stage) => stage.lanes);
+function Labels({ pane }: { pane: Pane }) {
+  const { stage } = pane;
+  const lanes = useStage(stage, () => pane.lanes);
   const markedRank = useStage(stage, (stage) => stage.markedRank);
   return (
     <div class="timeline-labels">
@@ -160,34 +200,61 @@ function Label({ lane, stage, isMarked }: { lane: Lane; stage: Stage; isMarked: 
       {lane.key === null ? (
         <Name text={lane.title} most={80} />
       ) : (
-        <button type="button" aria-expanded={lane.isOpen} onClick={() => stage.toggle(lane.key!)}>
+        <button
+          type="button"
+          class="timeline-toggle"
+          aria-expanded={lane.isOpen}
+          onClick={() => stage.toggle(lane.key!)}
+        >
           <span aria-hidden="true">{lane.isOpen ? "▾" : "▸"}</span> <Name text={lane.title} most={80} />
         </button>
       )}
       {counter && <span class="quiet">{most}</span>}
+      {lane.track !== null && <PinButton stage={stage} track={lane.track} title={lane.title} />}
     </div>
+  );
+}
+
+function PinButton({ stage, track, title }: { stage: Stage; track: number; title: string }) {
+  const isPinned = useStage(stage, ({ pins }) => pins.includes(track));
+  return (
+    <button
+      type="button"
+      class="timeline-pin"
+      aria-pressed={isPinned}
+      aria-label={`Pin ${title.slice(0, 80)}`}
+      title={isPinned ? "Unpin" : "Pin above the others (P pins the selected span's track)"}
+      onClick={() => stage.togglePin(track)}
+    >
+      <span aria-hidden="true">{isPinned ? "★" : "☆"}</span>
+    </button>
   );
 }
 
 const TOOLTIP_SHIFT = 14;
 
 /** What the pointer is on. */
-function Tooltip({ stage }: { stage: Stage }) {
-  const hover = useStage(stage, (stage) => stage.hover);
+function Tooltip({ pane }: { pane: Pane }) {
+  const hover = useStage(pane.stage, ({ hover }) => (hover?.pane === pane ? hover : null));
   if (!hover || hover.span === null) return null;
+  return <TooltipBox pane={pane} hover={hover} span={hover.span} />;
+}
+
+function TooltipBox({ pane, hover, span }: { pane: Pane; hover: Hover; span: number }) {
+  const { stage } = pane;
   const { data } = stage;
   const isLeft = hover.x > stage.width * 0.6;
   const style = {
-    top: `${RULER_HEIGHT + hover.y + TOOLTIP_SHIFT}px`,
+    top: `${pane.scrollTop + hover.y + TOOLTIP_SHIFT}px`,
     ...(isLeft
       ? { right: `${stage.width - hover.x + TOOLTIP_SHIFT}px` }
       : { left: `calc(var(--labels) + ${hover.x + TOOLTIP_SHIFT}px)` }),
   };
   return (
     <div class="timeline-tooltip" style={style} aria-hidden="true">
-      <strong>{formatDuration(data.durations[hover.span])}</strong> <Name text={data.name(hover.span)} most={120} />
+      <strong>{formatDuration(data.durations[span])}</strong> <Name text={data.name(span)} most={120} />
       <div class="quiet">
-        <Name text={data.track(hover.span).name} most={60} />
+        <Name text={data.track(span).name} most={60} />
       </div>
     </div>
   );

@@ -72,13 +72,12 @@ export function timeColumn<Row>(
   return { title, value, show: (row) => formatDuration(value(row)), unit: "ns", help, whole: wholeNs };
 }
 
-/** Mean, median, 95th percentile and longest call. */
-export function callTimeColumns(): TableColumn<CallSums>[] {
-  const unknown = "It is not known for several rows together.";
+/** Mean, median, 95th percentile and longest call; `unknown` says where the two in the middle are not known. */
+export function callTimeColumns(unknown?: string): TableColumn<CallSums>[] {
   return [
     timeColumn("Mean", (row) => row.mean_ns),
     timeColumn("Median", (row) => row.p50_ns, unknown),
-    timeColumn("95 %", (row) => row.p95_ns, `95 of 100 calls took no longer. ${unknown}`),
+    timeColumn("95 %", (row) => row.p95_ns, `95 of 100 calls took no longer. ${unknown ?? ""}`.trim()),
     timeColumn("Longest", (row) => row.max_ns),
   ];
 }

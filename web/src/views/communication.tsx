@@ -53,7 +53,7 @@ function NoCalls() {
 }
 
 const COLUMNS: TableColumn<CallGroup>[] = [
-  { title: "Group", value: (row) => row.group },
+  { title: "Group", value: (row) => row.group, width: "narrow" },
   { title: "Call", value: (row) => row.name },
   { title: "Size", value: (row) => row.bytes, unit: "bytes", show: (row) => <span>{sizeTitle(row)}</span> },
   { title: "Ranks", value: (row) => row.num_ranks },

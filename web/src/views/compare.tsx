@@ -88,8 +88,8 @@ function Rows({ comparison }: { comparison: Comparison }) {
 function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[] {
   const most = widestChange(rows.map((row) => row.change));
   return [
-    { title: "Kind", value: (row) => row.kind },
-    { title: "Name", value: nameOf, show: (row) => <Name text={nameOf(row)} most={100} /> },
+    { title: "Kind", value: (row) => row.kind, width: "narrow" },
+    { title: "Name", value: nameOf, show: (row) => <Name text={nameOf(row)} most={100} />, width: "wide" },
     { title: "Before", value: (row) => row.before, show: (row) => <span>{formatAmount(row, row.before)}</span> },
     { title: "After", value: (row) => row.after, show: (row) => <span>{formatAmount(row, row.after)}</span> },
     {
@@ -112,7 +112,12 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
       show: (row) => <span>{row.interval ? row.interval.map(formatChange).join(" and ") : "–"}</span>,
       help: "With 95 % probability, all rows' changes are within these",
     },
-    { title: "Verdict", value: verdictOf, show: (row) => <Verdict row={row} isWorse={isWorse(row, threshold)} /> },
+    {
+      title: "Verdict",
+      value: verdictOf,
+      show: (row) => <Verdict row={row} isWorse={isWorse(row, threshold)} />,
+      width: "short",
+    },
   ];
 }
 

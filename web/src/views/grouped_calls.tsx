@@ -9,6 +9,8 @@ import { Chosen, useChosen } from "./chosen_calls";
 interface GroupedCallsProps extends Pick<ViewProps, "payload"> {
   caption: string;
   heading: string;
+  /** What is said of all calls below the heading. */
+  said?: string | null;
   /** What the tables are of, in the data. */
   of: string;
   /** The calls by the line that they came from, where that is known. */
@@ -40,7 +42,7 @@ export function GroupedCalls(props: GroupedCallsProps) {
   if (by === BY_LINE) {
     return (
       <>
-        <h2>{props.heading}</h2>
+        <Head {...props} />
         <LineTable
           caption={`${caption} by line`}
           rows={lines}
@@ -54,7 +56,7 @@ export function GroupedCalls(props: GroupedCallsProps) {
   }
   return (
     <>
-      <h2>{props.heading}</h2>
+      <Head {...props} />
       {chosen && <Chosen name={chosen.name} facts={facts(chosen)} onClose={() => choose(null)} />}
       <Table
         caption={caption}
@@ -68,6 +70,15 @@ export function GroupedCalls(props: GroupedCallsProps) {
       >
         {choice}
       </Table>
+    </>
+  );
+}
+
+function Head({ heading, said }: Pick<GroupedCallsProps, "heading" | "said">) {
+  return (
+    <>
+      <h2>{heading}</h2>
+      {said && <p class="facts">{said}</p>}
     </>
   );
 }

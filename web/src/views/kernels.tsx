@@ -29,6 +29,7 @@ export function Kernels({ payload }: ViewProps) {
       payload={payload}
       caption="Kernels"
       heading={heading(totals)}
+      said={payload.page.tensor_cores_said}
       of="kernels"
       lines={lines}
       groupings={GROUPS}
@@ -58,7 +59,7 @@ function kernelColumns(rows: KernelRow[], wholeNs?: number): TableColumn<CallSum
     { title: "Kind", value: (row) => row.kind, show: (row) => <Kind kind={row.kind ?? ""} /> },
     { ...callsColumn(), title: "Runs" },
     timeColumn("Time", (row) => row.total_ns, undefined, wholeNs),
-    ...callTimeColumns(),
+    ...callTimeColumns("It is not known for several kernels together."),
   ];
   columns.push(...computedColumns(rows));
   if (rows.some((row) => row.bytes !== null)) columns.push(...BYTES);

@@ -2,6 +2,7 @@ import { Findings } from "../overview/findings";
 import { Headline } from "../overview/headline";
 import { RunFacts } from "../overview/run_facts";
 import { StepPicture } from "../overview/step_picture";
+import type { Overview as OverviewData } from "../page_data";
 import { Devices } from "../ranks/devices";
 import type { ViewProps } from "../views";
 import "./overview.css";
@@ -19,7 +20,7 @@ export function Overview({ payload, offered }: ViewProps) {
           {report.findings.length > 0 ? (
             <Findings page={page} findings={report.findings} offered={offered} />
           ) : (
-            <NoFindings hasSteps={report.steps.length > 0} />
+            <NoFindings hasSteps={report.steps.length > 0} overview={page.overview} />
           )}
           <RunFacts page={page} report={report} />
         </div>
@@ -29,13 +30,16 @@ export function Overview({ payload, offered }: ViewProps) {
   );
 }
 
-function NoFindings({ hasSteps }: { hasSteps: boolean }) {
+function NoFindings({ hasSteps, overview }: { hasSteps: boolean; overview: OverviewData }) {
+  const nothing = overview.is_judged
+    ? "Nothing was found that would make this run faster. To go further, look for the largest part of a step, and at the operators and kernels in it."
+    : overview.no_fault;
   return (
     <section aria-labelledby="findings-title">
       <h2 id="findings-title">What to change</h2>
       <p>
         {hasSteps
-          ? "Nothing was found that would make this run faster. To go further, look for the largest part of a step, and at the operators and kernels in it."
+          ? nothing
           : "Findings need steps. Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans that are steps: kinetoscope report PATH --step SPAN."}
       </p>
     </section>

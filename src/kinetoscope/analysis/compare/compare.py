@@ -25,6 +25,7 @@ from kinetoscope.analysis.compare.series import (
 )
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.analysis.titles import folders_apart
 from kinetoscope.table.display import shown, some
 from kinetoscope.table.trace import Trace, TraceSet
 
@@ -91,26 +92,46 @@ def compare_sources(
     notes = _notes_on_ranks(found, shared)
     if notes and shared:
         found = reports(replace(selection, ranks=shared))
-    return compare_reports(*found, threshold=threshold, notes=notes)
+    return titled_apart(compare_reports(*found, threshold=threshold, notes=notes), sources)
+
+
+def titled_apart(comparison: Comparison, sources: Sequence[Any]) -> Comparison:
+    """The comparison of two ``sources``, as `compare_sources` takes them; where both have one title, with the folders
+    in which they differ."""
+    lists = [source for source in sources if isinstance(source, list) and len(source) == 1]
+    paths = [os.fspath(path) for (path,) in lists if not isinstance(path, Trace)]
+    title = comparison.before["title"]
+    if title is None or title != comparison.after["title"] or len(paths) < len(sources):
+        return comparison
+    runs = (comparison.before, comparison.after)
+    folders = folders_apart(*paths) or ()
+    told = [run | {"title": f"{title} in {folder}"} for run, folder in zip(runs, folders, strict=False)]
+    return replace(comparison, before=told[0], after=told[1]) if told else comparison
 
 
 def compare_reports(
     before: RunReport, after: RunReport, *, threshold: float = 0.05, notes: Sequence[str] = ()
 ) -> Comparison:
-    """What differs between two runs, of their reports."""
-    notes = [*notes, *_notes_on_devices(before, after), *_notes_on_steps(before, after)]
-    rows, more_steps = [], None
+    """What differs between two runs, of their reports; ``notes`` say how their ranks differ."""
+    differences, rows, more_steps = [*notes, *_notes_on_devices(before, after)], [], None
+    about = [*differences, *_notes_on_steps(before, after)]
     if before.steps and after.steps:
+        series = _alike(step_series(before), step_series(after))
         runs = _Runs(
-            *_alike(step_series(before), step_series(after)),
+            *series,
             span_ns=min(map(span_ns, (before, after))),
             waits_ns=max(map(waits_ns, (before, after))),
             threshold=threshold,
         )
         rows, more_steps = runs.rows(), runs.more_steps()
-        notes += _notes_on_operators(rows)
+        # begins are moments: no two recordings share them
+        if not differences and before.steps == after.steps and series[0] == series[1]:
+            about, more_steps = ["Both are the same recording."], None
+            rows = [replace(row, change=0.0, interval=(0.0, 0.0), verdict="same") for row in rows]
+        else:
+            about += _notes_on_operators(rows)
     return Comparison(
-        before=before.run, after=after.run, threshold=threshold, rows=rows, more_steps=more_steps, notes=notes
+        before=before.run, after=after.run, threshold=threshold, rows=rows, more_steps=more_steps, notes=about
     )
 
 

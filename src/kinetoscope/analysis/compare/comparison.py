@@ -1,21 +1,21 @@
 """analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
 
 from dataclasses import asdict, dataclass
-from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
-from kinetoscope.table.display import render_html, shown, some
+from kinetoscope.table.display import shown, some
 
 SCHEMA = 1
 _MOST_LINES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonRow:
+class ComparisonRow(ShownInNotebooks):
     """One thing that was measured in two runs, or in one of them. Times are of one step, on the average rank.
 
     ``kind`` is ``step``, ``phase``, ``operator`` (time of its own on the host), ``operator on device`` (what it
@@ -35,6 +35,9 @@ class ComparisonRow:
     interval: tuple[float, float] | None = None
     verdict: str
 
+    def __repr__(self) -> str:
+        return f"<kinetoscope.ComparisonRow {_line(self)}>"
+
     @property
     def difference(self) -> float:
         """How much more it is after than before."""
@@ -50,7 +53,7 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(ShownInNotebooks):
     """What differs between two runs. ``rows`` begin with what got worse by more than ``threshold``.
 
     ``before`` and ``after`` are the runs, as in `RunReport`. Where the step is ``unsure``, ``more_steps`` says about
@@ -69,16 +72,17 @@ class Comparison:
         before, after = name_of_run(self.before), name_of_run(self.after)
         lines = [f"<kinetoscope.Comparison of {before} and {after}: {len(self.rows)} rows, {len(self.worse)} got worse"]
         lines += [f"  note  {shown(note)}" for note in self.notes]
-        return "\n".join(filter(None, [*lines, some(map(_line, self.rows), len(self.rows), _MOST_LINES)])) + ">"
-
-    def _repr_html_(self) -> str:
-        fields = {field.name: getattr(self, field.name) for field in dataclass_fields(self)}
-        return render_html("kinetoscope.Comparison", {"schema": SCHEMA, **fields})
+        return (
+            "\n".join(
+                filter(None, [*lines, some((f"  {_line(row)}" for row in self.rows), len(self.rows), _MOST_LINES)])
+            )
+            + ">"
+        )
 
     @property
     def step(self) -> ComparisonRow | None:
         """The row of the typical step; None if one of the runs has no step."""
-        return next((row for row in self.rows if row.kind == "step" and row.name == "step"), None)
+        return next((row for row in self.rows if row.kind == "step" and row.name == "typical step"), None)
 
     @property
     def worse(self) -> list[ComparisonRow]:
@@ -102,7 +106,7 @@ class Comparison:
 def _line(row: ComparisonRow) -> str:
     divisor, unit = (1_000_000, "ms") if row.unit == "ns" else (1, row.unit)
     before, after = (
-        "unknown" if value is None else f"{value / divisor:,.4g} {unit}" for value in (row.before, row.after)
+        "not known" if value is None else f"{value / divisor:,.4g} {unit}" for value in (row.before, row.after)
     )
     change = "" if row.change is None else f" ({row.change:+.1%})"
-    return f"  {row.verdict:6}  {row.kind} {shown(row.name)}: {before}, then {after}{change}"
+    return f"{row.verdict:6}  {row.kind} {shown(row.name)}: {before}, then {after}{change}"

@@ -67,7 +67,8 @@ class SeriesKey:
         return self.kind in ("operator", "operator on device", "kernel")
 
 
-STEP, MEAN_STEP, PEAK = SeriesKey("step", "step"), SeriesKey("step", "mean step"), SeriesKey("memory", "peak memory")
+STEP, MEAN_STEP = SeriesKey("step", "typical step"), SeriesKey("step", "mean step")
+PEAK = SeriesKey("memory", "peak memory")
 
 
 def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:

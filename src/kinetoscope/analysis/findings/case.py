@@ -19,13 +19,14 @@ from kinetoscope.analysis.findings.finding import (
     confidence_without_replay,
 )
 from kinetoscope.analysis.findings.fix import Fix, Variant, as_recorded
-from kinetoscope.analysis.findings.late_group import group_by_replay, group_by_rows, late_once
+from kinetoscope.analysis.findings.late_group import ONCE_SHARE, group_by_replay, group_by_rows, late_once
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
 from kinetoscope.analysis.periods import in_every, period_of
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
-from kinetoscope.analysis.stragglers import StragglerRow, later_ranks
+from kinetoscope.analysis.step_time import FEWEST_TO_TIME
+from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
 from kinetoscope.analysis.window import FEWEST_STEPS
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ _NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
 
-_FEWEST_TO_BE_SURE = 2
 _MOST_LOST = 0.1
 """If more of the launches have no event on a device, the trace was thinned out."""
 
 _OF_DEVICES = ("exposed_communication", "idle_gaps", "exposed_copy", "float32_matmul", "float64")
 """Kinds of faults that take a device's time. All others cost no more than what the device, or the loop, waits."""
+
+_OF_LEDGER = ("input_bound",)
+"""Kinds of faults whose cost is a part of a step's ledger. All others cost what they take of all that was recorded."""
 
 _STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "blocked", "gc", "compile", "profiler")}
 """What may have made a rank late for a cause."""
@@ -82,6 +85,10 @@ _MOST_TIMES_MEAN = 4
 _SAME_SHARE = 0.02
 """Savings that differ by less than this part of a step are the same."""
 
+_ON_HELD = (
+    " Then the loop waits for its DataLoader, whose workers have little time to spare: more of them, or cheaper "
+    "batches, are needed too."
+)
 _ON_MOST = " The recording does not tell exactly what that saves: at least the saving, and up to {:.0f} % of a step."
 
 
@@ -113,6 +120,8 @@ class Case:
         self._fixes: dict[tuple[str, str], Fix] = {}
         self.late = self._late(candidates)
         self.late_once = self._late_once()
+        if {row.rank for row in (*self.late, *self.late_once)} >= set(report.run["ranks"]):
+            self._spare_one()
         self.late_ranks = frozenset(row.rank for row in (*self.late, *self.late_once))
         self._steps = [row for row in report.steps if row.rank not in self.late_ranks]
 
@@ -123,17 +132,32 @@ class Case:
         return group_by_replay(candidates, self._later, ranks, self._saved_on_time_ns, self.step_ns)
 
     def _late_once(self) -> list[StragglerRow]:
-        if not self.is_replayed or not self.num_steps:
+        if not self.num_steps:
             return []
         group = frozenset(row.rank for row in self.late)
-        return late_once(self.graph.as_recorded.begins_after_first(group), self.report.steps, self.step_ns)
+        if self.is_replayed:
+            return late_once(self.graph.as_recorded.begins_after_first(group), self.report.steps, self.step_ns)
+        calls = self.report.collectives
+        rows = late_once(begins_after_first(calls), self.report.steps, self.step_ns)
+        rows = [row for row in rows if row.rank not in group]
+        waits_ns = [waits_for(calls, {row.rank}).get(row.steps[0], 0.0) / self.num_steps for row in rows]
+        waited_for = zip(rows, waits_ns, strict=True)
+        return [replace(row, cost_ns_per_step=round(ns)) for row, ns in waited_for if ns >= ONCE_SHARE * self.step_ns]
+
+    def _spare_one(self) -> None:
+        """Takes the rank that is late by least from those that are told: somebody has to wait."""
+        rows = (self.late, self.late_once)
+        found = [place for place, some in enumerate(rows) if some]
+        place = min(found, key=lambda place: rows[place][-1].cost_ns_per_step, default=None)
+        if place is not None:
+            rows[place].pop()
 
     def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
         return later_ranks(self.graph.as_recorded.begins_after_first(ranks), self.report.steps)
 
     def _saved_on_time_ns(self, ranks: frozenset[int]) -> float:
         """What a step would save if they had never been late: a few steps of a recording need not show it all."""
-        return self.graph.as_recorded.saving_if_never_late_ns(ranks) / self.num_steps
+        return self.report.gained_ns(self.graph.as_recorded.saving_if_never_late_ns(ranks)) or 0.0
 
     # -- what a step takes, on average over ranks that are not late
 
@@ -141,6 +165,14 @@ class Case:
         """A column of steps."""
         values = [value for row in self._steps if (value := getattr(row, name)) is not None]
         return sum(values) / max(1, len(values))
+
+    def data_wait_ns(self) -> float:
+        """What the ledger of a step has: the same number as everywhere else, where no rank is late."""
+        rows = {row.rank: row for row in self.report.ranks if row.rank not in self.late_ranks}
+        ledgers = [row.parts["host"] for row in rows.values() if row.parts is not None]
+        if not self.late_ranks and self.report.run["parts"] is not None:
+            ledgers = [self.report.run["parts"]["host"]]
+        return sum(ledger["data_wait_ns"] or 0 for ledger in ledgers) / max(1, len(ledgers))
 
     def device_ns(self, name: str) -> float:
         """A column of ranks; where a rank has several devices, their mean."""
@@ -328,10 +360,10 @@ class Case:
 
     @cached_property
     def is_guess(self) -> bool:
-        """Whether nothing can be of high confidence: no replay is trusted, there is only one step, the trace was
-        thinned out, or ranks are missing with which these communicate."""
+        """Whether nothing can be of high confidence: no replay is trusted, there are too few steps to know their time,
+        the trace was thinned out, or ranks are missing with which these communicate."""
         is_thinned = any(one.lost_share > _MOST_LOST for one in self.signs)
-        return not self.is_replayed or self.num_steps < _FEWEST_TO_BE_SURE or is_thinned or self._waits_for_unknown
+        return not self.is_replayed or self.num_steps < FEWEST_TO_TIME or is_thinned or self._waits_for_unknown
 
     @property
     def _waits_for_unknown(self) -> bool:
@@ -358,27 +390,34 @@ class Case:
     ) -> Finding | None:
         """A finding that costs so much of a step, if ``change`` of a ``variant`` of the graph saves enough. Without a
         change no replay can tell, and the cost decides. An estimate is at most of medium confidence."""
+        if kind not in _OF_LEDGER:
+            cost_ns = self.report.gained_ns(cost_ns * self.num_steps) or 0.0
         cost_ns = min(cost_ns, self.step_ns if kind in _OF_DEVICES else min(self.step_ns, self.without_work_ns()))
         if not self.step_ns or _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share:
             return None
         fix = Fix(change, variant, beyond, self.late_ranks, most_variant) if change else None
         saving_ns = self.saving_ns(fix) if fix else None
         share = self._share(kind, cost_ns if saving_ns is None else saving_ns)
-        if share < LEAST_SHARE * high_share:
+        held_ns = self._held_ns(fix, saving_ns)
+        if share + self._share(kind, held_ns) < LEAST_SHARE * high_share:
             return None
         starved = self.starved_share if kind in _OF_HOST else 0.0
         confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
         is_not_known = (change is not None and saving_ns is None) or is_estimate or starved > _MUCH_STARVED
         if is_not_known and confidence == "high":
             confidence = "medium"  # how much of it matters is not known
-        period, most_ns = self._period(kind), self._most_ns(fix, saving_ns)
+        period, most_ns = self._period(kind), self._most_ns(fix, saving_ns, held_ns)
         found = build_finding(
             kind,
             f"{title}{in_every(period)}",
-            f"{advice}{_ON_MOST.format(100 * most_ns / self.step_ns)}" if most_ns else advice,
+            advice + self._on_most(most_ns, held_ns),
             confidence=confidence,
             period=period,
-            evidence={**evidence, "saving_at_most_ns": most_ns},
+            evidence={
+                **evidence,
+                "saving_at_most_ns": most_ns,
+                "num_late_ranks_left_out": len(self.late_ranks) or None,
+            },
             where=where,
             cost_ns=max(cost_ns, saving_ns or 0),
             saving_ns=saving_ns,
@@ -409,14 +448,33 @@ class Case:
 
     def saving_ns(self, fix: Fix) -> float | None:
         """What a step gains by it. None where replays are not to be trusted."""
-        return fix.saved_ns(self.graph) / self.num_steps if self.is_replayed and self.num_steps else None
+        return self.report.gained_ns(fix.saved_ns(self.graph)) if self.is_replayed else None
 
-    def _most_ns(self, fix: Fix | None, saving_ns: float | None) -> float | None:
-        """What a step gains at most, where the recording does not tell exactly; None where it does."""
-        if fix is None or saving_ns is None or not (self.graph.has_guesses or fix.most_variant):
+    def _held_ns(self, fix: Fix | None, saving_ns: float | None) -> float:
+        """What a step would gain more if it did not have to wait for its loader then; 0 if that is little."""
+        if fix is None or saving_ns is None:
+            return 0.0
+        held_ns = (self.report.gained_ns(fix.saved_ns(self.graph.with_fast_loaders)) or 0.0) - saving_ns
+        return held_ns if held_ns > _SAME_SHARE * self.step_ns else 0.0
+
+    def _most_ns(self, fix: Fix | None, saving_ns: float | None, held_ns: float) -> float | None:
+        """What a step gains at most, where the recording does not tell exactly; None where it does. Of what a loader
+        holds back, batches that were made ahead give a little for some steps."""
+        if fix is None or saving_ns is None:
             return None
-        most_ns = fix.most_saved_ns(self.graph) / self.num_steps
+        most_ns = saving_ns + held_ns
+        if self.graph.has_guesses or fix.most_variant:
+            most_ns = max(most_ns, self.report.gained_ns(fix.most_saved_ns(self.graph)) or 0.0)
         return most_ns if most_ns > saving_ns + _SAME_SHARE * self.step_ns else None
+
+    def most_of_late_ns(self, fix: Fix, saving_ns: float | None) -> tuple[float | None, str]:
+        """What a step gains at most if nobody waits for late ranks, and a sentence on it, if loaders hold it back."""
+        held_ns = self._held_ns(fix, saving_ns)
+        most_ns = saving_ns + held_ns if saving_ns is not None and held_ns else None
+        return most_ns, self._on_most(most_ns, held_ns)
+
+    def _on_most(self, most_ns: float | None, held_ns: float) -> str:
+        return (_ON_HELD if held_ns else "") + (_ON_MOST.format(100 * most_ns / self.step_ns) if most_ns else "")
 
     def fix_of(self, finding: Finding) -> Fix | None:
         """What a finding that has a saving changes in a replay."""

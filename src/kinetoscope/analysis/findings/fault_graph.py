@@ -43,6 +43,12 @@ class FaultGraph:
         """Whether there are calls that never had to wait, so that it is not known for what they would."""
         return bool(self.as_recorded.edges["is_guessed"].any())
 
+    @cached_property
+    def with_fast_loaders(self) -> "FaultGraph":
+        """The same with loaders that no loop would have to wait for, if none did."""
+        slacks = self.as_recorded.slacks
+        return FaultGraph(replace(self.as_recorded, slacks=slacks.clear())) if len(slacks) else self
+
     def without_small_runs(self, *, with_operators: bool = False, python: str = "spare_python") -> ReplayGraph:
         """The graph in which ``python``, of which only what is spare counts, and ``launch`` do not count runs of small
         kernels. ``with_operators``, what operators take before a launch counts as ``launch``."""

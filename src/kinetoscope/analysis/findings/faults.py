@@ -9,6 +9,7 @@ from kinetoscope.analysis.findings.finding import CONFIDENCES, Finding, is_minor
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import ReplayGraph
+from kinetoscope.analysis.step_time import FEWEST_TO_TIME
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS
 
@@ -36,11 +37,8 @@ _RULES: tuple[Callable[[Case], Finding | None], ...] = (
     waiting_faults.hot_line,
 )
 
-_FEWEST_TO_TIME = 3
-"""Of fewer steps, one that took longer than usual is much of the whole."""
-
 KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
-"""Every kind of finding, and the title of a chapter of docs/findings.md."""
+"""Every kind of finding, and the heading of its chapter."""
 
 
 class Faults(NamedTuple):
@@ -63,7 +61,8 @@ def find_faults(
     if not case.step_ns:
         return Faults([], [])
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
-    findings = sorted([*late_faults.stragglers(case), *found], key=lambda finding: _order(finding, case.step_ns))
+    found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
+    findings = sorted(found, key=lambda finding: _order(finding, case.step_ns))
     return Faults(findings, [case.fix_of(finding) for finding in findings])
 
 
@@ -79,11 +78,23 @@ def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
     return [f"What mending a finding would save is not known: {why}"] if why is not None else []
 
 
+def notes_on_loaders(graph: ReplayGraph | None, findings: Sequence[Finding]) -> list[str]:
+    """On what savings rest where nobody knows how fast a loader is."""
+    is_waited_for = any(finding.kind == "input_bound" for finding in findings)
+    has_saving = any(finding.saving_ns_per_step for finding in findings)
+    if graph is None or not graph.has_hidden_loader or is_waited_for or not has_saving:
+        return []
+    return [
+        "Savings hold only if the DataLoader keeps up with a faster loop: its batches came in time, and how long its "
+        "workers take for them was not recorded. diagnose=True records it."
+    ]
+
+
 def notes_on_steps(num_steps: int) -> list[str]:
     """What to record where too few steps were recorded to see what grows or comes back, or to know a step's time."""
     if not 0 < num_steps < FEWEST_STEPS:
         return []
-    if num_steps < _FEWEST_TO_TIME:
+    if num_steps < FEWEST_TO_TIME:
         only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"
         return [
             f"{only} recorded: the time of a step is not known well, and what comes back every few steps not at all. "

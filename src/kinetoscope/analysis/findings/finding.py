@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-LINK = "docs/findings.md"
+from kinetoscope.analysis.findings.chapters import link_to
+from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.table.display import shown
 
 HIGH_SHARE = 0.10
 """Confidence is high where mending saves this part of a step; where no replay can tell, if the fault costs as much."""
@@ -31,13 +33,13 @@ class Where:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(ShownInNotebooks):
     """One fault of a run. Times are nanoseconds a step.
 
     ``cost_ns_per_step`` is what the fault takes now; ``saving_ns_per_step`` what a step would gain without it, by a
     replay; savings of several findings do not add up. ``evidence`` are pairs of name and number, ``confidence`` is
-    ``high``, ``medium`` or ``low``, ``link`` the chapter of docs/findings.md. With a ``period`` of n it comes in every
-    n-th step; None where it comes irregularly, or that is not known.
+    ``high``, ``medium`` or ``low``, ``link`` the command that prints the chapter of its kind. With a ``period`` of n it
+    comes in every n-th step; None where it comes irregularly, or that is not known.
     """
 
     kind: str
@@ -50,6 +52,9 @@ class Finding:
     period: int | None
     advice: str
     link: str
+
+    def __repr__(self) -> str:
+        return f"<kinetoscope.Finding {self.kind}: {shown(self.title)}; confidence {self.confidence}>"
 
     @property
     def worth_ns(self) -> int | None:
@@ -84,7 +89,7 @@ def build_finding(
         confidence=confidence,
         period=period,
         advice=advice,
-        link=f"{LINK}#{kind}",
+        link=link_to(kind),
     )
 
 

@@ -34,7 +34,7 @@ _BUSY_PERCENT = 80
 
 def input_bound(case: Case) -> Finding | None:
     """The loop waits for its next batch."""
-    cost_ns = case.mean_ns("data_wait_ns")
+    cost_ns = case.data_wait_ns()
     num_workers = max((one.num_workers for one in case.signs if one.num_workers is not None), default=None)
     loader = next((one.loader for one in case.signs if one.loader), {})
     percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]

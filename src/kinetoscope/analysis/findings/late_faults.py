@@ -14,7 +14,7 @@ from kinetoscope.analysis.findings.finding import (
     confidence_without_replay,
 )
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.findings.late_group import ONCE_SHARE
+from kinetoscope.analysis.findings.late_group import ONCE_SHARE, are_late_together
 from kinetoscope.analysis.periods import in_every
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow, waits_for
@@ -44,13 +44,15 @@ _ADVICE_ON_GROUPS = {
 }
 
 
-def stragglers(case: Case) -> Iterable[Finding]:
-    """Ranks that the others wait for: those that hold them up together, or else each one that is waited for much."""
+def stragglers(case: Case, *, are_loaders_told: bool) -> Iterable[Finding]:
+    """Ranks that the others wait for: those that hold them up together, or else each one that is waited for much.
+    ``are_loaders_told`` is whether there is a finding on all loaders: then it is theirs that some ranks' are slow."""
     if case.late:
         yield from _late(case, case.late)
     for row in case.report.stragglers:
         is_costly = row.cost_ns_per_step >= _ALWAYS_TOLD * case.step_ns
-        if is_costly and not case.late and row.rank not in case.late_ranks:
+        is_told = are_loaders_told and row.cause == "data"
+        if is_costly and not is_told and not case.late and row.rank not in case.late_ranks:
             yield from _late(case, [row])
     for row in case.late_once:
         yield from _once(case, row)
@@ -60,16 +62,17 @@ def _once(case: Case, row: StragglerRow) -> Iterable[Finding]:
     """The finding on a rank that was late in a single step. That may be chance, so it is never sure."""
     fix = Fix(Change(on_time=frozenset([row.rank])), late=frozenset(late.rank for late in case.late))
     saving_ns = case.saving_ns(fix)
-    if saving_ns is None or saving_ns < ONCE_SHARE * case.step_ns:
+    worth_ns = row.cost_ns_per_step if saving_ns is None else saving_ns
+    if worth_ns < ONCE_SHARE * case.step_ns:
         return
     found = build_finding(
         "straggler",
         f"Rank {row.rank} was late in one of {case.num_steps} steps, and the others waited for it",
         _ADVICE_ON_CAUSES[row.cause],
-        confidence=confidence_without_replay(saving_ns / case.step_ns),
+        confidence=confidence_without_replay(worth_ns / case.step_ns),
         evidence={"num_late_steps": 1, "late_ns": row.cost_ns_per_step * case.num_steps},
         where=case.where_late([row]),
-        cost_ns=min(max(row.cost_ns_per_step, saving_ns), case.step_ns),
+        cost_ns=min(max(row.cost_ns_per_step, worth_ns), case.step_ns),
         saving_ns=saving_ns,
     )
     yield case.keep_fix(found, fix)
@@ -83,14 +86,15 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
     cost_ns = _cost_ns(case, rows) if saving_ns is None else max(_cost_ns(case, rows), saving_ns)
     cost_ns = min(cost_ns, case.step_ns)
     share = (cost_ns if saving_ns is None else saving_ns) / case.step_ns
+    most_ns, on_most = case.most_of_late_ns(fix, saving_ns)
     if max(share, cost_ns / case.step_ns / 2) < LEAST_SHARE * HIGH_SHARE:
         return
     found = build_finding(
         "straggler",
         _title(case, rows),
-        _advice(case, rows),
+        _advice(case, rows) + on_most,
         confidence=(confidence_without_replay if case.is_guess else confidence_in)(share),
-        evidence=_evidence(rows),
+        evidence={**_evidence(rows), "saving_at_most_ns": most_ns},
         where=case.where_late(rows),
         cost_ns=cost_ns,
         saving_ns=saving_ns,
@@ -137,12 +141,10 @@ def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
 
 
 def _how_often(rows: Sequence[StragglerRow]) -> str:
-    steps = {step for row in rows for step in row.steps}
-    together = all(2 * len(steps & {*row.steps}) > len(steps) for row in rows)
-    if len(rows) > 1 and not together:
+    if len(rows) > 1 and not are_late_together(rows):
         return "in turns"
     if (period := _period(rows)) is None:
-        return f"in {len(steps)} steps"
+        return f"in {len({step for row in rows for step in row.steps})} steps"
     return in_every(period).strip() or "in every step"
 
 

@@ -12,6 +12,9 @@ LATE_SHARE = 0.03
 _MOST_OF_SAVING = 0.9
 """The group is the smallest that saves so much of what all late ranks on time would save."""
 
+_AS_LATE = 0.25
+"""Of ranks that wait for their loaders in turns, those count that are so late beside the latest."""
+
 _MOST_SPARED = 8
 """In a group of at most so many ranks, each is tried without; larger ones are nodes, not chance."""
 
@@ -41,7 +44,7 @@ def group_by_replay(
     candidates: Sequence[StragglerRow], later: Later, all_ranks: Collection[int], saved: Saved, step_ns: float
 ) -> list[StragglerRow]:
     """The late ranks that matter, of ``candidates``, the latest first, and of those that hide behind them; none where
-    nobody would save much.
+    nobody would save much, and where it is the loaders of all that are slow.
 
     Of ranks that are all late, the least late one stays: somebody has to wait.
     """
@@ -50,6 +53,9 @@ def group_by_replay(
         if len(rows) >= len(all_ranks) - 1 or not (more := later(_ranks(rows))):
             break
         rows += more
+    as_late = [row for row in rows if row.cost_ns_per_step >= _AS_LATE * rows[0].cost_ns_per_step]
+    if _are_all_loaders(as_late, all_ranks):
+        return []
     if rows and {row.rank for row in rows} >= set(all_ranks):
         rows.pop()
     all_save = saved(_ranks(rows)) if rows else 0.0
@@ -63,7 +69,21 @@ def group_by_replay(
             most = middle
         else:
             fewest = middle + 1
-    return _spared(rows[:most], saved, enough)
+    group = _spared(rows[:most], saved, enough)
+    return [] if _are_all_loaders(group, all_ranks) else group
+
+
+def are_late_together(rows: Sequence[StragglerRow]) -> bool:
+    """Whether each of them is late in most of the steps in which any is; else they are late in turns."""
+    steps = {step for row in rows for step in row.steps}
+    return all(2 * len(steps & {*row.steps}) > len(steps) for row in rows)
+
+
+def _are_all_loaders(rows: Sequence[StragglerRow], all_ranks: Collection[int]) -> bool:
+    """Whether most ranks wait for data, in turns: then loaders are slow everywhere, in some steps a little more so on
+    one rank and in some on another."""
+    wait_for_data = all(row.cause == "data" for row in rows)
+    return 2 * len(rows) > len(all_ranks) and wait_for_data and not are_late_together(rows)
 
 
 def _spared(rows: Sequence[StragglerRow], saved: Saved, enough: float) -> list[StragglerRow]:
@@ -80,6 +100,8 @@ def _spared(rows: Sequence[StragglerRow], saved: Saved, enough: float) -> list[S
 def group_by_rows(rows: Sequence[StragglerRow], all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
     """The same where no replay is trusted: those that the others are seen to wait for that much."""
     costly = [row for row in rows if row.cost_ns_per_step >= LATE_SHARE * step_ns]
+    if _are_all_loaders(costly, all_ranks):
+        return []
     return costly[:-1] if {row.rank for row in costly} >= set(all_ranks) else costly
 
 

@@ -13,8 +13,22 @@ _LEAST_GROWTH_SHARE = 0.0001
 _LEAST_GROWTH_BYTES = 10_000
 _FULL_SHARE = 0.95
 
+_OF_OPTIMIZER = 0.8
+"""Memory that grows is the optimizer's own if its steps allocated this part of it."""
+
 _LEAST_OWNED_SHARE = 0.2
 """What holds less than this part of what grows is not named."""
+
+
+_ADVICE_ON_TENSORS = (
+    "Keep numbers, not tensors, from step to step: losses.append(loss.item()), or loss.detach() where a tensor is "
+    "needed. A tensor with a grad_fn keeps all that the backward pass needs alive."
+)
+_ADVICE_ON_OPTIMIZERS = (
+    "The optimizer's own step allocated it. An optimizer that keeps a history, as LBFGS keeps its last history_size "
+    "directions, stops growing when that is full: record later steps to see whether it does, or set a smaller "
+    "history_size. If it goes on, the optimizer keeps tensors of old steps."
+)
 
 
 def memory_growth(case: Case) -> Finding | None:
@@ -26,12 +40,14 @@ def memory_growth(case: Case) -> Finding | None:
     growth = worst.growth_bytes_per_step or 0
     total, owners = _device_bytes(case, worst), _plausible_owners(worst)
     held_by = f", held by {shown(owners[0].name)}" if owners else ""
+    is_of_optimizer = _is_of_optimizer(worst)
+    is_sure = growth * case.num_steps >= 0.01 * worst.peak_bytes and not is_of_optimizer
+    whose = "The optimizer's memory" if is_of_optimizer else "Memory"
     return build_finding(
         "memory_growth",
-        f"Memory grows by {_size(growth)} a step{held_by}",
-        _who_holds_it(worst, owners) + "Keep numbers, not tensors, from step to step: losses.append(loss.item()), or "
-        "loss.detach() where a tensor is needed. A tensor with a grad_fn keeps all that the backward pass needs alive.",
-        confidence="high" if growth * case.num_steps >= 0.01 * worst.peak_bytes else "medium",
+        f"{whose} grows by {_size(growth)} a step{held_by}",
+        _who_holds_it(worst, owners) + (_ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_TENSORS),
+        confidence="high" if is_sure else "medium",
         evidence={
             "bytes_per_step": growth,
             "peak_bytes": worst.peak_bytes,
@@ -74,6 +90,12 @@ def _size(num_bytes: int) -> str:
 def _grows(row: MemoryRow) -> bool:
     least = max(_LEAST_GROWTH_BYTES, _LEAST_GROWTH_SHARE * row.peak_bytes)
     return row.growth_bytes_per_step is not None and row.growth_bytes_per_step >= least
+
+
+def _is_of_optimizer(row: MemoryRow) -> bool:
+    """Whether it is the optimizer that allocates most of what grows. Its history may be full one day."""
+    own = sum(holder.bytes_per_step for holder in row.holders if holder.category == "optimizer")
+    return own >= _OF_OPTIMIZER * (row.growth_bytes_per_step or 0)
 
 
 def _plausible_owners(row: MemoryRow) -> list[MemoryOwner]:

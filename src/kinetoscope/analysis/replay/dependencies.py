@@ -1,7 +1,7 @@
 """analysis: what waited for what in one window of one rank, as nodes and edges of a `ReplayGraph`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
@@ -11,6 +11,7 @@ from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
+from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
 
@@ -30,6 +31,7 @@ class Dependencies:
     waiting_ns: int
     unexplained_ns: int
     hidden_ns: int = 0
+    loader: LoaderSlack = field(default_factory=LoaderSlack)
 
     def of_sample(self) -> "Dependencies":
         """The same for a replay of some ranks only: to be joined, a collective needs two of its ranks, not all."""
@@ -43,10 +45,14 @@ def find_dependencies(
 ) -> Dependencies:
     """The graph of one window. Its edges say how much of them is inside of ``operators``; ``pace`` is that of
     `LateBatches`."""
-    finder = _Finder(window, host, TimedOperators(window, operators), LateBatches(host, pace))
+    late = LateBatches(host, pace)
+    finder = _Finder(window, host, TimedOperators(window, operators), late)
     rank = pl.lit(window.rank, dtype=pl.Int64)
     return Dependencies(
-        finder.nodes().with_columns(rank=rank), finder.edges().with_columns(rank=rank), *finder.begins.waiting
+        finder.nodes().with_columns(rank=rank),
+        finder.edges().with_columns(rank=rank),
+        *finder.begins.waiting,
+        loader=loader_slack(host, late),
     )
 
 
@@ -113,8 +119,8 @@ class _Finder:
 
     def _parts(self, edges: pl.DataFrame) -> pl.DataFrame:
         """What the time of edges of threads is made of."""
-        parts = self._host.parts(edges)
-        return parts.select(part for part in parts if (part != 0).any()).hstack(self._operators.on_threads(edges))
+        parts = [part for part in self._host.parts(edges) if (part != 0).any()]
+        return pl.DataFrame([*parts, *self._operators.on_threads(edges)])
 
     @cached_property
     def _pauses(self) -> pl.DataFrame:

@@ -18,6 +18,8 @@ _MOST_BETWEEN = 4
 _AHEAD = 2
 """How many batches each worker makes ahead, if no other prefetch_factor was recorded."""
 
+_OF_WORKERS = "MultiProcessing"
+
 _USUAL_WORKERS = 4
 """How many workers a loader is taken to have if its trace does not say so."""
 
@@ -41,7 +43,7 @@ class LateBatches:
 
     @cached_property
     def _late(self) -> pl.DataFrame:
-        fetches, taken = self._of_workers, pl.col("end") - pl.col("begin")
+        fetches, taken = self.of_workers, pl.col("end") - pl.col("begin")
         apart = pl.col("end").diff().median() * self._pace
         little = (_LATE_SHARE * apart).cast(pl.Int64)
         have_all_waited = taken.min() > _ALWAYS_LATE_SHARE * apart
@@ -61,10 +63,15 @@ class LateBatches:
         return fetches.filter(taken - pl.col("own_ns") > pl.col("little"))
 
     @property
-    def _of_workers(self) -> pl.DataFrame:
+    def has_workers(self) -> bool:
+        """Whether the trace says that the loader has workers."""
+        return bool(self._host.num_workers) or self.of_workers["name"].str.contains(_OF_WORKERS).any()
+
+    @cached_property
+    def of_workers(self) -> pl.DataFrame:
         """The fetches that may wait for workers; where torch did not record the loader, all of them."""
         fetches = self._host.fetches.sort("begin")
         if self._host.num_workers == 0:
             return fetches.clear()
-        of_workers = fetches.filter(pl.col("name").str.contains("MultiProcessing"))
+        of_workers = fetches.filter(pl.col("name").str.contains(_OF_WORKERS))
         return of_workers if len(of_workers) else fetches

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.replay.late_starts import START_NS, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.native import native_module
@@ -41,13 +42,16 @@ DROPPED = -(2**63)
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(ShownInNotebooks):
     """What is different in a replay: some `CAUSES` take no time, operators and kernels named in ``faster`` take only
     so many parts of theirs, and nobody waits for the ranks ``on_time``."""
 
     without: frozenset[str] = frozenset()
     faster: Mapping[str, float] = field(default_factory=dict)
     on_time: frozenset[int] = frozenset()
+
+
+_SLACKS = {"rank": pl.Int64, "window": pl.UInt32, "slack_ns": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ class ReplayGraph:
     ``waiting_ns``, the graph does not explain ``unexplained_ns``, and of what computations waited while their device
     communicated ``hidden_ns``. ``unjoined_share`` is which part of the time of a rank, at most, was communication with
     ranks that did not record it, while nothing was computed; ``uneven_share`` which part of the steps a rank has not
-    recorded that others have.
+    recorded that others have. ``slacks`` is how much faster the loop of each ``rank`` could be in each ``window`` until
+    it had to wait for its loader, ``slack_ns``, where that is known; if it ``has_hidden_loader``, it is not known of
+    all loaders.
     """
 
     nodes: pl.DataFrame
@@ -71,6 +77,8 @@ class ReplayGraph:
     hidden_ns: int = 0
     unjoined_share: float = 0.0
     uneven_share: float = 0.0
+    slacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SLACKS))
+    has_hidden_loader: bool = False
 
     @classmethod
     def join(
@@ -110,6 +118,8 @@ class ReplayGraph:
             waiting_ns=sum(part.waiting_ns for part in parts),
             unexplained_ns=sum(part.unexplained_ns for part in parts),
             hidden_ns=sum(part.hidden_ns for part in parts),
+            slacks=_slacks(parts, nodes),
+            has_hidden_loader=any(part.loader.is_hidden for part in parts),
         )
 
     @property
@@ -141,10 +151,18 @@ class ReplayGraph:
         """How much less time the windows take with a change. Of ranks that are ``on_time``, what they were late by
         before the recording stays."""
         if not change.on_time:
-            return self._saving_ns(change)
+            return self._as_loaders_can(change, self._saving_ns(change))
         now_ns = self.time_ns(self.nodes["time"], change.on_time)
         changed = self._with_substitute(change.on_time)
-        return max(0, now_ns - changed.time_ns(changed.replay(change), change.on_time))
+        saved_ns = max(0, now_ns - changed.time_ns(changed.replay(change), change.on_time))
+        return self._as_loaders_can(change, saved_ns)
+
+    def _as_loaders_can(self, change: Change, saved_ns: int) -> int:
+        """What is saved of it where loops must not be faster than their loaders, which were in time before."""
+        slacks = self.slacks.filter(~is_of_ranks(change.on_time))
+        if "data" in change.without or slacks["window"].n_unique() < self.nodes["window"].drop_nulls().n_unique():
+            return saved_ns
+        return min(saved_ns, int(slacks.group_by("window").agg(pl.col("slack_ns").min())["slack_ns"].sum()))
 
     def saving_if_never_late_ns(self, on_time: frozenset[int]) -> int:
         """How much less time the windows take if nobody waits for some ranks, also not for what was late before."""
@@ -154,8 +172,10 @@ class ReplayGraph:
         return self.time_ns(self.nodes["time"], change.on_time) - self.time_ns(self.replay(change), change.on_time)
 
     def without_guesses(self) -> "ReplayGraph":
-        """The same, in which calls that never had to wait never will: what it saves is at least what the run would."""
-        return replace(self, edges=self.edges.filter(~pl.col("is_guessed").fill_null(False)))
+        """The same, in which calls and loops that never had to wait never will: what it saves is at least what the run
+        would."""
+        edges = self.edges.filter(~pl.col("is_guessed").fill_null(False))
+        return replace(self, edges=edges, slacks=self.slacks.clear())
 
     def _with_substitute(self, on_time: frozenset[int]) -> "ReplayGraph":
         nodes, edges = with_substitute(self.nodes, self.edges, on_time)
@@ -193,6 +213,16 @@ def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
     windows = dict(bounds.select("part", is_new.cum_sum().alias("window")).iter_rows())
     return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
+
+
+def _slacks(parts: "Sequence[Dependencies]", nodes: pl.DataFrame) -> pl.DataFrame:
+    """See `ReplayGraph.slacks`; ``nodes`` are those of all parts, one after the other."""
+    rows, first = [], 0
+    for part in parts:
+        if part.loader.slack_ns is not None and len(part.nodes):
+            rows.append((*nodes.select("rank", "window").row(first), part.loader.slack_ns))
+        first += len(part.nodes)
+    return pl.DataFrame(rows, schema=_SLACKS, orient="row")
 
 
 def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:

@@ -1,0 +1,56 @@
+"""analysis: how much faster a loop could be until it had to wait for its loader's workers, where these were sampled."""
+
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.intervals import union_ns
+from kinetoscope.analysis.replay.late_batches import LateBatches
+from kinetoscope.analysis.sampled_lines import making_of_workers
+
+_FEWEST_FETCHES = 4
+_SHARE_OF_LATE = 0.25
+"""If so many batches came late, these show how fast the loader is."""
+
+_FEWEST_SAMPLES = 20
+"""The samples of all workers that tell how long they take for their batches; fewer may be chance."""
+
+
+class LoaderSlack(NamedTuple):
+    """``slack_ns`` is how much less time a window's batches could take; None if that is not known. ``is_hidden`` says
+    that nobody knows it: there are workers that were not sampled, and all of their batches came in time."""
+
+    slack_ns: int | None = None
+    is_hidden: bool = False
+
+
+def loader_slack(host: HostTime, late: LateBatches) -> LoaderSlack:
+    """What the workers of one window's loader had to spare. For some steps, the loop can be faster than they are, while
+    it takes the batches that were made ahead."""
+    ends, num_workers = late.of_workers["end"].sort(), host.num_workers
+    is_waited_for = len(late.fetches) >= _SHARE_OF_LATE * len(ends)
+    if num_workers == 0 or len(ends) < _FEWEST_FETCHES or is_waited_for:
+        return LoaderSlack()
+    unknown = LoaderSlack(is_hidden=late.has_workers)
+    num_gaps = len(ends) - 1
+    num_rounds = num_gaps // (num_workers or len(ends))  # in each of which every worker makes one batch
+    if not num_workers or not num_rounds or len(host.evaluations):
+        return unknown
+    first, last = ends[-1 - num_rounds * num_workers], ends[-1]
+    making, interval_ns = making_of_workers(host.window)
+    making = making.with_columns(pl.col("begin", "end").clip(first, last)).filter(pl.col("begin") < pl.col("end"))
+    workers = making.sort("begin").partition_by("worker")
+    if sum(union_ns(of_worker) for of_worker in workers) < _FEWEST_SAMPLES * interval_ns:
+        return unknown
+    # Batches come in order, so the slowest worker counts.
+    needed_ns = max(_busy_ns(of_worker, num_rounds, interval_ns) for of_worker in workers)
+    return LoaderSlack(max(0, round((last - first - needed_ns) * num_gaps / (num_rounds * num_workers))))
+
+
+def _busy_ns(making: pl.DataFrame, num_rounds: int, interval_ns: float) -> float:
+    """How long a worker takes for so many batches. At first, workers make more than that. It is seen how often it
+    begins, though not where it makes one batch right after the other; the last may not have been made."""
+    since = pl.col("end").cum_max().shift(1)
+    num_begun = making.filter(pl.col("begin") - since > interval_ns).height
+    return union_ns(making) * min(1.0, num_rounds / max(1, num_begun - 1))

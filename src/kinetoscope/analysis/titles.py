@@ -1,0 +1,54 @@
+"""analysis: what is written above a report: the file of a single trace, or the folder of a run."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kinetoscope.paths.short_paths import name_of_file
+from kinetoscope.table.load import STDIN, is_single
+from kinetoscope.table.trace import Trace
+
+_WITHIN_A_RUN = ("traces", "torch_traces", "live")
+
+
+def title_of(sources: Sequence[Any], name: str | None) -> str | None:
+    """The title of what was read of ``sources``, of a run that was recorded under this name; None if nothing tells.
+    No folder above the run is in it."""
+    if len(sources) != 1:
+        return name
+    source = sources[0].name if isinstance(sources[0], Trace) else os.fspath(sources[0])
+    if isinstance(sources[0], Trace) or is_single(source):
+        file = "standard input" if source == STDIN else name_of_file(source)
+        return f"{file} of {name}" if file and name else file or name
+    return name or _folder(source) or None
+
+
+def folders_apart(before: str, after: str) -> tuple[str, str] | None:
+    """The names of the innermost folders of two sources that have different names; None if there are none, or if one
+    of them is a home."""
+    for folders in zip(_folders(before), _folders(after), strict=False):
+        one, other = map(name_of_file, folders)
+        if one != other:
+            return (one, other) if one and other else None
+    return None
+
+
+def _folders(source: str) -> list[str]:
+    """The folders that a source is, or is in, the innermost first; without those that every run has."""
+    if "://" in source:
+        path = PurePosixPath("/", *source.partition("://")[2].partition("?")[0].split("/")[1:])
+    elif os.path.exists(source):
+        path = Path(os.path.realpath(source))
+    else:
+        return []
+    folders = [*([path] if os.path.isdir(source) else []), *path.parents]
+    return [str(folder) for folder in folders if folder.name not in _WITHIN_A_RUN]
+
+
+def _folder(source: str) -> str:
+    """The folder of the run that a source is, or is in; "" for a glob."""
+    if not os.path.isdir(source):
+        return ""
+    path = Path(os.path.realpath(source))
+    return name_of_file(str(path.parent if path.name in _WITHIN_A_RUN else path))

@@ -1,0 +1,92 @@
+"""cli: ``kinetoscope view FOLDER --fill RUNS`` works out the rows of runs in its list, in a process of low priority.
+
+They are kept in the user's cache. ``RUNS`` is JSON, as names may be any.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kinetoscope.analysis.analyze import report_to_keep
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.formats.run_row import RunRow, write_row
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.runs import FoundRun, find_runs
+from kinetoscope.table.load import names_in
+from kinetoscope.texts.wording import sized
+from kinetoscope.writing.side_process import end_when_left, give_way
+
+MOST_BYTES = 1_000_000_000
+"""The traces of a larger run are not looked at for a list, since that would take long."""
+
+_COMPRESSION = 10
+_COMPRESSED = (".gz", ".zst")
+
+
+def fill_rows(folder: RunFolder, runs: str) -> int:
+    """Keeps a row of each of the ``runs`` in ``folder``, one after the other."""
+    let_others_go_first()
+    for name in json.loads(runs):
+        path = folder.path_of(name)
+        found = find_run(path)
+        if found is not None:
+            write_row(path, worked_out(path, found.made_from))
+    return 0
+
+
+def let_others_go_first() -> None:
+    """Makes this process one of low priority, which ends with the one that waits for it."""
+    end_when_left()
+    give_way()
+    os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it when it first works
+
+
+def find_run(path: Path, most_entries: int | None = None) -> FoundRun | None:
+    """The run in the folder ``path`` itself, as a list of runs finds it; None if there is none, or if the folder holds
+    more than ``most_entries``."""
+    with suppress(OSError, KinetoscopeError):
+        found = find_runs(RunFolder(path), most_entries)
+        return next((run for run in found.runs if run.name == "." and found.is_complete), None)
+    return None
+
+
+def worked_out(path: Path, made_from: str) -> RunRow:
+    """The row of the run in the folder ``path``, from its traces, or from a report that is kept."""
+    try:
+        names = names_in(str(path))
+        if (size_bytes := num_bytes(names)) > MOST_BYTES:
+            return RunRow(made_from=made_from, why_unknown=f"Its traces are large ({sized(size_bytes)}).")
+        return row_of(report_to_keep(names), made_from)
+    except (KinetoscopeError, OSError) as error:
+        return RunRow(made_from=made_from, why_unknown=f"{error}")
+
+
+def row_of(report: RunReport, made_from: str) -> RunRow:
+    """The row of a run of which there is a report."""
+    run = report.run
+    finding = next((finding for finding in report.findings if finding.confidence != "low"), None)
+    on_devices = [row.peak_bytes for row in report.memory if row.device is not None]
+    peaks = on_devices or [row.peak_bytes for row in report.memory]
+    return RunRow(
+        made_from=made_from,
+        num_steps=run["num_steps"],
+        step_ns=run["step_ns"],
+        finding=finding.title if finding else "" if report.is_judged else None,
+        saving_ns=finding.saving_ns_per_step if finding else None,
+        mfu=run["mfu"],
+        peak_bytes=max(peaks, default=None),
+        peak_is_hosts=not on_devices,
+        ranks=run["ranks"],
+        hosts=run["hosts"],
+        devices=sorted({row.device_name for row in report.ranks if row.device_name}),
+        why_unknown="" if report.is_judged else "No fault was looked for: its report says why.",
+    )
+
+
+def num_bytes(names: Sequence[str]) -> int:
+    """How large traces are, or would be without their compression."""
+    files = (name for name in names if os.path.isfile(name))
+    return sum(os.path.getsize(name) * (_COMPRESSION if name.endswith(_COMPRESSED) else 1) for name in files)

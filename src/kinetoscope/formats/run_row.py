@@ -1,0 +1,47 @@
+"""What a list of runs says of one run: a row, which whoever has analysed the run keeps in the user's cache."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.paths.user_cache import CachePlace
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What an analysis said of a run. None is what nobody knows.
+
+    ``made_from`` is the state of the files that it was made from. ``finding`` is the title of the first finding that is
+    not of low confidence, "" where there is none. ``peak_bytes`` is the most that was allocated on a device of a rank,
+    or on a host (``peak_is_hosts``) where no device was seen. ``why_unknown`` says why nothing is known, or
+    why no fault was looked for.
+    """
+
+    made_from: str
+    num_steps: int | None = None
+    step_ns: float | None = None
+    finding: str | None = None
+    saving_ns: int | None = None
+    mfu: float | None = None
+    peak_bytes: int | None = None
+    peak_is_hosts: bool = False
+    ranks: list[int] = []
+    hosts: list[str] = []
+    devices: list[str] = []
+    why_unknown: str = ""
+
+
+def read_row(run_folder: Path, made_from: str) -> RunRow | None:
+    """The row of the run in ``run_folder``, if there is one that was made from files in this state."""
+    try:
+        row = msgspec.json.decode(CachePlace.of_row(run_folder).read(), type=RunRow)
+    except (OSError, ValueError, RecursionError, KinetoscopeError):
+        return None
+    return row if row.made_from == made_from else None
+
+
+def write_row(run_folder: Path, row: RunRow) -> None:
+    """Keeps the row of the run in ``run_folder``. If that fails, it is worked out again next time."""
+    with suppress(OSError, ValueError, KinetoscopeError):  # ValueError: a name that is not Unicode
+        CachePlace.of_row(run_folder).write(msgspec.json.encode(row))

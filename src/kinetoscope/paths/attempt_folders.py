@@ -1,0 +1,60 @@
+"""The folders of a run's attempts: the first one's is the folder of traces; later ones' are ``attempt{n}`` in it."""
+
+import os
+import re
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from kinetoscope.paths.run_folder import find_kind
+
+_NAME = re.compile("attempt([0-9]{1,9})")
+
+
+def attempt_folder(traces: Path, restart: int) -> Path:
+    """The folder for the traces of an attempt: ``traces``, or after a restart ``attempt{n}`` in it."""
+    return traces / f"attempt{restart}" if restart else traces
+
+
+def attempt_of_name(name: str) -> int | None:
+    """The number of the attempt whose folder has this name; None for any other name."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def attempt_places(folder: Path, traces: str) -> dict[int, str]:
+    """Where the traces of each attempt are, as names in ``folder``: the first one's are in its folder ``traces``, if
+    there is one. Raises `UnsafePathError` for a link."""
+    if find_kind(folder, traces) != stat.S_IFDIR:
+        return {}
+    places = {0: traces}
+    for name in os.listdir(folder / traces):
+        place = f"{traces}/{name}"
+        if (number := attempt_of_name(name)) and find_kind(folder, place) == stat.S_IFDIR:
+            places[number] = place
+    return places
+
+
+def note_on_attempts(found: Collection[int], attempt: int | None) -> list[str]:
+    """Which of the attempts ``found`` is read, and how to read the others; nothing where there is only one."""
+    if len(found) < 2:
+        return []
+    read = max(found) if attempt is None else attempt
+    others = [number for number in sorted(found) if number != read]
+    which = f"the last attempt, {read}" if read == max(found) else f"attempt {read}"
+    return [
+        f"The run was restarted and has {len(found)} attempts with traces; this is {which}. "
+        f"To read another ({', '.join(map(str, others))}): --attempt N, or attempt=N in Python."
+    ]
+
+
+def attempt_folders(traces: Path) -> dict[int, Path]:
+    """The folders that are there for the attempts of a run, by number. Links are left out: they may lead anywhere."""
+    if not traces.is_dir():
+        return {}
+    found = {0: traces}
+    for path in traces.iterdir():
+        number = attempt_of_name(path.name)
+        if number and path.is_dir() and not path.is_symlink():
+            found[number] = path
+    return found

@@ -1,0 +1,87 @@
+"""Shortens the paths in a text, so that no home and no user name is left in it."""
+
+import os
+import re
+from collections.abc import Iterable
+
+_NO_PART = r"/\\:;,\"'()<>|\n"
+_FOLDER = rf"[^\s{_NO_PART}](?:[^{_NO_PART}]*[^\s{_NO_PART}])?"  # may have spaces inside, as in /home/a b/c.py
+_PATH = re.compile(rf"(?<![\w/\\.:~-])(?:[A-Za-z]:|~\w*|\.\.(?:[/\\]\.\.)*)?[/\\](?:{_FOLDER}[/\\])+[^\s{_NO_PART}]+")
+_FILE = re.compile(r"[^.].*\.[A-Za-z]\w{0,5}")
+_LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages|lib/python\d[\d.]*t?)/(?=.)")
+_NO_NAME = re.compile(r"|\.\.?|[A-Za-z]:|~\w*")
+_HOMES = ("home", "Users", "users")
+_ROOTS = frozenset(
+    (
+        *("home", "Users", "users", "root", "mnt", "media", "Volumes", "net", "nfs", "export", "gpfs", "lustre", "fsx"),
+        *("data", "scratch", "shared", "proj", "projects", "work", "workspace", "workspaces"),
+        *("etc", "lib", "opt", "private", "run", "srv", "tmp", "usr", "var"),
+    )
+)
+
+
+def shorten_paths(text: str, project: str = "") -> str:
+    """``text`` with each absolute path of a file shortened, so that no home and no user name is left in it.
+
+    What is in a Python library begins with the package (``torch/nn/modules/linear.py``), what is in the folder
+    ``project`` begins below it (``model/layers.py``); of any other path the file's name is left. URLs stay as they are,
+    and so do names with slashes that are no files, such as ``/model/layer 1``.
+    """
+    if "/" not in text and "\\" not in text:
+        return text
+    return _PATH.sub(lambda match: _shortened(match[0], project), text)
+
+
+def name_of_file(path: str) -> str:
+    """The name of a file or folder without what it is in; "" for a home and where there is none. Of a URL, that of what
+    it leads to: what follows a ``?`` may be a key."""
+    path = path.partition("://")[2].partition("?")[0].partition("#")[0] if "://" in path else path
+    parts = _parts(_plain(path))
+    return "" if not parts or (len(parts) == 2 and parts[0] in _HOMES) else parts[-1]
+
+
+def project_folder(texts: Iterable[str]) -> str:
+    """The folder in which all source files named in ``texts`` are that are in no Python library; "" if there is none.
+
+    It is what `shorten_paths` takes as ``project``.
+    """
+    paths = {_plain(match[0]) for text in texts for match in _PATH.finditer(text)}
+    folders = {path.rpartition("/")[0] for path in paths if path.endswith(".py") and not _LIBRARY.match(path)}
+    folders = {folder for folder in folders if folder.startswith("/") or folder[1:2] == ":"}
+    try:
+        common = os.path.commonpath(folders) if folders else ""
+    except ValueError:  # on several drives
+        return ""
+    return "" if is_shared_folder(common) else common
+
+
+def is_shared_folder(folder: str) -> bool:
+    """Whether the folder is nobody's project, such as ``/`` and ``/home``."""
+    parts = _parts(_plain(folder))
+    return not parts or (len(parts) == 1 and parts[0] in _ROOTS - {"root"})
+
+
+def is_in_library(path: str) -> bool:
+    """Whether the file is in a Python library, or in Python itself."""
+    return _LIBRARY.match(_plain(path)) is not None
+
+
+def _shortened(found: str, project: str) -> str:
+    path = _plain(found)
+    if match := _LIBRARY.match(path):
+        return path[match.end() :]
+    if project and path.startswith(f"{_plain(project).rstrip('/')}/"):
+        return path[len(_plain(project).rstrip("/")) + 1 :]
+    parts = _parts(path)
+    if not parts or (path.startswith("/") and parts[0] not in _ROOTS and not _FILE.fullmatch(parts[-1])):
+        return found
+    return "~" if len(parts) == 2 and parts[0] in _HOMES else parts[-1]
+
+
+def _plain(path: str) -> str:
+    return path.replace("\\", "/")
+
+
+def _parts(path: str) -> list[str]:
+    """The names in a path, without a drive, ``~user`` and ``..``."""
+    return [part for part in path.split("/") if not _NO_NAME.fullmatch(part)]

@@ -1,0 +1,149 @@
+"""What a run came to: why nothing was recorded; or what was saved, where, what was found, and what to run next."""
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Protocol
+
+from kinetoscope.recording.contract import run_folder_of
+from kinetoscope.recording.schedule import CyclicSchedule
+from kinetoscope.recording.telling import Place, place_to_tell, short_path
+from kinetoscope.texts.wording import counted
+
+REPORT = "report.html"
+"""The report of a run, in its folder."""
+
+_log = logging.getLogger("kinetoscope")
+
+
+class Find(Protocol):
+    """Looks for the first finding, and returns it as a sentence; "" if there is none, or none in time. It may take
+    longer if somebody ``is_watching``."""
+
+    def __call__(self, *, is_watching: bool) -> str: ...
+
+
+@dataclass(slots=True)
+class RunCounts:
+    """How far a run got. The handlers have taken ``num_saved`` windows, and not ``num_unsaved`` others; and they got
+    ``num_given`` single events and files."""
+
+    num_batches: int = 0
+    longest_epoch: int = 0
+    num_windows: int = 0
+    num_saved: int = 0
+    num_unsaved: int = 0
+    num_given: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no handler got anything, or a window that it should have was not saved."""
+        return not self.num_saved and (bool(self.num_unsaved) or not self.num_given)
+
+
+class Outcome:
+    """Tells once what a run came to, unless ``is_quiet``: at once what was saved, and later what was found in it. If
+    nothing was saved, it always logs why."""
+
+    def __init__(self, counts: RunCounts, schedule: object, handlers: Iterable[object], *, is_quiet: bool) -> None:
+        self._counts, self._schedule, self._handlers = counts, schedule, list(handlers)
+        self._place: Place | None = None if is_quiet or counts.is_nothing else place_to_tell(self._linked())
+
+    def tell(self) -> None:
+        """Says what there is, or why there is nothing."""
+        if self._counts.is_nothing:
+            why = why_nothing(self._schedule, self._counts)
+            _log.warning(why)
+            self._note_nothing(why)
+        elif self._place is not None:
+            self._place.tell(what_there_is(self._counts, self._handlers))
+
+    def tell_found(self, find: Find, *, always: bool = False) -> None:
+        """Says what ``find`` finds, and what to run next. ``find`` is called only if something is said, or ``always``
+        if there is something to look at."""
+        place, found = self._place, ""
+        if place is not None or (always and not self._counts.is_nothing):
+            found = find(is_watching=place is not None and place.is_watched)
+        if place is not None and (said := " ".join(filter(None, [found, self._what_next(place)]))):
+            place.tell(said)
+
+    def _note_nothing(self, why: str) -> None:
+        """Keeps the reason in the folders of traces, where commands and the list of runs find it."""
+        for handler in self._handlers:
+            if (note := getattr(handler, "note_nothing", None)) is not None:
+                with suppress(OSError):  # a full disk: it was logged
+                    note(why)
+
+    def _what_next(self, place: Place) -> str:
+        run_folder = run_folder_of(self._handlers)
+        sentences: list[str] = []
+        if self._paths():
+            sentences.append(what_next(run_folder or self._paths()[0], in_notebook=place.is_notebook))
+        if self._counts.num_unsaved and run_folder is not None:
+            left = quote(short_path(run_folder))
+            sentences.append(f"{self._counts.num_unsaved} more could not be saved: kinetoscope recover {left}")
+        return " ".join(sentences)
+
+    def _paths(self) -> list[Path]:
+        return _saved_to(self._handlers)
+
+    def _linked(self) -> list[Path]:
+        """The files that may be named."""
+        run_folder = run_folder_of(self._handlers)
+        return self._paths() + ([] if run_folder is None else [run_folder / REPORT])
+
+
+def what_there_is(counts: RunCounts, handlers: Iterable[object]) -> str:
+    """What a run has saved, and where (the handlers' ``saved_to``)."""
+    places = _saved_to(handlers)
+    where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
+    what = counted(counts.num_saved, "window") if counts.num_saved else counted(counts.num_given, "event")
+    return f"{what} recorded in {counted(counts.num_batches, 'batch')}{where}."
+
+
+def what_next(folder: Path, *, in_notebook: bool) -> str:
+    """How to look at what was saved in ``folder``: in a shell or in the next cell, and in Perfetto."""
+    path = short_path(folder)
+    command = (
+        f" in the next cell: kinetoscope.view({path!r})" if in_notebook else f": kinetoscope summary {quote(path)}"
+    )
+    return f"Open the trace in https://ui.perfetto.dev, or run{command}"
+
+
+def _saved_to(handlers: Iterable[object]) -> list[Path]:
+    return [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
+
+
+def why_nothing(schedule: object, counts: RunCounts) -> str:
+    """Why a run recorded nothing, and what to change."""
+    return f"Nothing was recorded: {_reason(schedule, counts)}"
+
+
+def _reason(schedule: object, counts: RunCounts) -> str:
+    if counts.num_unsaved:
+        return "what was recorded could not be saved. The errors above say why."
+    if counts.num_windows:
+        return "no marker, source or loop had anything to record while recording was on."
+    if counts.num_batches == 0:
+        return (
+            "no step() was called, and no loop over batches() ended a batch. Write `for batch in "
+            "profiler.batches(loader):`, or call profiler.step() at the end of each batch."
+        )
+    if not isinstance(schedule, CyclicSchedule):
+        return f"the schedule answered skip for {_all(counts.num_batches)}."
+    first = schedule.plan.first_recorded + 1
+    if schedule.per == "run":
+        return (
+            f"the first batch to record is {first}; the run had {counts.num_batches}. Make skip_first or wait smaller."
+        )
+    return (
+        f"the first batch to record is {first}; the longest epoch had {counts.longest_epoch}. To count batches across "
+        'epochs pass per="run" to cyclic_schedule, or make skip_first or wait smaller.'
+    )
+
+
+def _all(num_batches: int) -> str:
+    return "the only batch" if num_batches == 1 else f"each of the {num_batches:,} batches"

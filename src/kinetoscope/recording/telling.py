@@ -1,0 +1,142 @@
+"""Where people read what a run came to: on stderr, or in a notebook below the cell.
+
+Training is over then, and nothing here may raise or wait for long.
+"""
+
+import html
+import logging
+import os
+import re
+import select
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from kinetoscope.texts.wording import printable_lines
+
+_log = logging.getLogger("kinetoscope")
+_NAME = "Kinetoscope: "
+_LONGEST_WAIT_MS = 1000
+_URL = re.compile(r"https://[^\s,]+")
+
+
+class Place(Protocol):
+    """Where people read. ``is_watched``: somebody sees it at once. ``is_notebook``: it is below a cell."""
+
+    is_watched: bool
+    is_notebook: bool
+
+    def tell(self, said: str) -> None:
+        """Shows one or more sentences."""
+        ...
+
+
+def place_to_tell(paths: Sequence[Path]) -> Place:
+    """The place of this process. In a notebook, ``paths`` become links."""
+    kernel = _kernel_of_notebook()
+    return _Stderr() if kernel is None else _NotebookBlock(kernel, paths)
+
+
+class _Stderr:
+    """Stderr, whatever it is; the log where there is none."""
+
+    is_notebook = False
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self.is_watched = False
+        with suppress(Exception):  # the stream may be an object of the program's own
+            self.is_watched = self._stream.isatty()
+
+    def tell(self, said: str) -> None:
+        said = printable_lines(_NAME + said)
+        if self._stream is None or getattr(self._stream, "closed", False):
+            _log.info(said)
+            return
+        with suppress(Exception):  # also if a signal came while the program itself was writing there
+            if _takes_more(self._stream):
+                self._stream.write(f"{_wrapped(said, self._stream) if self.is_watched else said}\n")
+                self._stream.flush()
+
+
+def _takes_more(stream: Any) -> bool:
+    """Whether a stream can be written to without waiting: not a pipe that is full and that nobody reads."""
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return True
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    poll.register(number, select.POLLOUT)
+    return bool(poll.poll(_LONGEST_WAIT_MS))
+
+
+def _wrapped(said: str, terminal: Any) -> str:
+    """The text in lines that end between words. A path that is longer than a line stays whole."""
+    try:
+        columns = os.get_terminal_size(terminal.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        columns = 0
+    width = columns or shutil.get_terminal_size().columns
+    return textwrap.fill(said, width, break_long_words=False, break_on_hyphens=False)
+
+
+class _NotebookBlock:
+    """One block below the cell, to which a later sentence is added."""
+
+    is_watched = False
+    is_notebook = True
+
+    def __init__(self, display: Any, paths: Sequence[Path]) -> None:
+        self._display, self._paths = display, paths
+        self._shown: Any = None
+        self._said: list[str] = []
+
+    def tell(self, said: str) -> None:
+        self._said.append(printable_lines(said))
+        text = _NAME + "\n".join(self._said)
+        content = {"text/plain": text, "text/html": self._as_html()}
+        try:
+            if self._shown is None:
+                self._shown = self._display(content, raw=True, display_id=True)
+            else:
+                self._shown.update(content, raw=True)
+        except Exception:  # a kernel that is ending, or a stand-in for one
+            _Stderr().tell(said)
+
+    def _as_html(self) -> str:
+        lines = "<br>".join(self._linked(html.escape(said)) for said in self._said)
+        return f"<div><b>Kinetoscope</b><br>{lines}</div>"
+
+    def _linked(self, said: str) -> str:
+        said = _URL.sub(lambda match: f'<a href="{match[0]}" target="_blank">{match[0]}</a>', said)
+        for path in filter(_is_below, map(short_path, self._paths)):
+            written = html.escape(printable_lines(path))
+            said = said.replace(written, f'<a href="{quote(path)}" target="_blank">{written}</a>', 1)
+        return said
+
+
+def _is_below(path: str) -> bool:
+    """Whether a notebook can link to a path: one from the folder in which it runs."""
+    return not os.path.isabs(path)
+
+
+def _kernel_of_notebook() -> Any:
+    """The function that shows something below the present cell; None outside a notebook. IPython is not imported."""
+    with suppress(Exception):  # IPython's names may change
+        shell = sys.modules["IPython"].get_ipython()
+        if getattr(shell, "kernel", None) is not None:
+            return sys.modules["IPython.display"].display
+    return None
+
+
+def short_path(path: Path) -> str:
+    """The path from the working folder, if it is below that."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

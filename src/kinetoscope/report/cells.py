@@ -1,0 +1,204 @@
+"""report: what a notebook shows of a result that is the last line of a cell: small HTML with neither script nor style
+sheet, so that it is the same, light or dark, in a notebook that nobody trusts. Colours of text are the notebook's."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.run_report import RunFacts, RunReport
+from kinetoscope.pages.page_data import DeviceTimes, LedgerPart, Overview
+from kinetoscope.report.comparison import COLUMNS, UNITS, about_run, cells_of, comparison_sentences, shown_rows
+from kinetoscope.report.sections.overview import overview
+from kinetoscope.report.sections.privacy import without_paths
+from kinetoscope.report.sentences import (
+    below_title,
+    computed_lines,
+    device_line,
+    headline,
+    in_ms,
+    loop_lines,
+    one_line,
+    told_parts,
+    unknown_parts,
+)
+from kinetoscope.report.what_if import words_of_change
+from kinetoscope.report.words import NOT_KNOWN, device_ledger, device_times, host_ledger
+from kinetoscope.table.display import html_text
+from kinetoscope.texts.wording import counted, memory_size
+
+COLOURS = {
+    "data_wait_ns": "#e69f00",
+    "forward_ns": "#0072b2",
+    "backward_ns": "#009e73",
+    "optimizer_ns": "#cc79a7",
+    "communication_wait_ns": "#d55e00",
+    "gc_ns": "#8c564b",
+    "python_ns": "#8a8f98",
+    "evaluation_ns": "#f0e442",
+    "between_ns": "#56b4e9",
+    "compute_ns": "#0072b2",
+    "exposed_communication_ns": "#d55e00",
+    "exposed_copy_ns": "#56b4e9",
+    "sync_ns": "#6b7486",
+    "unknown_ns": "#a9afb9",
+    "ahead_ns": "#c9cdd4",
+    "idle_ns": "#c9cdd4",
+}
+"""Those of web/src/style.css, where these are the same light and dark; else one between both."""
+
+_MOST_FINDINGS, _MOST_NOTES, _MOST_LETTERS = 3, 3, 1000
+_LEFT = "text-align:left;vertical-align:top;white-space:nowrap"
+
+
+def render_cell(value: Any) -> str:
+    """A report, a finding, a comparison, a row of one, or a change of a replay as HTML."""
+    match value:
+        case RunReport():
+            parts = _report(_about(value))
+        case Finding():
+            parts = _finding(without_paths(value), None)
+        case Comparison():
+            parts = _comparison(without_paths(value))
+        case ComparisonRow():
+            parts = [_rows([without_paths(value)], UNITS)]
+        case Change():
+            parts = [_line(words_of_change(sorted(value.without), value.faster.items(), sorted(value.on_time)))]
+        case _:
+            raise NotImplementedError(f"A notebook has no cell for a {type(value).__name__}")
+    width = "" if isinstance(value, Comparison | ComparisonRow) else "max-width:60em;"
+    return f'<div style="{width}overflow:auto">{"".join(parts)}</div>'
+
+
+# -- a report
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """What a cell says of a run. ``ledger`` is that of the side that bounds it."""
+
+    run: RunFacts
+    overview: Overview
+    ledger: list[LedgerPart]
+    devices: list[DeviceTimes]
+    findings: list[Finding]
+
+
+def _about(report: RunReport) -> _Told:
+    """From the same places as the page and the screen."""
+    run, told = report.run, overview(report, None)
+    parts, step_ns, ledger = run["parts"], run["step_ns"], None
+    if parts is not None and step_ns is not None:
+        ledger = device_ledger(parts, step_ns) if told.bound_side == "device" else host_ledger(parts, step_ns)
+    found = _Told(
+        run=run, overview=told, ledger=ledger or [], devices=device_times(report.ranks), findings=report.findings
+    )
+    return without_paths(found)
+
+
+def _report(told: _Told) -> Iterable[str]:
+    run = told.run
+    yield _line(headline(run), is_bold=True)
+    if told.overview.ending:
+        yield _line(told.overview.ending, is_bold=True)
+    if told.ledger:
+        yield from _ledger(f"{(told.overview.bound_side or 'host').capitalize()}, ms a step", told.ledger)
+    elif told.devices:
+        yield _line(device_line(told.devices))
+    yield from map(_line, [*loop_lines(run)] or [f"A rank's throughput: {NOT_KNOWN}"])
+    yield from map(_line, computed_lines(run))
+    yield from map(_line, _devices_and_memory(told.overview))
+    yield from _some_findings(told)
+    yield from map(_line, run["notes"][:_MOST_NOTES])
+    if len(run["notes"]) > _MOST_NOTES:
+        yield _line(f"and {counted(len(run['notes']) - _MOST_NOTES, 'more note')}")
+    yield _line("All of it: kinetoscope.view(report) in a cell, or in a terminal", "kinetoscope report PATH --open")
+
+
+def _ledger(title: str, ledger: Sequence[LedgerPart]) -> Iterable[str]:
+    """A step as one bar, and in words."""
+    parts = told_parts(ledger)
+    longest = sum(part.time_ns or 0 for part in parts if (part.time_ns or 0) > 0)
+    bar = (
+        f'<td style="padding:0;height:1em;width:{100 * part.time_ns / longest:.2f}%;{_filled(part)}"></td>'
+        for part in parts
+        if part.time_ns is not None and part.time_ns > 0
+    )
+    yield _line(title)
+    yield f'<table style="width:100%;table-layout:fixed;border-collapse:collapse"><tr>{"".join(bar)}</tr></table>'
+    words = (f'<span style="{_filled(part)}">&nbsp;&nbsp;&nbsp;</span> {html_text(_part(part))}' for part in parts)
+    yield f"<div>{'&emsp; '.join(words)}</div>"
+    if unknown := unknown_parts(ledger):
+        yield _line(unknown)
+
+
+def _filled(part: LedgerPart) -> str:
+    return f"background-color:{COLOURS.get(part.part, COLOURS['unknown_ns'])}"
+
+
+def _part(part: LedgerPart) -> str:
+    return f"{part.word} {in_ms(part.time_ns)}" + ("" if part.share is None else f" ({part.share:.0%})")
+
+
+def _devices_and_memory(told: Overview) -> Iterable[str]:
+    """As the page's tiles say it; nothing of what was not recorded."""
+    if told.busy_share is not None:
+        least = f", least on rank {told.least_busy_rank}: {told.least_busy_share:.1%}" if told.num_devices > 1 else ""
+        yield f"Device busy {told.busy_share:.1%}{least}"
+    if told.peak_bytes is not None:
+        on = "" if told.peak_rank is None else f" on rank {told.peak_rank}"
+        yield f"Most memory {memory_size(told.peak_bytes)}{on}"
+
+
+def _some_findings(told: _Told) -> Iterable[str]:
+    if not told.findings:
+        yield _line(told.overview.no_fault, is_bold=True)
+        return
+    shown = list(zip(told.findings, told.overview.are_minor, strict=True))[:_MOST_FINDINGS]
+    items = (
+        _line(one_line(finding, told.run)) if is_minor else "".join(_finding(finding, told.run))
+        for finding, is_minor in shown
+    )
+    yield "".join(["<ol>", *(f"<li>{item}</li>" for item in items), "</ol>"])
+    if len(told.findings) > _MOST_FINDINGS:
+        yield _line(f"and {counted(len(told.findings) - _MOST_FINDINGS, 'more finding')}")
+
+
+def _finding(finding: Finding, run: RunFacts | None) -> Iterable[str]:
+    """The title, what it costs and saves, where it is, what to change, and what explains it."""
+    yield _line(finding.title, is_bold=True)
+    *said, link = below_title(finding, run)
+    yield from map(_line, said)
+    yield _line("In a terminal:", link)
+
+
+# -- a comparison
+
+
+def _comparison(comparison: Comparison) -> Iterable[str]:
+    yield _line(f"before: {about_run(comparison.before)}")
+    yield _line(f"after: {about_run(comparison.after)}")
+    yield from map(_line, comparison_sentences(comparison))
+    shown = shown_rows(comparison.rows)
+    if shown:
+        num_left = len(comparison.rows) - len(shown)
+        left = f"; {counted(num_left, 'more row')}: kinetoscope.view(comparison) has all" if num_left else ""
+        yield _rows(shown, f"{UNITS}{left}")
+
+
+def _rows(rows: Sequence[ComparisonRow], caption: str) -> str:
+    lines = [_row("th", COLUMNS), *(_row("td", cells) for cells in cells_of(rows))]
+    return f'<table>{"".join(lines)}<caption style="{_LEFT}">{html_text(caption)}</caption></table>'
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    return "".join(["<tr>", *(f'<{tag} style="{_LEFT}">{html_text(cell)}</{tag}>' for cell in cells), "</tr>"])
+
+
+def _line(text: str, code: str = "", *, is_bold: bool = False) -> str:
+    """A line of text, with a command at its end."""
+    said = html_text(text, _MOST_LETTERS)
+    command = f" <code>{html_text(code)}</code>" if code else ""
+    return f"<div><b>{said}</b>{command}</div>" if is_bold else f"<div>{said}{command}</div>"

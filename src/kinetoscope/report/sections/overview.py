@@ -1,0 +1,58 @@
+"""report: what the first view of a page says of a run, and the sums over its devices and calls."""
+
+from collections.abc import Sequence
+
+from kinetoscope.analysis.findings.finding import is_minor
+from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.operators import OperatorRow
+from kinetoscope.analysis.run_report import RunReport, ending
+from kinetoscope.pages.page_data import CallTotals, Overview
+from kinetoscope.report.calls import KERNELS, OPERATORS
+from kinetoscope.report.words import bound, bound_side, device_times, no_fault, share_of_step
+
+
+def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
+    """What is said first of a run, with the shares of a step."""
+    run = report.run
+    devices = device_times(report.ranks)
+    busy = [(one.busy_share, one.rank) for one in devices[1:] if one.busy_share is not None]
+    least = min(busy, key=lambda pair: pair[0], default=(None, None))
+    most = max(report.memory, key=lambda row: row.peak_bytes, default=None)
+    bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
+    return Overview(
+        ending=ending(run),
+        bound=bound(run),
+        bound_side=bound_side(run),
+        no_fault=no_fault(report),
+        is_judged=report.is_judged,
+        busy_share=devices[0].busy_share if devices else None,
+        least_busy_share=least[0],
+        least_busy_rank=least[1],
+        num_devices=len(busy),
+        peak_bytes=most and most.peak_bytes,
+        peak_rank=most and most.rank,
+        peak_growth_bytes=most and most.growth_bytes_per_step,
+        clock_bound_ns=max(bounds, default=None) if len(run["ranks"]) > 1 else None,
+        profiler_share=share_of_step(profiler_ns_per_step, run),
+        costs=[share_of_step(finding.cost_ns_per_step, run) for finding in report.findings],
+        are_minor=[is_minor(finding, run["step_ns"]) for finding in report.findings],
+        savings=[share_of_step(finding.saving_ns_per_step, run) for finding in report.findings],
+    )
+
+
+def call_totals(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTotals]:
+    """The sums over all operators, over all kernels and copies, and over those of each kind, the longest first."""
+    kinds = list(dict.fromkeys(row.kind for row in kernels))
+    of_kernels = [_total(kind, [row for row in kernels if row.kind == kind]) for kind in kinds]
+    whole = [_total(OPERATORS, operators)] if operators else []
+    whole += [_total(KERNELS, kernels)] if kernels else []
+    return whole + sorted(of_kernels, key=lambda total: -total.total_ns)
+
+
+def _total(kind: str, rows: Sequence[OperatorRow | KernelRow]) -> CallTotals:
+    return CallTotals(
+        kind=kind,
+        num_calls=sum(row.num_calls for row in rows),
+        total_ns=sum(row.total_ns for row in rows),
+        self_ns=sum(row.self_ns for row in rows),
+    )

@@ -1,0 +1,105 @@
+"""report: what a page must not tell, since it is made to be sent: paths, and names of users."""
+
+import getpass
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kinetoscope.paths.short_paths import project_folder, shorten_paths
+
+_Value = TypeVar("_Value")
+
+_HOME = re.compile(r"[/\\](?:home|[Uu]sers)[/\\]([^/\\\s:;,\"'()<>|]+)")
+_NO_PERSON = frozenset(
+    [
+        "admin",
+        "all",
+        "data",
+        "default",
+        "ec2-user",
+        "guest",
+        "home",
+        "jovyan",
+        "model",
+        "node",
+        "public",
+        "python",
+        "root",
+        "runner",
+        "shared",
+        "test",
+        "torch",
+        "train",
+        "ubuntu",
+        "user",
+        "users",
+        "work",
+    ]
+)
+_SHORTEST_NAME = 3
+USER = "user"
+"""What is written instead of the name of a user."""
+
+
+def without_paths(page: _Value) -> _Value:
+    """The page, or a part of one, with paths that begin in a library or in the project, and without names of users."""
+    texts = list(texts_in(page))
+    project = project_folder(texts)
+    users = _users(texts)
+
+    def shortened(text: str) -> str:
+        text = shorten_paths(text, project)
+        return users.sub(USER, text) if users is not None else text
+
+    return with_texts(page, shortened)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts in a page, or in a part of one."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield str(key)
+            yield from texts_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from texts_in(part)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from texts_in(getattr(value, field.name))
+
+
+def with_texts(value: _Value, change: Callable[[str], str]) -> _Value:
+    """A page, or a part of one, all of whose texts were changed."""
+    return _changed(value, change)
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(str(key)): _changed(part, change) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_changed(part, change) for part in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _changed(getattr(value, field.name), change) for field in fields(value)})
+    return value
+
+
+def _users(texts: Iterable[str]) -> re.Pattern[str] | None:
+    """The names of the users whose homes are named in texts, and of who writes the page, as whole words."""
+    found = {match[1] for text in texts for match in _HOME.finditer(text)} | set(_own_names())
+    names = sorted(name for name in found if len(name) >= _SHORTEST_NAME and name.lower() not in _NO_PERSON)
+    if not names:
+        return None
+    return re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, names))})(?![^\W_])")
+
+
+def _own_names() -> Iterator[str]:
+    with suppress(OSError, KeyError, RuntimeError):
+        yield getpass.getuser()
+        yield Path.home().name

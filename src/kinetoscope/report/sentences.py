@@ -1,0 +1,143 @@
+"""report: what is said of a run and of its findings in a line or two, the same on a screen and in a notebook."""
+
+from collections.abc import Iterable, Sequence
+
+from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
+from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
+from kinetoscope.texts.wording import counted, printable, shortened, shown
+
+_MOST_RANKS, _MOST_STEPS, _LONGEST_NAME = 16, 6, 60
+_FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
+_LEAST_NS = 500
+"""What takes less of a step would be told as 0.000 ms."""
+
+
+def ledger_line(title: str, ledger: Sequence[LedgerPart]) -> str:
+    """One ledger of a step: its parts add up to it."""
+    parts = ", ".join(f"{part.word} {in_ms(part.time_ns)}" for part in told_parts(ledger))
+    unknown = unknown_parts(ledger)
+    return f"{title}: {parts}" + (f"; {unknown}" if unknown else "")
+
+
+def told_parts(ledger: Iterable[LedgerPart]) -> list[LedgerPart]:
+    """The parts that take something."""
+    return [part for part in ledger if abs(part.time_ns or 0) >= _LEAST_NS]
+
+
+def unknown_parts(ledger: Iterable[LedgerPart]) -> str:
+    """Which phases of a step are not known; "" if all are."""
+    unknown = ", ".join(part.word for part in ledger if part.time_ns is None and part.is_phase)
+    return f"{NOT_KNOWN}: {unknown}" if unknown else ""
+
+
+def device_line(devices: Sequence[DeviceTimes]) -> str:
+    """What devices did over all that was recorded, where no step says what it was for."""
+    whole, num_devices = devices[0], len(devices) - 1
+    of = "Device" if num_devices == 1 else f"{num_devices:,} devices, on average"
+    busy = NOT_KNOWN if whole.busy_share is None else f"{whole.busy_share:.1%}"
+    times = {part.part: part.time_ns for part in whole.parts}
+    return (
+        f"{of}, ms of the {in_ms(whole.window_ns)} recorded: busy {in_ms(whole.busy_ns)} ({busy}), computing "
+        f"{in_ms(times['compute_ns'])}, only communicating {in_ms(times['exposed_communication_ns'])}, only copying "
+        f"{in_ms(times['exposed_copy_ns'])}, idle {in_ms(whole.idle_ns)}; communicating in all "
+        f"{in_ms(whole.communication_ns)}"
+    )
+
+
+def headline(run: RunFacts) -> str:
+    """Which run it is, its ranks and steps, and how long a step takes."""
+    of = f" of {run['world_size']}" if run["world_size"] else ""
+    steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
+    typical = f", {in_ms(run['step_ns'])} ms each" if run["step_ns"] is not None else ""
+    why = f", {said}" if typical and (said := bound(run)) else ""
+    return f"{shown(run['title'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
+
+
+def loop_lines(run: RunFacts) -> Iterable[str]:
+    """How many samples and tokens a rank's loop takes, where it counts them."""
+    rates = {"samples": run["samples_per_s"], "tokens": run["tokens_per_s"]}
+    told = [f"{rate:,.4g} {what} a second" for what, rate in rates.items() if rate is not None]
+    if told:
+        yield f"A rank's loop counts {' and '.join(told)}"
+
+
+def computed_lines(run: RunFacts) -> Iterable[str]:
+    """What a rank computes, with the share of the time that it is known of, and how much of it uses tensor cores."""
+    if run["flops_per_step"] is not None:
+        yield _computed(run, run["flops_per_step"])
+    if told := tensor_cores_said(run):
+        yield told
+
+
+def tensor_cores_said(run: RunFacts) -> str | None:
+    """How much of the kernels' time is that of kernels which use tensor cores, as far as names tell; None where none
+    does."""
+    share, told = run["tensor_core_share"], run["tensor_core_coverage"]
+    if share is None or told is None:
+        return None
+    of, untold = "of the time of kernels that compute", f"{1 - told:.1%}"
+    if told == 1:
+        return f"Tensor cores: kernels that use them take {share:.1%} {of}"
+    if not share:
+        return f"Tensor cores: no kernel is known to use them; for {untold} {of}, names do not tell"
+    return f"Tensor cores: kernels that use them take at least {share:.1%} {of}; for {untold} of it, names do not tell"
+
+
+def _computed(run: RunFacts, flops: float) -> str:
+    rate = f"{_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {NOT_KNOWN}"
+    share = f", {run['mfu']:.1%} of its device's peak (MFU)" if run["mfu"] is not None else ""
+    covered = run["mfu_coverage"]
+    of = f"; known for {covered:.0%} of the time of its matrix products" if covered is not None else ""
+    return f"A rank computes {_flop(flops)} in a step: {rate}{share}{of}"
+
+
+def _flop(operations: float) -> str:
+    size, unit = next((pair for pair in _FLOP if operations >= pair[0]), _FLOP[-1])
+    return f"{operations / size:.3g} {unit}"
+
+
+def one_line(finding: Finding, run: RunFacts) -> str:
+    """A finding that is worth little, and not sure."""
+    return f"{printable(finding.title)}: {worth(finding, run)}"
+
+
+def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
+    """The lines below the title of a finding."""
+    yield worth(finding, run)
+    if place := _place(finding.where):
+        yield place
+    yield printable(finding.advice)
+    yield finding.link
+
+
+def worth(finding: Finding, run: RunFacts | None = None) -> str:
+    """What it costs and saves, with the shares of a step of its run, and how sure that is."""
+    parts = {"costs": finding.cost_ns_per_step, "mending saves": finding.saving_ns_per_step}
+    known = {what: time_ns for what, time_ns in parts.items() if time_ns is not None}
+    shares = {what: None if run is None else share_of_step(time_ns, run) for what, time_ns in known.items()}
+    times = [
+        f"{what} {in_ms(time_ns)} ms" + ("" if shares[what] is None else f" ({shares[what]:.0%})")
+        for what, time_ns in known.items()
+    ]
+    return "; ".join([*([f"{', '.join(times)} of a step"] if times else []), f"confidence {finding.confidence}"])
+
+
+def _place(where: Where) -> str:
+    steps = [*map(str, where.steps[:_MOST_STEPS]), *(["..."] if len(where.steps) > _MOST_STEPS else [])]
+    ranks = [str(rank) for rank in where.ranks[:_MOST_RANKS]]
+    named = {"rank": ranks, "step": steps, "at": where.spans, "line": where.lines}
+    return "; ".join(
+        f"{what}{'s' if what != 'at' and len(names) > 1 else ''} "
+        + ", ".join(shortened(name, _LONGEST_NAME) for name in names)
+        for what, names in named.items()
+        if names
+    )
+
+
+def in_ms(time_ns: float | None) -> str:
+    """A time in milliseconds, in the digits that count; "" if it is not known."""
+    if time_ns is None:
+        return ""
+    return f"{time_ns / 1e6:,.{1 if abs(time_ns) >= 1e7 else 2 if abs(time_ns) >= 1e5 else 3}f}"

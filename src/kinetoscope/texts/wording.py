@@ -1,0 +1,130 @@
+"""Words for counts, sizes and options, and text that is safe to print."""
+
+from collections.abc import Mapping, Sequence
+
+_KILO = 1000
+# What moves a terminal's cursor, or turns the direction in which it writes.
+_CONTROLS = frozenset(map(chr, [*range(32), *range(127, 160)]))
+_STEERING = _CONTROLS | frozenset(
+    map(chr, [0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF])
+)
+_BYTES = range(0xDC80, 0xDD00)  # of a path that is no valid text, as surrogateescape has them
+_HALVES = frozenset(chr(code) for code in range(0xD800, 0xE000) if code not in _BYTES)
+_CUT, _BEFORE_DIFFERENCE = "\N{HORIZONTAL ELLIPSIS}", 4
+_MOST_OF_NAME, _MOST_OF_SENTENCE, _LONGEST_PATH = 200, 1000, 4096
+
+
+def missing_options(options: Mapping[str, object]) -> str:
+    """The options that are off, as arguments that switch them on, such as ``with_stack=True``; "" if there are none."""
+    return ", ".join(f"{name}=True" for name, is_on in options.items() if not is_on)
+
+
+def counted(count: int, thing: str) -> str:
+    """A count with its noun, such as ``1 file`` or ``2,000 events``."""
+    plural = "es" if thing.endswith(("ch", "ss")) else "s"
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}{plural}"
+
+
+def ordinal(number: int) -> str:
+    """A number as in ``every 3rd step``."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
+def sized(num_bytes: int) -> str:
+    """The size of a file in a readable unit, such as ``12.3 MB``."""
+    if num_bytes < _KILO:
+        return counted(num_bytes, "byte")
+    size, unit = num_bytes / _KILO, "kB"
+    if size >= _KILO:
+        size, unit = size / _KILO, "MB"
+    return f"{size:.1f} {unit}"
+
+
+def memory_size(num_bytes: int) -> str:
+    """A size of memory in a readable unit, as torch says it, such as ``12.3 MiB``."""
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return counted(num_bytes, "byte")
+
+
+def shown(text: object, most: int = _MOST_OF_NAME, *, in_html: bool = False) -> str:
+    """A foreign text of any kind on one line, without control characters; of a long one begin and end, and its length.
+    A page (``in_html``) puts it into ``<bdi>``, out of which letters cannot turn the direction of writing."""
+    return _escaped(_cut(_as_text(text), most, most), _CONTROLS if in_html else _STEERING)
+
+
+def printable(text: object) -> str:
+    """A sentence that may contain foreign names, on one line, as `shown`."""
+    return shown(text, _MOST_OF_SENTENCE)
+
+
+def shortened(name: object, longest: int) -> str:
+    """A foreign name for a cell of a table, of at most ``longest`` letters: of a long one begin and end."""
+    return cut_in_middle(_escaped(cut_in_middle(_as_text(name), 2 * longest)), longest)
+
+
+def told_apart(names: Sequence[object], longest: int) -> list[str]:
+    """Foreign names for the cells of a column, each `shortened`. Where that makes different names alike, their ends are
+    cut too, so that what they differ in is seen."""
+    texts = list(map(_as_text, names))
+    cut = [shortened(text, longest) for text in texts]
+    alike: dict[str, set[str]] = {}
+    for short, text in zip(cut, texts, strict=True):
+        alike.setdefault(short, set()).add(text)
+    return [
+        short if len(alike[short]) == 1 else _with_difference(text, alike[short], longest)
+        for short, text in zip(cut, texts, strict=True)
+    ]
+
+
+def _with_difference(text: str, alike: set[str], longest: int) -> str:
+    """A name beside others that it would be like: its begin, and what follows from where it is unlike the one that is
+    most like it."""
+    place = max(_num_alike(text, other) for other in alike if other != text)
+    start = place - min(_BEFORE_DIFFERENCE, longest // 8)
+    begin = f"{text[: longest // 2]}{_CUT}" if start > longest // 2 else ""
+    rest, left = text[start if begin else 0 :], longest - len(begin)
+    return cut_in_middle(_escaped(begin + (rest if len(rest) <= left else f"{rest[: left - 1]}{_CUT}")), longest)
+
+
+def _num_alike(one: str, other: str) -> int:
+    """With how many of the same letters both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (letter, others) in pairs if letter != others), min(len(one), len(other)))
+
+
+def cut_in_middle(text: str, most: int) -> str:
+    """A text of at most so many letters. A long one is cut in its middle, as on the page (`cutInMiddle`): names that
+    begin alike often differ at their ends, and a path ends with its file."""
+    num_end = (most - 1) // 2
+    return text if len(text) <= most else f"{text[: most - 1 - num_end]}{_CUT}{text[len(text) - num_end :]}"
+
+
+def printable_lines(text: object) -> str:
+    """A text that may contain foreign names, with control characters escaped in each of its lines. What is longer than
+    any path is cut, and so is a line that nobody would read."""
+    return "\n".join(_escaped(_line(line)) for line in _as_text(text).split("\n"))
+
+
+def _line(line: str) -> str:
+    if len(line) <= _LONGEST_PATH:
+        return line
+    words = [_cut(word, _LONGEST_PATH, _MOST_OF_NAME) for word in line.split(" ")]
+    return _cut(" ".join(words), 2 * _LONGEST_PATH, 2 * _LONGEST_PATH)
+
+
+def _cut(text: str, longest: int, kept: int) -> str:
+    """The text; of one that is longer than ``longest`` so many letters of begin and end, and how many it has."""
+    return text if len(text) <= longest else f"{cut_in_middle(text, kept)} ({len(text):,} characters)"
+
+
+def _as_text(text: object) -> str:
+    """As text that can be printed: halves of a letter that stand alone are escaped, but not bytes of a path, which are
+    printed as they are."""
+    return "".join(ascii(letter)[1:-1] if letter in _HALVES else letter for letter in str(text))
+
+
+def _escaped(text: str, letters: frozenset[str] = _STEERING) -> str:
+    return "".join(ascii(letter)[1:-1] if letter in letters else letter for letter in text)

@@ -1,0 +1,274 @@
+"""The end of a run is told wherever training runs: without a terminal, in a narrow one, in a notebook, under Slurm.
+
+Real processes.
+"""
+
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from fcntl import ioctl
+
+import pytest
+
+from page_columns import page_text
+
+LONGEST_WAIT_S = 150
+TRAINING = """
+import logging, sys, time
+import kinetoscope
+import kinetoscope.handlers.first_finding as search
+{before}
+
+def load():
+    for batch in range(13):
+        time.sleep(0.02)
+        yield batch
+
+with kinetoscope.profile("run", torch=False, system=False{settings}) as profiler:
+    for batch in profiler.batches(load()):
+        pass
+profiler.close()
+{after}
+"""
+IN_LONG_TIME = "search.MOST_SECONDS = search.MOST_SECONDS_WATCHED = 100  # on a busy machine"
+SAVED = "Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace.json.\n"
+NEXT = "Open the trace in https://ui.perfetto.dev, or run: kinetoscope summary run\n"
+FOUND = re.compile(
+    f"{re.escape(SAVED)}Kinetoscope: The loop waits for its data. Mending it would save [0-9.]+ ms a step. "
+    f"{re.escape(NEXT)}"
+)
+
+
+def training(*, before=IN_LONG_TIME, settings="", after=""):
+    return TRAINING.format(before=before, settings=settings, after=after)
+
+
+def command(program):
+    return [sys.executable, "-c", program]
+
+
+def run(folder, program, **environment):
+    """What a training without a terminal prints to stderr."""
+    ended = subprocess.run(
+        command(program),
+        cwd=folder,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_WAIT_S,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stderr
+
+
+def run_on_terminal(folder, program, *, columns=0):
+    """What a training prints to a real terminal of so many columns."""
+    terminal, stderr = pty.openpty()
+    ioctl(stderr, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    process = subprocess.Popen(command(program), cwd=folder, stderr=stderr, env=environment)
+    os.close(stderr)
+    said = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            said += piece
+    except OSError:  # the other end has closed
+        pass
+    os.close(terminal)
+    assert process.wait(LONGEST_WAIT_S) == 0, said
+    return said.decode().replace("\r\n", "\n")
+
+
+def test_without_a_terminal_the_end_is_told_once_though_the_log_shows_info_and_the_run_is_closed_twice(tmp_path):
+    logging = f"logging.basicConfig(level=logging.INFO)\n{IN_LONG_TIME}"
+    assert FOUND.fullmatch(run(tmp_path, training(before=logging)))
+
+
+def test_no_terminal_no_time_what_was_saved_and_the_next_command_are_told_all_the_same(tmp_path):
+    assert run(tmp_path, training(before="search.MOST_SECONDS = 0.01")) == f"{SAVED}Kinetoscope: {NEXT}"
+
+
+def test_on_a_terminal_there_is_more_time_to_find_something(tmp_path):
+    time = "search.MOST_SECONDS, search.MOST_SECONDS_WATCHED = 0.01, 100"
+    said = run_on_terminal(tmp_path, training(before=time), columns=200)
+    assert FOUND.fullmatch(said), said
+
+
+def test_in_40_columns_every_line_ends_between_words(tmp_path):
+    said = run_on_terminal(tmp_path, training(), columns=40)
+    assert max(map(len, said.splitlines())) <= 40
+    words = " ".join(said.split())
+    assert words.count("saved to run/traces/merged_trace.json. Kinetoscope: The loop waits for its data.") == 1
+    assert words.endswith("or run: kinetoscope summary run")
+
+
+def test_on_a_terminal_that_does_not_know_its_width_the_end_is_told_too(tmp_path):
+    said = run_on_terminal(tmp_path, training(), columns=0)
+    assert "kinetoscope summary run" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("streams", ["2>&-", ">&- 2>&-", "2>/dev/full"])
+def test_with_closed_or_full_stderr_the_run_ends_as_it_should(streams, tmp_path):
+    (tmp_path / "train.py").write_text(training(after='open("ended", "w").close()'))
+    line = f'"{sys.executable}" train.py {streams}'
+    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=LONGEST_WAIT_S)
+    assert ended.returncode == 0
+    assert (tmp_path / "ended").exists()
+    assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
+
+
+def test_with_closed_stderr_the_log_is_told(tmp_path):
+    before = f'logging.basicConfig(level=logging.INFO, filename="log", format="%(message)s")\n{IN_LONG_TIME}'
+    (tmp_path / "train.py").write_text(training(before=before))
+    line = f'"{sys.executable}" train.py 2>&-'
+    assert subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=LONGEST_WAIT_S).returncode == 0
+    assert FOUND.fullmatch((tmp_path / "log").read_text())
+
+
+def test_where_nobody_reads_a_full_pipe_the_run_ends_without_waiting_for_a_reader(tmp_path):
+    fill = (
+        "import os\nos.set_blocking(2, False)\ntry:\n    while True: os.write(2, b'-' * 4096)\nexcept OSError: pass\n"
+    )
+    program = training(before=f"{fill}os.set_blocking(2, True)")
+    reader, writer = os.pipe()
+    process = subprocess.Popen(command(program), cwd=tmp_path, stderr=writer)
+    os.close(writer)
+    try:
+        assert process.wait(LONGEST_WAIT_S) == 0
+    finally:
+        os.close(reader)
+
+
+def test_quiet_stops_all_of_it(tmp_path):
+    assert run(tmp_path, training(settings=", quiet=True")) == ""
+
+
+@pytest.mark.parametrize(("task", "is_told"), [("0", True), ("1", False)])
+def test_under_slurm_the_first_task_of_a_step_tells_the_end(task, is_told, tmp_path):
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2"}
+    slurm |= {"SLURM_PROCID": task, "SLURM_LOCALID": task, "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "2"}
+    said = run(tmp_path, training(), **slurm)
+    assert bool(FOUND.fullmatch(said)) is is_told
+    assert is_told or said == ""
+    assert (tmp_path / "run" / "traces" / f"ep0-ba12-rank{task}.json").exists()
+
+
+def test_in_a_batch_script_of_slurm_a_training_of_one_process_tells_its_end(tmp_path):
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    assert FOUND.fullmatch(run(tmp_path, training(), **slurm))
+
+
+def test_a_process_that_trains_loads_neither_polars_nor_our_analysis_to_tell_its_end(tmp_path):
+    after = "print([name for name in sys.modules if name.startswith(('polars', 'rich', 'kinetoscope.analysis', "
+    after += "'kinetoscope.table', 'IPython'))], file=sys.stderr)"
+    said = run(tmp_path, training(after=after))
+    assert FOUND.match(said)
+    assert said.endswith(f"{NEXT}[]\n")
+
+
+# -- what a search has found, or only begun, is kept
+
+
+def files_in(cache):
+    return {path.name: path.stat().st_ino for path in cache.glob("kinetoscope/*") if path.is_file()}
+
+
+def summary(folder, cache):
+    ended = subprocess.run(
+        [sys.executable, "-m", "kinetoscope", "summary", "run"],
+        cwd=folder,
+        env=os.environ | {"XDG_CACHE_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_WAIT_S,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_what_the_search_has_found_is_kept_for_the_next_command(tmp_path):
+    cache = tmp_path / "cache"
+    assert FOUND.fullmatch(run(tmp_path, training(), XDG_CACHE_HOME=str(cache)))
+    kept = files_in(cache)
+    assert "1. The loop waits for its data" in summary(tmp_path, cache)
+    assert files_in(cache) == kept, "the command has written nothing, since all was there"
+
+
+def test_a_search_that_was_cut_short_goes_on_in_the_next_command_which_keeps_what_it_finds(tmp_path):
+    cache, site = tmp_path / "cache", tmp_path / "site"
+    site.mkdir()
+    ends = "import os, sys\nif '--first' in sys.orig_argv:\n    os.nice = lambda niceness: os._exit(1)\n"
+    (site / "sitecustomize.py").write_text(ends)
+    said = run(tmp_path, training(), XDG_CACHE_HOME=str(cache), PYTHONPATH=str(site))
+    assert said == f"{SAVED}Kinetoscope: {NEXT}"
+    assert files_in(cache) == {}
+    assert "1. The loop waits for its data" in summary(tmp_path, cache)
+    kept = files_in(cache)
+    assert any(name.endswith(".report.json") for name in kept)
+    assert "1. The loop waits for its data" in summary(tmp_path, cache)
+    assert files_in(cache) == kept
+
+
+# -- in a notebook
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+
+
+def outputs_of(folder, *cells):
+    """What each cell of a notebook shows; a real kernel runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
+            patch.setenv(variable, str(folder / variable))
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+def test_in_a_notebook_the_end_is_one_small_block_with_links(tmp_path):
+    cell = training(settings=', run_name="a & b"')
+    first, second = outputs_of(tmp_path, cell, cell.replace('"run"', '"run2"'))
+    for outputs, folder in ((first, "run"), (second, "run2")):
+        (block,) = outputs
+        html, text = block.data["text/html"], block.data["text/plain"]
+        assert len(html) < 2_000
+        assert f'<a href="{folder}/traces/merged_trace.json" target="_blank">' in html
+        assert '<a href="https://ui.perfetto.dev" target="_blank">' in html
+        assert "The loop waits for its data" in html
+        assert text.splitlines()[0] == SAVED.replace("run/", f"{folder}/").rstrip()
+        assert text.endswith(f"or run in the next cell: kinetoscope.view('{folder}')")
+
+
+def test_in_a_notebook_the_report_is_linked_too(tmp_path):
+    before = "search.MOST_SECONDS_WITH_REPORT = 100"
+    (outputs,) = outputs_of(tmp_path, training(before=before, settings=", report=True"))
+    (block,) = outputs
+    assert '<a href="run/report.html" target="_blank">' in block.data["text/html"]
+    assert page_text((tmp_path / "run" / "report.html").read_text())
+
+
+def test_in_a_notebook_quiet_shows_nothing(tmp_path):
+    assert outputs_of(tmp_path, training(settings=", quiet=True")) == [[]]
+
+
+def test_in_ipythons_shell_on_a_terminal_the_end_is_told_as_on_any_other(tmp_path):
+    (tmp_path / "train.py").write_text(training())
+    ended = subprocess.run(
+        [sys.executable, "-m", "IPython", "--quick", "--no-banner", "train.py"],
+        cwd=tmp_path,
+        env=os.environ | {"IPYTHONDIR": str(tmp_path / "ipython")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_WAIT_S,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert FOUND.search(ended.stderr)
+    assert json.loads((tmp_path / "run" / "traces" / "merged_trace.json").read_text())

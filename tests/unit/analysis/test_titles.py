@@ -1,0 +1,120 @@
+"""analysis/titles.py: what is written above a report, and above its page."""
+
+import shutil
+
+import pytest
+
+import kinetoscope
+from kinetoscope.analysis.titles import folders_apart, title_of
+from kinetoscope.cli import main
+from kinetoscope.report.notebook import view
+from kinetoscope.report.sections.build import build_page
+from page_columns import page_text
+from simulated_training import Settings, simulate
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run's folder with one trace, which does not say what run it is of."""
+    folder = tmp_path_factory.mktemp("made") / "slow digits"
+    (folder / "traces").mkdir(parents=True)
+    simulate(Settings(num_ranks=1, num_steps=2)).write(folder / "traces")
+    return folder
+
+
+def test_a_single_trace_is_titled_by_its_file_and_the_run_that_it_is_of(folder):
+    (file,) = (folder / "traces").iterdir()
+    assert title_of([file], None) == title_of([str(file)], None) == "rank0.json"
+    assert title_of([file], "digits") == "rank0.json of digits"
+
+
+def test_a_folder_is_titled_by_the_run_or_else_by_the_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert [title_of([path], None) for path in (folder, folder / "traces", f"{folder}/", ".")] == ["slow digits"] * 4
+    assert title_of([folder], "digits") == "digits"
+
+
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        ("s3://bucket/anna/rank0.json.gz", "rank0.json.gz"),
+        ("https://store/rank0.json?X-Amz-Signature=secret#part", "rank0.json"),
+        ("https://", None),
+        ("-", "standard input"),
+        ("/home/anna/runs/*/traces", None),
+        ("", None),
+    ],
+)
+def test_what_is_no_file_is_titled_by_its_own_name_without_a_key(source, title):
+    assert title_of([source], None) == title
+
+
+def test_several_traces_have_the_name_of_their_run():
+    assert title_of(["a.json", "b.json"], "digits") == "digits"
+    assert title_of(["a.json", "b.json"], None) is None
+    assert title_of([], None) is None
+
+
+def test_a_home_is_no_title(monkeypatch):
+    monkeypatch.setattr("os.path.isdir", lambda path: True)
+    assert title_of(["/home/anna"], None) is None
+
+
+def test_a_report_its_page_and_its_comparison_have_the_title_and_the_name_stays(folder, tmp_path):
+    other = shutil.copy(next((folder / "traces").iterdir()), tmp_path / "later <b>.json")
+    report, later = (kinetoscope.analyze(path, cache=False) for path in (folder, other))
+    assert (report.run["title"], report.run["name"]) == ("slow digits", None)
+    assert build_page(later, "0").title == view(later).title == "later <b>.json"
+    assert build_page(later, "0", redact=True).title == "A run"
+    assert "later" not in str(build_page(later, "0", redact=True).report["run"])
+    assert view(kinetoscope.compare(report, later)).title == "slow digits and later <b>.json"
+    assert repr(report).startswith("<kinetoscope.RunReport of slow digits: ")
+
+
+def test_a_trace_that_was_loaded_is_titled_as_its_file(folder):
+    (trace,) = kinetoscope.load(folder, cache=False)
+    assert title_of([trace], None) == "rank0.json"
+
+
+@pytest.mark.parametrize("within", ["", "traces"])
+def test_two_traces_of_one_name_are_told_apart_by_the_folders_that_differ(folder, tmp_path, within):
+    paths = [tmp_path / run / within / "trace.json" for run in ("main", "mine")]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        shutil.copy(next((folder / "traces").iterdir()), path)
+    found = kinetoscope.compare(*paths, cache=False)
+    assert [run["title"] for run in (found.before, found.after)] == ["trace.json in main", "trace.json in mine"]
+    assert view(found).title == "trace.json in main and trace.json in mine"
+    same = kinetoscope.compare(paths[0], paths[0], cache=False)
+    assert [run["title"] for run in (same.before, same.after)] == ["trace.json", "trace.json"]
+
+
+def test_two_runs_of_one_name_are_told_apart_in_a_report_too(tmp_path):
+    paths = [tmp_path / run / "digits" for run in ("main", "mine")]
+    for path in paths:
+        simulate(Settings(num_ranks=1, num_steps=2)).write(path)
+    page = tmp_path / "report.html"
+    assert main(["report", *map(str, paths), "--no-timeline", "-o", str(page)]) == 0
+    found = kinetoscope.compare(*paths, cache=False)
+    titles = [run["title"] for run in (found.before, found.after)]
+    assert titles == ["digits in main", "digits in mine"]
+    shown = page_text(page.read_text())["comparison"]
+    assert [shown[run]["title"] for run in ("before", "after")] == titles
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("https://anna:key@store/run/t.json", "https://bob:key@store/run/t.json"),
+        ("/home/anna/t.json", "/home/bob/t.json"),
+        ("-", "-"),
+        ("", ""),
+    ],
+)
+def test_no_user_and_no_key_tells_two_runs_apart(before, after, monkeypatch):
+    monkeypatch.setattr("os.path.exists", lambda path: True)
+    assert folders_apart(before, after) is None
+
+
+def test_traces_behind_urls_are_told_apart_by_their_folders():
+    assert folders_apart("s3://bucket/main/traces/t.json?key=1", "s3://bucket/mine/traces/t.json") == ("main", "mine")

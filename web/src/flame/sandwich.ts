@@ -1,0 +1,99 @@
+/** All calls of one function together: who called it, and what it called. */
+import { Frames, type Order } from "./frames";
+
+export interface Sandwich {
+  callers: Frames;
+  callees: Frames;
+}
+
+/** Of a function that calls itself, the outermost calls. */
+export function sandwichOf(frames: Frames, name: string, order: Order): Sandwich {
+  const callers = new Tree(frames, name);
+  const callees = new Tree(frames, name);
+  for (const frame of outermost(frames, name)) {
+    callers.ownNs += frames.own[frame];
+    callees.ownNs += frames.own[frame];
+    callers.totalNs += frames.total[frame];
+    callees.totalNs += frames.total[frame];
+    addCallers(callers, frames, frame);
+    addCallees(callees, frames, frame);
+  }
+  return { callers: callers.built(order), callees: callees.built(order) };
+}
+
+function outermost(frames: Frames, name: string): number[] {
+  const found: number[] = [];
+  const open = [frames.root];
+  for (let frame = open.pop(); frame !== undefined; frame = open.pop()) {
+    if (frame !== frames.root && frames.nameOf(frame) === name) found.push(frame);
+    else open.push(...frames.calleesOf(frame));
+  }
+  return found;
+}
+
+/** Each caller, and its callers below it, have the time that the function took for them. */
+function addCallers(tree: Tree, frames: Frames, frame: number): void {
+  let place = 0;
+  for (let caller = frames.callers[frame]; caller >= 0 && caller !== frames.root; caller = frames.callers[caller]) {
+    place = tree.place(place, frames.names[caller]);
+    tree.add(place, 0, frames.total[frame], frames.calls[frame]);
+  }
+}
+
+function addCallees(tree: Tree, frames: Frames, top: number): void {
+  const open = inReverse(frames, top, 0);
+  for (let next = open.pop(); next; next = open.pop()) {
+    const { frame, below } = next;
+    const place = tree.place(below, frames.names[frame]);
+    tree.add(place, frames.own[frame], frames.total[frame], frames.calls[frame]);
+    open.push(...inReverse(frames, frame, place));
+  }
+}
+
+/** Callees in an order in which the first one is taken first from the end. */
+function inReverse(frames: Frames, frame: number, below: number): { frame: number; below: number }[] {
+  return [...frames.calleesOf(frame)].reverse().map((frame) => ({ frame, below }));
+}
+
+/** Frames by who called whom, each chain of calls once. A place is a frame's plus 1; 0 is the function itself. */
+class Tree {
+  ownNs = 0;
+  totalNs = 0;
+  readonly #names: number[] = [];
+  readonly #callers: number[] = [];
+  readonly #sums: [own: number, total: number, calls: number][] = [];
+  readonly #places = new Map<string, number>();
+
+  constructor(
+    readonly frames: Frames,
+    readonly title: string,
+  ) {}
+
+  place(caller: number, name: number): number {
+    const key = `${caller} ${name}`;
+    const known = this.#places.get(key);
+    if (known) return known;
+    this.#names.push(name);
+    this.#callers.push(caller);
+    this.#sums.push([0, 0, 0]);
+    this.#places.set(key, this.#names.length);
+    return this.#names.length;
+  }
+
+  add(place: number, own: number, total: number, calls: number): void {
+    const sums = this.#sums[place - 1];
+    sums[0] += own;
+    sums[1] += total;
+    sums[2] += calls;
+  }
+
+  built(order: Order): Frames {
+    const [own, total, calls] = [0, 1, 2].map((at) => this.#sums.map((sums) => sums[at]));
+    const columns = {
+      ...{ title: this.title, texts: this.frames.texts, total_ns: this.totalNs, own_ns: this.ownNs },
+      ...{ names: this.#names, callers: this.#callers, own, total, num_calls: calls },
+      firsts: this.#names.map((_, at) => at),
+    };
+    return new Frames<number[]>(columns, { numbers: (column) => column }, order);
+  }
+}

@@ -1,0 +1,58 @@
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { meaningOf } from "../terms";
+import { Name } from "./name";
+import "./term.css";
+
+/** A word that says what it means where a pointer or the focus is on it. Other words stay as they are. */
+export function Term({ children: word }: { children: string }) {
+  const meaning = meaningOf(word);
+  return meaning === null ? <Name text={word} /> : <Explained word={word} meaning={meaning} />;
+}
+
+const WIDTH = 300;
+const GAP = 4;
+
+function Explained({ word, meaning }: { word: string; meaning: string }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const button = useRef<HTMLButtonElement>(null);
+  const id = useId();
+  useEffect(() => {
+    if (!isOpen) return;
+    const close = () => setIsOpen(false);
+    const onKey = (event: KeyboardEvent) => event.key === "Escape" && close();
+    addEventListener("keydown", onKey);
+    addEventListener("scroll", close, true);
+    return () => {
+      removeEventListener("keydown", onKey);
+      removeEventListener("scroll", close, true);
+    };
+  }, [isOpen]);
+  const box = isOpen ? button.current?.getBoundingClientRect() : undefined;
+  return (
+    <span class="term" onMouseEnter={() => setIsOpen(true)} onMouseLeave={() => setIsOpen(false)}>
+      <button
+        type="button"
+        ref={button}
+        aria-describedby={isOpen ? id : undefined}
+        onFocus={() => setIsOpen(true)}
+        onBlur={() => setIsOpen(false)}
+        onClick={() => setIsOpen(true)}
+      >
+        {word}
+      </button>
+      {box && (
+        <span
+          role="tooltip"
+          id={id}
+          style={{
+            top: `${box.bottom + GAP}px`,
+            left: `${Math.max(GAP, Math.min(box.left, innerWidth - WIDTH - GAP))}px`,
+            maxWidth: `${WIDTH}px`,
+          }}
+        >
+          {meaning}
+        </span>
+      )}
+    </span>
+  );
+}

@@ -1,0 +1,37 @@
+/** Printing: all views that have something are drawn before the browser takes its picture of the page. */
+import { useEffect, useState } from "preact/hooks";
+
+const ASKED = "kinetoscope-print";
+const isPrint = matchMedia("print");
+
+/** Whether the page is printed, or is just about to be. */
+export function usePrinting(): boolean {
+  const [isPrinting, setIsPrinting] = useState(isPrint.matches);
+  useEffect(() => {
+    const begin = () => setIsPrinting(true);
+    const end = () => setIsPrinting(false);
+    const change = () => setIsPrinting(isPrint.matches);
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== "p" || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey)
+        return;
+      event.preventDefault();
+      printAll();
+    };
+    const listeners = { [ASKED]: begin, beforeprint: begin, afterprint: end, keydown: onKey as EventListener };
+    for (const [kind, listener] of Object.entries(listeners)) addEventListener(kind, listener);
+    isPrint.addEventListener("change", change);
+    return () => {
+      for (const [kind, listener] of Object.entries(listeners)) removeEventListener(kind, listener);
+      isPrint.removeEventListener("change", change);
+    };
+  }, []);
+  return isPrinting;
+}
+
+const DRAWN_MS = 500;
+
+/** Draws all views, and prints them. Canvases are drawn with a frame or two, for which `beforeprint` leaves no time. */
+export function printAll(): void {
+  dispatchEvent(new Event(ASKED));
+  setTimeout(() => print(), DRAWN_MS);
+}

@@ -1,0 +1,69 @@
+/**
+ * Gives a trace to Perfetto's page, which is opened in another tab, when the reader has clicked on the button that says
+ * so. The other page does not keep messages that come too early, so it is sent PING until it answers PONG. It answers
+ * anybody, so we look who has answered; and we name the origin in all that we send, so that nobody else can get it.
+ */
+import type { ListedFile } from "./list_data";
+
+const PING_EVERY_MS = 100;
+const SLOW_AFTER_MS = 15_000;
+
+type Say = (sentence: string) => void;
+
+export async function handOver(file: ListedFile, run: string, perfettoUrl: string, say: Say): Promise<void> {
+  const tab = window.open(perfettoUrl);
+  if (tab === null) return say("The browser has blocked the new tab. Allow pop-ups for this page, and click again.");
+  const origin = new URL(perfettoUrl).origin;
+  say(`Reading ${file.name} ...`);
+  try {
+    const [buffer] = await Promise.all([contentOf(file), answerOf(tab, perfettoUrl, say)]);
+    const fileName = file.name.replace(/^.*\//, "");
+    tab.postMessage({ perfetto: { buffer, title: `${run} ${fileName}`, fileName } }, origin, [buffer]);
+    say(`${file.name} is open in the tab of ${origin}.`);
+  } catch (error) {
+    say(error instanceof Error ? error.message : String(error));
+  }
+}
+
+async function contentOf(file: ListedFile): Promise<ArrayBuffer> {
+  let response: Response;
+  try {
+    response = await fetch(file.address);
+    if (response.ok) return await response.arrayBuffer();
+  } catch (error) {
+    throw new Error(
+      `The trace could not be read (${error}). Does "kinetoscope view" still run? A page cannot hold a trace of ` +
+        'several GB: "kinetoscope merge" with --ranks or --last makes a smaller one.',
+    );
+  }
+  throw new Error(`The trace could not be read: the server answered ${response.status}. Load this page again.`);
+}
+
+/** Resolves when the page in the tab is ready. */
+function answerOf(tab: Window, perfettoUrl: string, say: Say): Promise<void> {
+  const origin = new URL(perfettoUrl).origin;
+  const slow = window.setTimeout(() => {
+    say(
+      `${perfettoUrl} has not answered yet. If it cannot be reached from here, close its tab, and start ` +
+        '"kinetoscope view" with --perfetto-url and the address of a Perfetto that can.',
+    );
+  }, SLOW_AFTER_MS);
+  let timer = 0;
+  let listen: (event: MessageEvent) => void;
+  const answered = new Promise<void>((resolve, reject) => {
+    listen = (event) => {
+      if (event.source === tab && event.origin === origin && event.data === "PONG") resolve();
+    };
+    const ping = () => {
+      if (tab.closed) return reject(new Error(`The tab of ${origin} was closed before its page was ready.`));
+      tab.postMessage("PING", origin);
+    };
+    window.addEventListener("message", listen);
+    timer = window.setInterval(ping, PING_EVERY_MS);
+  });
+  return answered.finally(() => {
+    window.clearInterval(timer);
+    window.clearTimeout(slow);
+    window.removeEventListener("message", listen);
+  });
+}

@@ -1,0 +1,59 @@
+// Made from the dataclasses of kinetoscope.pages.run_list by web/generate_types.py. Do not edit.
+
+export interface ListedRun {
+  key: string;
+  title: string;
+  address: string;
+  state: string | null;
+  when_ms: number | null;
+  has_began: boolean;
+  changed_ms: number | null;
+  hosts: string[];
+  devices: string[];
+  num_ranks: number | null;
+  world_size: number | null;
+  num_steps: number | null;
+  step_ns: number | null;
+  change: number | null;
+  before_key: string | null;
+  before_title: string | null;
+  finding: string | null;
+  saving_ns: number | null;
+  mfu: number | null;
+  peak_bytes: number | null;
+  peak_is_hosts: boolean;
+  report: string | null;
+  has_report: boolean;
+  num_traces: number;
+  traces_bytes: number;
+  notes: string[];
+  why_unknown: string;
+  is_waited_for: boolean;
+}
+
+export interface ListedFile {
+  name: string;
+  address: string;
+  size_bytes: number;
+  changed_ms: number;
+  opens: boolean;
+}
+
+export interface RunFiles {
+  run: ListedRun;
+  path: string;
+  is_only: boolean;
+  reports: ListedFile[];
+  traces: ListedFile[];
+  num_left_out: number;
+}
+
+export interface ListData {
+  title: string;
+  folder: string;
+  notes: string[];
+  runs: ListedRun[];
+  files: RunFiles | null;
+  perfetto_url: string;
+  again_ms: number;
+}

@@ -1,0 +1,40 @@
+/** Asks the server now and then what there is now; not while nobody sees the page. */
+import { useEffect, useState } from "preact/hooks";
+import type { ListData } from "./list_data";
+
+const GONE = "This run is no longer in the folder. What is shown is as it was.";
+const NO_ANSWER = '"kinetoscope view" does not answer: it may have ended. What is shown is as it was when it last did.';
+
+export function useRefreshed(first: ListData): { data: ListData; problem: string } {
+  const [data, setData] = useState(first);
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    let [timer, againMs, shown] = [0, first.again_ms, ""];
+    const ask = async () => {
+      clearTimeout(timer);
+      if (!document.hidden) {
+        try {
+          const answer = await fetch(`/data${location.pathname}`);
+          const text = await answer.text();
+          setProblem(answer.ok ? "" : GONE);
+          if (answer.ok && text !== shown) {
+            const next = JSON.parse(text) as ListData;
+            [shown, againMs] = [text, next.again_ms];
+            setData(next);
+          }
+        } catch {
+          setProblem(NO_ANSWER);
+        }
+      }
+      timer = window.setTimeout(ask, againMs);
+    };
+    const onVisible = () => void (document.hidden || ask());
+    timer = window.setTimeout(ask, againMs);
+    document.addEventListener("visibilitychange", onVisible);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", onVisible);
+    };
+  }, []);
+  return { data, problem };
+}

@@ -1,0 +1,161 @@
+import { useState } from "preact/hooks";
+import { counted, formatBytes } from "../format";
+import { Name } from "../parts/name";
+import { Table, type TableColumn } from "../parts/table";
+import { handOver } from "./hand_over";
+import type { ListedFile, RunFiles } from "./list_data";
+import { Change, FirstFinding, Several, State, When } from "./run_table";
+import * as words from "./words";
+
+/** One run: what is known of it, its reports and its traces. */
+export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }) {
+  return (
+    <div class="run-page">
+      <Facts files={files} />
+      {files.run.notes.map((note) => (
+        <p class="page-note" key={note}>
+          <Name text={note} most={1000} />
+        </p>
+      ))}
+      <Reports files={files} />
+      <Traces files={files} perfettoUrl={perfettoUrl} />
+    </div>
+  );
+}
+
+function Facts({ files: { run } }: { files: RunFiles }) {
+  const facts = [
+    { title: "State", shown: run.state && <State state={run.state} /> },
+    { title: "Began", shown: run.has_began && <When unixMs={run.when_ms} what="began" /> },
+    { title: "Last written", shown: run.changed_ms && <When unixMs={run.changed_ms} what="last written" /> },
+    { title: "Host", shown: run.hosts.length && <Several names={run.hosts} noun="host" /> },
+    { title: "Devices", shown: run.devices.length && <Several names={run.devices} noun="kind" /> },
+    { title: "Ranks", shown: words.ranksOf(run) },
+    { title: "Steps", shown: run.num_steps && run.num_steps.toLocaleString("en-US") },
+    { title: "Step time", shown: words.stepTimeOf(run) },
+    { title: "Against the run before", shown: run.before_key !== null && <Change run={run} /> },
+    { title: "First finding", shown: words.findingOf(run) && <FirstFinding run={run} /> },
+    { title: "MFU", shown: words.mfuOf(run) },
+    { title: "Memory", shown: words.memoryOf(run) && `${words.memoryOf(run)} ${words.memoryHelp(run)}` },
+  ];
+  return (
+    <dl class="facts-list">
+      {facts
+        .filter(({ shown }) => shown)
+        .map(({ title, shown }) => (
+          <div key={title}>
+            <dt>{title}</dt>
+            <dd>{shown}</dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
+function Reports({ files: { run, reports, path } }: { files: RunFiles }) {
+  return (
+    <section>
+      <h2>Reports</h2>
+      {run.report !== null && !run.has_report && (
+        <p>
+          <a href={run.report}>Make the report and show it</a>, or keep it in the run's folder:{" "}
+          <code>
+            kinetoscope report <Name text={path} most={500} />
+          </code>
+        </p>
+      )}
+      {run.report === null && <p class="quiet">There is nothing to report on.</p>}
+      {reports.length > 0 && (
+        <ul class="reports">
+          {reports.map((file) => (
+            <li key={file.address}>
+              <a href={file.address}>
+                <Name text={file.name} />
+              </a>{" "}
+              <span class="quiet">
+                {formatBytes(file.size_bytes)}, <When unixMs={file.changed_ms} what="written" />
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }) {
+  const [said, say] = useState("");
+  const { run, traces, num_left_out } = files;
+  if (!traces.length) {
+    return (
+      <section>
+        <h2>Traces</h2>
+        <p class="quiet">None here. A run writes them after each recorded cycle and at its end.</p>
+      </section>
+    );
+  }
+  const origin = new URL(perfettoUrl).origin;
+  return (
+    <section>
+      <h2>Traces</h2>
+      <p class="quiet">
+        The button opens{" "}
+        <a href={perfettoUrl} rel="noreferrer">
+          {perfettoUrl}
+        </a>{" "}
+        in a new tab and gives the content of the trace to that page. Both happen in this browser.
+      </p>
+      <Table
+        caption="Traces"
+        columns={columnsOf(origin, (file) => handOver(file, run.title, perfettoUrl, say))}
+        rows={traces}
+        rowKey={(file) => file.address}
+        filterText={(file) => file.name}
+        noun="trace"
+        most={1000}
+      />
+      {num_left_out > 0 && <p>And {counted(num_left_out, "more trace")}: view a folder further down to see them.</p>}
+      <p id="handed-over" role="status">
+        {said}
+      </p>
+    </section>
+  );
+}
+
+function columnsOf(origin: string, open: (file: ListedFile) => void): TableColumn<ListedFile>[] {
+  return [
+    {
+      title: "Trace",
+      value: (file) => file.name,
+      show: (file) => (
+        <a href={file.address} download>
+          <Name text={file.name} />
+        </a>
+      ),
+    },
+    {
+      title: "Size",
+      value: (file) => file.size_bytes,
+      unit: "bytes",
+      show: (file) => formatBytes(file.size_bytes),
+    },
+    {
+      title: "Last written",
+      value: (file) => file.changed_ms,
+      unit: "unix ms",
+      show: (file) => <When unixMs={file.changed_ms} what="written" />,
+    },
+    {
+      title: "Open",
+      value: () => null,
+      show: (file) =>
+        file.opens ? (
+          <button type="button" onClick={() => open(file)}>
+            {`Open in Perfetto: gives its content to the page of ${origin} in this browser`}
+          </button>
+        ) : (
+          <span class="quiet">Perfetto cannot read .zst: kinetoscope convert makes .gz of it</span>
+        ),
+    },
+  ];
+}

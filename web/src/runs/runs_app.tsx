@@ -1,0 +1,67 @@
+import { counted } from "../format";
+import { Empty } from "../parts/empty";
+import { Name } from "../parts/name";
+import { ThemeButton } from "../parts/theme_button";
+import type { ListData, ListedRun } from "./list_data";
+import { useRefreshed } from "./refresh";
+import { RunPage } from "./run_page";
+import { RunTable } from "./run_table";
+
+/** The runs in a folder, or the files of one of them, as they are now. */
+export function RunsApp({ first }: { first: ListData }) {
+  const { data, problem } = useRefreshed(first);
+  return (
+    <>
+      <header class="runs-header">
+        <div class="title-line">
+          <h1>
+            <Name text={data.title} most={120} />
+          </h1>
+          <p class="quiet facts">{data.files ? null : <Name text={saysOf(data.runs)} />}</p>
+          <span class="title-buttons">
+            <ThemeButton />
+          </span>
+        </div>
+        {data.files && !data.files.is_only && (
+          <nav aria-label="Runs">
+            <a href="/">All runs</a>
+          </nav>
+        )}
+        {[problem, ...data.notes].filter(Boolean).map((note) => (
+          <p class="page-note" key={note} role={note === problem ? "alert" : undefined}>
+            {note}
+          </p>
+        ))}
+      </header>
+      <main>
+        {data.files ? (
+          <RunPage files={data.files} perfettoUrl={data.perfetto_url} />
+        ) : data.runs.length ? (
+          <RunTable runs={data.runs} />
+        ) : (
+          <NoRuns folder={data.folder} />
+        )}
+      </main>
+    </>
+  );
+}
+
+function saysOf(runs: ListedRun[]): string {
+  const numbers: [number, string][] = [
+    [runs.filter((run) => run.state === "recording").length, "recording"],
+    [runs.filter((run) => run.state === "killed").length, "killed"],
+    [runs.filter((run) => run.is_waited_for).length, "being analysed"],
+  ];
+  const said = numbers.filter(([number]) => number).map(([number, what]) => `${number} ${what}`);
+  return [counted(runs.length, "run"), ...said].join(" · ");
+}
+
+function NoRuns({ folder }: { folder: string }) {
+  return (
+    <Empty title="There is no run here yet.">
+      <Name text={folder} /> has no trace, no report, and nothing that still records. View the folder that holds your
+      runs, which is <code>runs</code> unless you chose another, or record one:{" "}
+      <code>with kinetoscope.profile() as profiler:</code>
+    </Empty>
+  );
+}

@@ -1,0 +1,83 @@
+/** Time without the gaps between recorded windows: each gap is as long as a small part of all that was recorded. */
+import { firstWhere } from "./data";
+
+export interface Gap {
+  /** Where it is drawn, in folded time. */
+  from: number;
+  to: number;
+  /** How long it is in truth. */
+  lengthNs: number;
+}
+
+const GAP_SHARE = 0.02;
+/** A gap that is not this many times as long as it would be drawn stays as it is. */
+const LEAST_TIMES = 2;
+
+/** Where each moment is on the folded axis, and back. Outside of gaps, lengths stay as they are. */
+export class Fold {
+  readonly gaps: Gap[] = [];
+  /** Where folded gaps begin in truth. */
+  readonly #begins: number[] = [];
+  readonly #lefts: number[] = [];
+
+  constructor(windows: [from: number, to: number][] = []) {
+    const recorded = windows.reduce((sum, [from, to]) => sum + to - from, 0);
+    const width = Math.max(1, GAP_SHARE * recorded);
+    let removed = 0;
+    windows.slice(1).forEach(([next], at) => {
+      const end = windows[at][1];
+      const lengthNs = next - end;
+      if (lengthNs < LEAST_TIMES * width) return;
+      this.gaps.push({ from: end - removed, to: end - removed + width, lengthNs });
+      this.#begins.push(end);
+      this.#lefts.push(end - removed);
+      removed += lengthNs - width;
+    });
+  }
+
+  /** The place of a moment on the folded axis. */
+  folded(time: number): number {
+    const at = this.#before(this.#begins, time);
+    if (at < 0) return time;
+    const { from, to, lengthNs } = this.gaps[at];
+    const since = time - this.#begins[at];
+    return since < lengthNs ? from + (since * (to - from)) / lengthNs : to + since - lengthNs;
+  }
+
+  /** The moment at a place of the folded axis. */
+  real(place: number): number {
+    const at = this.#before(this.#lefts, place);
+    if (at < 0) return place;
+    const { from, to, lengthNs } = this.gaps[at];
+    const within = place < to ? ((place - from) * lengthNs) / (to - from) : place - to + lengthNs;
+    return this.#begins[at] + within;
+  }
+
+  /** How much time passes between two places. */
+  lengthOf(from: number, to: number): number {
+    return this.real(to) - this.real(from);
+  }
+
+  /** How much of what lies between two places lies in no gap. */
+  recordedIn(from: number, to: number): number {
+    return this.gaps.reduce(
+      (left, gap) => left - Math.max(0, Math.min(to, gap.to) - Math.max(from, gap.from)),
+      to - from,
+    );
+  }
+
+  /** The parts between gaps of what is in view: places, and how much later the moments are. */
+  stretches(from: number, to: number): { from: number; to: number; later: number }[] {
+    const ends = [-Infinity, ...this.gaps.flatMap((gap) => [gap.from, gap.to]), Infinity];
+    const found: { from: number; to: number; later: number }[] = [];
+    for (let at = 0; at < ends.length; at += 2) {
+      const [begin, end] = [Math.max(from, ends[at]), Math.min(to, ends[at + 1])];
+      if (begin < end) found.push({ from: begin, to: end, later: this.real((begin + end) / 2) - (begin + end) / 2 });
+    }
+    return found;
+  }
+
+  #before(begins: number[], time: number): number {
+    return firstWhere(0, begins.length, (at) => begins[at] > time) - 1;
+  }
+}
