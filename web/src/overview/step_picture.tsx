@@ -11,6 +11,8 @@ import { meanSteps, rankSteps, shownParts, stackOf, type LedgerStep } from "../s
 
 const ALL = "all";
 
+type Shown = "rank" | "step";
+
 /** A step, and what its host and its device did in it. */
 interface Ledgers {
   title: string;
@@ -26,8 +28,11 @@ interface Ledgers {
 /** Where a step's time goes: of each rank on average, and of each step. */
 export function StepPicture({ payload }: { payload: Payload }) {
   const [rank, setRank] = useState(() => readLink().steprank ?? ALL);
-  const [shown, setShown] = useState<{ of: "rank" | "step"; at: number } | null>(null);
+  const [shown, setShown] = useState<{ of: Shown; at: number } | null>(null);
   const { whole, ranks, steps } = useMemo(() => picture(payload, rank), [payload, rank]);
+  // A pointer that leaves a rank takes no step away that keys have chosen since.
+  const show = (of: Shown) => (at: number | null) =>
+    setShown((was) => (at !== null ? { of, at } : was?.of === of ? null : was));
   const choose = (rank: string) => {
     setRank(rank);
     remember({ steprank: rank === ALL ? undefined : rank });
@@ -45,7 +50,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
           label="A step of each rank"
           bars={ranks.map(barOf)}
           shown={shown?.of === "rank" ? shown.at : null}
-          onShow={(at) => setShown(at === null ? null : { of: "rank", at })}
+          onShow={show("rank")}
           onChoose={(at) => choose(String(names[at]))}
           numFirst={numFirst}
           noun="rank"
@@ -65,7 +70,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
           noun="step"
           columns={steps}
           shown={shown?.of === "step" ? shown.at : null}
-          onShow={(at) => setShown(at === null ? null : { of: "step", at })}
+          onShow={show("step")}
           onChoose={(at) => goTo(steps[at]?.number, rank, payload)}
         />
       </div>

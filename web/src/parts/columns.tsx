@@ -1,4 +1,5 @@
 /** Stacked columns side by side: one for each step, say. Pointer and arrow keys choose one. */
+import { useRef } from "preact/hooks";
 import { counted, formatDuration } from "../format";
 import { columnAt, placesOf, timeScale, toldColumns, type Places } from "./axis";
 import type { StackPart } from "./stack";
@@ -34,15 +35,18 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
   const top = scale[scale.length - 1].value;
   const cut = heights.filter((height) => height > top).length;
   const places = placesOf(columns.map(({ number }) => number));
+  const last = useRef(-1); // keys go on from there, also after the pointer was elsewhere
+  last.current = Math.min(shown ?? last.current, columns.length - 1);
+  const said = Math.max(0, last.current);
   const pointed = (event: { offsetX: number; currentTarget: Element }) =>
     columnAt(places, (event.offsetX / event.currentTarget.clientWidth) * places.width);
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Enter") return onChoose(shown ?? 0);
+    if (event.key === "Enter") return onChoose(said);
     if (!STEPS[event.key]) return;
     event.preventDefault();
-    onShow(Math.max(0, Math.min(columns.length - 1, (shown ?? -1) + STEPS[event.key])));
+    onShow(Math.max(0, Math.min(columns.length - 1, last.current + STEPS[event.key])));
   };
-  const said = [
+  const notes = [
     cut > 0 && `${counted(cut, noun)} cut, up to ${formatDuration(Math.max(...heights))}`,
     places.gaps.length > 0 && `In gaps, ${noun}s were not recorded`,
   ].filter(Boolean);
@@ -64,8 +68,8 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
         aria-label={label}
         aria-valuemin={0}
         aria-valuemax={columns.length - 1}
-        aria-valuenow={shown ?? 0}
-        aria-valuetext={saysOf(columns[shown ?? 0])}
+        aria-valuenow={said}
+        aria-valuetext={saysOf(columns[said])}
         onKeyDown={onKeyDown}
         onPointerMove={(event) => onShow(pointed(event))}
         onPointerLeave={() => onShow(null)}
@@ -81,7 +85,7 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
         {shown !== null && <rect class="pointed" x={places.lefts[shown]} y={0} width={1} height={HEIGHT} />}
       </svg>
       <Numbers columns={columns} places={places} noun={noun} />
-      {said.length > 0 && <p class="columns-said quiet">{`${said.join(". ")}.`}</p>}
+      {notes.length > 0 && <p class="columns-said quiet">{`${notes.join(". ")}.`}</p>}
     </div>
   );
 }
