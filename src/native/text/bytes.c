@@ -32,8 +32,7 @@ void bytes_free(Bytes *bytes)
     memset(bytes, 0, sizeof *bytes);
 }
 
-/* Makes room for all elements up to this index, which has none yet. */
-static int enlarge(void **array, size_t index, size_t *capacity, size_t element_bytes)
+int array_enlarge(void **array, size_t index, size_t *capacity, size_t element_bytes)
 {
     size_t larger = *capacity == 0 ? 16 : *capacity, most = SIZE_MAX / element_bytes;
     while (larger <= index) {
@@ -48,16 +47,11 @@ static int enlarge(void **array, size_t index, size_t *capacity, size_t element_
     return 1;
 }
 
-int array_room_for_next(void **array, size_t num_used, size_t *capacity, size_t element_bytes)
-{
-    return num_used < *capacity || enlarge(array, num_used, capacity, element_bytes);
-}
-
 int array_room_up_to(void **array, size_t index, size_t *capacity, size_t element_bytes)
 {
     size_t before = *capacity;
     if (index < before) return 1;
-    if (!enlarge(array, index, capacity, element_bytes)) return 0;
+    if (!array_enlarge(array, index, capacity, element_bytes)) return 0;
     memset((char *)*array + before * element_bytes, 0, (*capacity - before) * element_bytes);
     return 1;
 }

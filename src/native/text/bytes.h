@@ -84,8 +84,16 @@ static inline void bytes_put_char(Bytes *bytes, char byte)
     }
 }
 
+/* Makes room for all elements up to this index, which has none yet; 0 if there is no memory. */
+int array_enlarge(void **array, size_t index, size_t *capacity, size_t element_bytes);
+
 /* Makes room for the element after the first `num_used` ones; 0 if there is no memory. */
-int array_room_for_next(void **array, size_t num_used, size_t *capacity, size_t element_bytes);
+static inline int array_room_for_next(void **array, size_t num_used, size_t *capacity,
+                                      size_t element_bytes)
+{
+    return num_used < *capacity || array_enlarge(array, num_used, capacity, element_bytes);
+}
+
 /* Makes room for all elements up to this index, and sets all new room to zero; 0 if there is no
  * memory. For arrays that get room in no other way. */
 int array_room_up_to(void **array, size_t index, size_t *capacity, size_t element_bytes);
