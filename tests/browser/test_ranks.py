@@ -37,6 +37,17 @@ def test_the_late_rank_its_steps_and_who_waits_for_it_are_told(late_rank, page, 
     assert Axe().run(page).violations_count == 0
 
 
+def test_gaps_between_windows_are_seen_in_the_map_and_told(report_of, page, open_file):
+    open_file(report_of(Settings(num_ranks=2, num_cycles=2, num_steps=3)), "#view=ranks")
+    steps = page.get_by_role("application").first
+    said = page.locator("output").first
+
+    steps.focus()
+    for column in ("step 3", "step 4", "step 5", "steps that were not recorded", "step 9"):
+        page.keyboard.press("ArrowRight")
+        expect(said).to_contain_text(f"Rank 0, {column}")
+
+
 def test_the_map_tells_its_numbers_as_a_table_too_and_keeps_what_it_shows(late_rank, page, open_file):
     open_file(late_rank, "#view=ranks&measure=idle")
 

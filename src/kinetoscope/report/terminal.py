@@ -149,9 +149,7 @@ def _step_table(report: RunReport, width: int) -> Iterable[RenderableType]:
     names = _fitting(means.values(), width)
     first = dict(list(means.items())[:_MOST_RANKS])
     columns = {name: [_known_ms(values.get(name, 0.0)) for values in first.values()] for name in names}
-    yield _table("A step of each rank, in ms", {"rank": [*map(_number, first)]} | columns)
-    if len(means) > _MOST_RANKS:
-        yield Text(f"and {counted(len(means) - _MOST_RANKS, 'more rank')}; --json has all, --ranks chooses")
+    yield _table("A step of each rank, in ms", {"rank": [*map(_number, first)]} | columns, len(means) - len(first))
 
 
 def _parts_of(row: RankRow) -> dict[str, float | None]:
@@ -182,11 +180,12 @@ def _devices(rows: Sequence[RankRow], width: int) -> RenderableType:
     """What devices did over all that was recorded, where no step says what it was for. Idle is the rest."""
     known = [row for row in rows if row.window_ns is not None]
     shown = {word: name for word, name in _OF_DEVICES.items() if any(getattr(row, name) for row in known)}
-    known = known[:_MOST_RANKS]
-    columns = {word: [in_ms(getattr(row, name)) for row in known] for word, name in shown.items()}
-    ranks, devices = ([_number(getattr(row, what)) for row in known] for what in ("rank", "device"))
-    columns = {"rank": ranks, "device": devices} | columns
-    return _table("The device of each rank over all that was recorded, in ms", _that_fit(columns, width + _GAP))
+    first = known[:_MOST_RANKS]
+    columns = {word: [in_ms(getattr(row, name)) for row in first] for word, name in shown.items()}
+    ranks, devices = ([_number(getattr(row, what)) for row in first] for what in ("rank", "device"))
+    columns = _that_fit({"rank": ranks, "device": devices} | columns, width + _GAP)
+    title = "The device of each rank over all that was recorded, in ms"
+    return _table(title, columns, len(known) - len(first), "device")
 
 
 def _calls(title: str, rows: Sequence[CallSums], fields: Sequence[str], width: int) -> RenderableType:
@@ -199,8 +198,8 @@ def _calls(title: str, rows: Sequence[CallSums], fields: Sequence[str], width: i
     return _table(title, {"name": told_apart([row.name for row in rows], longest)} | columns)
 
 
-def _memory(rows: Sequence[MemoryRow], width: int) -> RenderableType:
-    rows = rows[:_MOST_RANKS]
+def _memory(all_rows: Sequence[MemoryRow], width: int) -> RenderableType:
+    rows = all_rows[:_MOST_RANKS]
     columns = {
         "rank": [_number(row.rank) for row in rows],
         "device": ["host" if row.device is None else _number(row.device) for row in rows],
@@ -210,17 +209,19 @@ def _memory(rows: Sequence[MemoryRow], width: int) -> RenderableType:
             "" if row.growth_bytes_per_step is None else memory_size(row.growth_bytes_per_step) for row in rows
         ],
     }
-    return _table("Memory", _that_fit(columns, width + _GAP))
+    return _table("Memory", _that_fit(columns, width + _GAP), len(all_rows) - len(rows), "row")
 
 
-def _table(title: str, columns: Mapping[str, Sequence[str]]) -> RenderableType:
-    """Columns beside each other, the first of which becomes narrower where the screen is too narrow for its letters."""
+def _table(title: str, columns: Mapping[str, Sequence[str]], num_more: int = 0, noun: str = "rank") -> RenderableType:
+    """Columns beside each other, the first of which becomes narrower where the screen is too narrow for its letters;
+    and how many more there are."""
     table = Table(box=None, pad_edge=False)
     for place, name in enumerate(columns):
         table.add_column(name, justify="right" if place else "left", no_wrap=place > 0)
     for first, *others in zip(*columns.values(), strict=True):
         table.add_row(Text(first, no_wrap=True, overflow="ellipsis"), *others)
-    return Group(Text(title, style="table.title"), table)
+    more = [Text(f"and {counted(num_more, f'more {noun}')}; --json has all, --ranks chooses")] if num_more > 0 else []
+    return Group(Text(title, style="table.title"), table, *more)
 
 
 def _that_fit(columns: Mapping[str, Sequence[str]], width: int) -> dict[str, Sequence[str]]:

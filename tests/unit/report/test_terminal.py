@@ -117,6 +117,14 @@ def test_of_many_ranks_some_are_shown_and_the_rest_is_counted(tmp_path):
     assert any("active=10" in line for line in lines)
 
 
+def test_of_many_devices_and_memories_some_are_shown_and_the_rest_is_counted(report):
+    devices = [replace(report.ranks[0], rank=rank) for rank in range(18)]
+    without_steps = replace(report, ranks=devices, steps=[], memory=[])
+    assert "and 2 more devices; --json has all, --ranks chooses" in screen(without_steps)
+    memory = [replace(report.memory[0], rank=rank) for rank in range(17)]
+    assert "and 1 more row; --json has all, --ranks chooses" in screen(replace(report, memory=memory))
+
+
 def test_what_a_rank_computes_in_a_step_is_one_line(tmp_path):
     report = analyse(Settings(num_layers=2, has_shapes=True), tmp_path)
     flops, rate, share = (report.run[name] for name in ("flops_per_step", "flops_per_s", "mfu"))

@@ -1,6 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { readLink, remember } from "../link";
 import type { RunReport } from "../page_data";
+import { placesOf } from "../parts/axis";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
 import type { Payload } from "../payload";
@@ -46,7 +47,9 @@ export function StepMap({ payload, report }: { payload: Payload; report: RunRepo
         cells={cells}
         format={measure.format}
         isFromZero={measure.isFromZero}
-        says={(row, column) => `${cells.rows[row]}, ${cells.columns[column].toLowerCase()}`}
+        says={(row, column) =>
+          `${cells.rows[row]}, ${grid.numbers[column] === null ? GAP : `step ${grid.numbers[column]}`}`
+        }
         onChoose={onChoose}
       />
       <AsTable steps={steps} measures={measures} />
@@ -75,16 +78,22 @@ function AsTable({ steps, measures }: { steps: RankStep[]; measures: Measure[] }
 
 interface Grid {
   ranks: (number | null)[];
-  numbers: number[];
+  /** Null in gaps: the steps there were not recorded. */
+  numbers: (number | null)[];
   steps: (RankStep | undefined)[][];
 }
 
-/** By rank and step; of a step that was recorded several times, the last one. */
+const GAP = "steps that were not recorded";
+
+/** By rank and step, with gaps between windows; of a step that was recorded several times, the last one. */
 function gridOf(steps: RankStep[]): Grid {
   const ranks = [...new Set(steps.map((step) => step.row.rank))];
-  const numbers = [...new Set(steps.map((step) => step.row.step))].sort((one, other) => one - other);
-  const places = new Map(numbers.map((number, at) => [number, at]));
-  const grid = new Map(ranks.map((rank) => [rank, new Array<RankStep | undefined>(numbers.length)]));
+  const recorded = [...new Set(steps.map((step) => step.row.step))].sort((one, other) => one - other);
+  const { lefts, width } = placesOf(recorded);
+  const numbers = new Array<number | null>(width).fill(null);
+  recorded.forEach((number, at) => (numbers[lefts[at]] = number));
+  const places = new Map(recorded.map((number, at) => [number, lefts[at]]));
+  const grid = new Map(ranks.map((rank) => [rank, new Array<RankStep | undefined>(width)]));
   for (const step of steps) grid.get(step.row.rank)![places.get(step.row.step)!] = step;
   return { ranks, numbers, steps: [...grid.values()] };
 }
@@ -92,7 +101,7 @@ function gridOf(steps: RankStep[]): Grid {
 function cellsOf(grid: Grid, measure: Measure) {
   return {
     rows: grid.ranks.map((rank) => (rank === null ? "The run" : `Rank ${rank}`)),
-    columns: grid.numbers.map((number) => `Step ${number}`),
+    columns: grid.numbers.map((number) => (number === null ? "" : `Step ${number}`)),
     value: (row: number, column: number) => {
       const step = grid.steps[row][column];
       return step ? measure.value(step) : null;
