@@ -135,6 +135,7 @@ function drawTitles(context: CanvasRenderingContext2D, { cells, width, colours }
   const column = (width - LEFT) / cells.columns.length;
   const apart = Math.ceil(90 / column);
   for (let at = 0; at < cells.columns.length; at += apart) {
+    while (!cells.columns[at] && at < cells.columns.length - 1) at++; // a gap has no title
     if (at === 0 || LEFT + at * column < width - 50) context.fillText(cells.columns[at], LEFT + at * column, bottom);
   }
 }
