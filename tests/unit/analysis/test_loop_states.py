@@ -207,6 +207,19 @@ def test_more_workers_do_not_help_on_busy_cores_where_workers_compute(tmp_path):
     assert "more workers would not help" in finding.advice
 
 
+@pytest.mark.parametrize("state", ["GIL", "GIL, decoder ran"])
+def test_more_workers_do_not_help_on_busy_cores_where_another_thread_has_the_gil(tmp_path, state):
+    def for_the_gil(trace):
+        with_busy_cores(trace)
+        for event in trace["traceEvents"]:
+            if event["name"] == "waits: sleep":
+                event["name"] = f"waits: {state}"
+
+    finding = input_bound_of("wait", tmp_path, for_the_gil)
+    assert "more workers would not help" in finding.advice
+    assert dict(finding.evidence)["waiting_share_of_batches"] < 0.1
+
+
 def test_the_first_reading_and_few_readings_of_the_cores_say_nothing(tmp_path):
     def few(trace):
         with_busy_cores(trace)

@@ -3,6 +3,8 @@
 import re
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.loop_states import is_waiting
@@ -111,11 +113,12 @@ def blocked(case: Case) -> Finding | None:
 
 def waits_of_batches(case: Case) -> float | None:
     """How much of the time of making a batch its maker waits, a worker or the loop, while nobody takes its processor;
-    None where that is not known."""
+    None where that is not known. While it waits for the GIL, another thread of its process computes."""
     known = case.sampled("data").drop_nulls("state")
     if int(known["num_samples"].sum()) < _FEW_SAMPLES:
         return None
-    waited = float(known.filter(is_waiting())["share"].sum())
+    is_for_gil = pl.col("state").str.contains(f"^(?:{_GIL.pattern})$")
+    waited = float(known.filter(is_waiting() & ~is_for_gil)["share"].sum())
     ran = (float(known["share"].sum()) - waited) * (1 - case.starved_share)
     return waited / (waited + ran)
 
