@@ -230,14 +230,14 @@ def test_the_address_of_a_worker_is_not_that_of_a_scheduler(client, runs, capsys
     assert f"No Dask scheduler at {worker}, but a Worker: pass" in capsys.readouterr().err
 
 
-def test_what_is_no_address_is_said_to_be_none(distributed, capsys):
-    assert main(["summary", "runs", "--dask", "nonsense"]) == 1
+def test_what_is_no_address_is_said_to_be_none(distributed, tmp_path, capsys):
+    assert main(["summary", str(tmp_path), "--dask", "nonsense"]) == 1
     assert "No Dask scheduler at nonsense: missing port number" in capsys.readouterr().err
 
 
-def test_a_summary_without_dask_says_how_to_install_it(monkeypatch, capsys):
+def test_a_summary_without_dask_says_how_to_install_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert main(["summary", "runs", "--dask", "tcp://127.0.0.1:8786"]) == 1
+    assert main(["summary", str(tmp_path), "--dask", "tcp://127.0.0.1:8786"]) == 1
     assert "pip install 'kinetoscope[dask]'" in capsys.readouterr().err
 
 

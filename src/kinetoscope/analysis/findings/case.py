@@ -146,11 +146,10 @@ class Case:
 
     def _spare_one(self) -> None:
         """Takes the rank that is late by least from those that are told: somebody has to wait."""
-        rows = (self.late, self.late_once)
-        found = [place for place, some in enumerate(rows) if some]
-        place = min(found, key=lambda place: rows[place][-1].cost_ns_per_step, default=None)
-        if place is not None:
-            rows[place].pop()
+        told = [(rows, row) for rows in (self.late, self.late_once) for row in rows]
+        if told:
+            rows, least = min(reversed(told), key=lambda one: one[1].cost_ns_per_step)
+            rows.remove(least)
 
     def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
         return later_ranks(self.graph.as_recorded.begins_after_first(ranks), self.report.steps)
