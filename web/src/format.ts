@@ -48,8 +48,13 @@ export function formatCount(count: number | null | undefined): string {
   return count == null ? UNKNOWN : COUNTS.format(count);
 }
 
+const LEAST_SHARE = 0.0005;
+
+/** What is little is never told as nothing. */
 export function formatShare(share: number | null | undefined): string {
-  return share == null || !Number.isFinite(share) ? UNKNOWN : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+  if (share == null || !Number.isFinite(share)) return UNKNOWN;
+  if (share > 0 && share < LEAST_SHARE) return "<0.1 %";
+  return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 }
 
 function inUnits(value: number | null | undefined, units: [number, string][], least: string): string {

@@ -15,3 +15,7 @@ test("a number has three digits that count, and a unit", () => {
 test("what is not known is a dash", () => {
   expect([formatDuration(null), formatBytes(undefined), formatShare(NaN)]).toEqual(["–", "–", "–"]);
 });
+
+test("a share that is little is not told as nothing", () => {
+  expect([0, 0.0002, 0.0006, 0.5].map(formatShare)).toEqual(["0.0 %", "<0.1 %", "0.1 %", "50 %"]);
+});
