@@ -18,13 +18,12 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_event import FURTHEST_NS, event_to_nanoseconds
+from kinetoscope.formats.chrome_event import FURTHEST_NS, UNIX_NS, event_to_nanoseconds
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, require_trace, stream_chrome
 from kinetoscope.formats.compression import read_unpacked
 
 _BASE_FIELD = "baseTimeNanoseconds"
 _HEADER_EVENT = "kinetoscope_header"  # in a bare list, the metadata event that holds the header
-_UNIX_NS = 10**18  # September 2001: a later time stamp counts from 1970, an earlier one from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # a double is exact to half a nanosecond here, but not after times 1000
 _CHUNK_BYTES = 1 << 20
 # A string that ends in a backslash. Perfetto's scanner mistakes the quote after it for an escaped one and loses the
@@ -247,7 +246,7 @@ def _find_clock(trace: ChromeTrace) -> None:
     """Makes times count from 1970, if the file has a base."""
     trace.base_ns = find_base_ns(trace.header, trace.events)
     timed = [event for event in trace.events if "ts" in event]
-    trace.has_clock = trace.base_ns > 0 or any(event["ts"] > _UNIX_NS and event.get("ph") != "M" for event in timed)
+    trace.has_clock = trace.base_ns > 0 or any(event["ts"] > UNIX_NS and event.get("ph") != "M" for event in timed)
     for event in timed if trace.base_ns else ():
         event["ts"] += trace.base_ns
 

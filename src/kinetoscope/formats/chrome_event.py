@@ -21,6 +21,9 @@ FURTHEST_NS = 2**62
 MOST_NS = 4 * 10**18
 """126 years, the largest time of an event: a sum with it fits into 64 bits."""
 
+UNIX_NS = 10**18
+"""September 2001: a later time counts from 1970, an earlier one from its file's base."""
+
 MOST_DIGITS = 18
 """Integers of more digits are in no column."""
 

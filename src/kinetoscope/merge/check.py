@@ -11,12 +11,12 @@ from pathlib import Path
 
 from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import SettingsError, TraceFileError
+from kinetoscope.formats.chrome_event import UNIX_NS
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 
 _MOST_RANKS_NAMED = 8
-_SMALLEST_UNIX_NS = 10**18  # September 2001
 _SECOND_NS = 10**9
 _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
@@ -68,7 +68,7 @@ def findings_of(file: InputFile) -> FileCheck:
         check.findings.append(
             Finding("clock", "It has no clock, so its times cannot be compared with others. Merge it with --align-on.")
         )
-    elif file.earliest_ns is not None and file.earliest_ns < _SMALLEST_UNIX_NS:
+    elif file.earliest_ns is not None and file.earliest_ns < UNIX_NS:
         check.findings.append(Finding("clock", "Its earliest event is before 2001: its clock was wrong."))
     check.findings += _counted(file.counts)
     return check

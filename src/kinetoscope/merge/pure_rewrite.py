@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
-from kinetoscope.formats.chrome_event import MOST_NS
+from kinetoscope.formats.chrome_event import MOST_NS, UNIX_NS
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.track_ids import Descriptions, plain_pid, renumber_ids, says_names, with_plain_places
@@ -73,7 +73,7 @@ class PureRewriter:
             state=state,
             header=trace.header,
             base_ns=trace.base_ns,
-            has_clock=trace.has_clock,
+            has_clock=trace.base_ns > 0 or any(event["ts"] > UNIX_NS for event in timed),
             pids=list({plain_pid(event.get("pid")) for event in trace.events}),
             earliest_ns=min((event["ts"] for event in timed), default=None),
             latest_ns=_latest(timed),

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_event import MOST_DIGITS
+from kinetoscope.formats.chrome_event import MOST_DIGITS, UNIX_NS
 from kinetoscope.formats.chrome_scan import (
     BYTES,
     NUMBERS,
@@ -35,7 +35,6 @@ INSTANT_COLUMNS = ("ts", "name", "category", "track", "id", *ARGUMENT_NUMBERS, *
 FLOW_COLUMNS = ("ts", "step", "name", "category", "track", "id", "id_text", *BYTES)
 """``step`` is ``s``, ``t`` or ``f``: a flow's start, a step, its finish. ``id_text`` is an id that is no integer."""
 
-_UNIX_NS = 10**18  # September 2001: a time beyond it counts from 1970, one before it from the file's base
 _LATEST_BASE_NS = 2**62
 _BASE_FIELD = "baseTimeNanoseconds"
 _MOST_BEFORE_HEADER = 7
@@ -200,7 +199,7 @@ def _as_number(value: Any) -> Any:
 def _has_clock(frame: pl.DataFrame, base_ns: int) -> bool:
     """Whether times count from 1970, because the file has a base or its times are that large."""
     latest: Any = frame.lazy().filter(pl.col("kind") != "metadata").select(pl.col("ts").max()).collect().item()
-    return base_ns > 0 or (latest is not None and latest > _UNIX_NS)
+    return base_ns > 0 or (latest is not None and latest > UNIX_NS)
 
 
 def _base_ns(header: dict[str, Any]) -> int:

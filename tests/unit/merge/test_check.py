@@ -220,6 +220,20 @@ def test_both_repair_alike(tmp_path, monkeypatch, events):
     assert results[0] == results[1]
 
 
+def test_what_no_viewer_shows_gives_a_file_no_clock(tmp_path, monkeypatch):
+    """Found by `make fuzz`."""
+    pytest.importorskip("kinetoscope._native")
+    shown = {"ph": "b", "id": "0x1", "cat": "x", "ts": 10**15}
+    (tmp_path / "in.json").write_text(json.dumps([shown, {"ph": "b", "cat": "x", "ts": 10**15 + 1}]))
+    for pure in ("0", "1"):
+        monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+        said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+        written = json.loads((tmp_path / "out.json").read_bytes())
+        assert written["baseTimeNanoseconds"] == 0
+        assert [event["ts"] for event in written["traceEvents"]] == [10**15]
+        assert "clock" in {finding.kind for finding in said.check.findings}
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """The file is cut, and has overlaps and quotes that are not escaped: everything that makes a reader keep data."""
     pytest.importorskip("kinetoscope._native")
