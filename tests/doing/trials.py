@@ -160,7 +160,7 @@ def run_training(script: str, out: Path, *options: str, num_ranks: int = 1) -> s
 
 
 _STEADY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
-"""Memory that is freed stays with the process. Else chance decides in which runs each step gets it anew from the kernel:
+"""Memory that is freed stays with the process. Else chance decides in which runs each step asks the kernel for it:
 the same step took 28 ms in one run and 42 in another."""
 _ENVIRONMENT = os.environ | _STEADY | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
