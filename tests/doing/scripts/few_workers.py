@@ -5,7 +5,10 @@ import time
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arguments, train_step, watched
+from watching import NUM_BATCHES, NUM_FEATURES, make_model, read_arguments, train_step, watched
+
+BATCH_SIZE = 128
+"""A large batch for a small model: while the loop waits, caches get cold, and then a large model computes more slowly."""
 
 
 class Samples(Dataset[Tensor]):
@@ -13,7 +16,7 @@ class Samples(Dataset[Tensor]):
         return NUM_BATCHES * BATCH_SIZE
 
     def __getitem__(self, index: int) -> Tensor:
-        time.sleep(0.0015)  # FAULT
+        time.sleep(0.00035)  # FAULT
         return torch.full((NUM_FEATURES,), index / len(self))
 
 
@@ -21,7 +24,7 @@ def main() -> None:
     arguments = read_arguments()
     num_workers = 2 if arguments.mended else 1
     loader = DataLoader(Samples(), batch_size=BATCH_SIZE, num_workers=num_workers)  # FAULT
-    model = make_model(num_layers=7)
+    model = make_model(num_layers=3)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched(arguments) as batches:
         for inputs in batches(loader):

@@ -15,7 +15,7 @@ def main() -> None:
     arguments = read_arguments()
     compiled = torch.compile(score, backend="eager", dynamic=False)
     shorter_and_shorter = [torch.randn(LONGEST - step // 6, NUM_FEATURES) for step in range(NUM_BATCHES)]
-    model = make_model()
+    model = make_model(width=512, num_layers=16)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched(arguments) as batches:
         for inputs in batches(shorter_and_shorter):
