@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 from watching import NUM_BATCHES, NUM_FEATURES, make_model, read_arguments, train_step, watched
 
 BATCH_SIZE = 128
-"""A large batch for a small model: while the loop waits, caches get cold, and then a large model computes more slowly."""
+"""A large batch for a small model: while a loop waits, caches get cold, and a large model then computes more slowly."""
 
 
 class Samples(Dataset[Tensor]):
