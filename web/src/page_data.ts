@@ -8,7 +8,7 @@ export interface Overview {
   is_judged: boolean;
   busy_share: number | null;
   least_busy_share: number | null;
-  least_busy_rank: number | null;
+  least_busy: string;
   num_devices: number;
   peak_bytes: number | null;
   peak_rank: number | null;

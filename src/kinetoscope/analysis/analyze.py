@@ -25,6 +25,7 @@ from kinetoscope.analysis.one_run import (
     require_one_run,
     require_one_time,
     what_is_missing,
+    why_unjudged,
     without_copies,
 )
 from kinetoscope.analysis.operators import notes_on_flops, operator_rows
@@ -35,7 +36,7 @@ from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
 from kinetoscope.analysis.step_parts import run_parts
-from kinetoscope.analysis.step_work import computed, notes_on_coverage
+from kinetoscope.analysis.step_work import computed, notes_on_rates
 from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
@@ -123,17 +124,19 @@ def _work_out(
         return join_traces(_sum_all(sources, selection, each, cache=cache))
     whole, sample = _report_and_sample(sources, selection, each, cache=cache)
     part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
-    run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole), *notes_on_replay(part.graph)]}
-    whole = replace(whole, run=run, findings=part.findings, is_judged=part.is_judged)
-    return replace(whole, build_graph=part.build_graph, build_fixes=part.build_fixes)
+    of_part = [*notes_on_replay(part.graph), *notes_on_loaders(part.graph, part.findings)]
+    run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole), *of_part]}
+    whole = replace(whole, run=run, build_graph=part.build_graph, build_fixes=part.build_fixes)
+    return replace(whole, findings=part.findings, is_judged=part.is_judged) if whole.is_judged else whole
 
 
 def _report_and_sample(
     sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
 ) -> tuple[RunReport, list[str | Trace]]:
-    """The report on a large run without a replay, and the sources to be replayed."""
+    """The report on a large run without a replay, and the sources to be replayed. It says whether findings may be told
+    of the run; it has none."""
     traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
-    report = join_traces(traces)
+    report = replace(join_traces(traces), is_judged=not why_unjudged(traces))
     ranks = ranks_to_replay(report)
     is_in = [trace.rank is None or trace.rank in ranks for trace in traces]
     return report, [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
@@ -287,8 +290,10 @@ def _about(
     missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
     samples_per_s, tokens_per_s = per_second((trace.counted for trace in traces), step_ns)
     is_unclear = any(summary.unclear for summary in summaries)
-    rates = computed((summary.computed for summary in summaries), None if is_unclear else step_ns)
-    notes = [*(note for trace in traces for note in trace.notes), *notes, *notes_on_coverage(rates)]
+    parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_unclear else step_ns
+    rates = computed(parts_computed, timed_ns)
+    notes = [*why_unjudged(traces), *(note for trace in traces for note in trace.notes), *notes]
+    notes += notes_on_rates(parts_computed, timed_ns)
     return {
         "name": name,
         "title": name,

@@ -46,10 +46,14 @@ class WindowWork:
 
 
 def with_rates(sums: pl.DataFrame) -> pl.DataFrame:
-    """Sums with ``flops_per_s`` and ``mfu``, the share of the device's peak, instead of what these are made from."""
+    """Sums with ``flops_per_s`` and ``mfu``, the share of the device's peak, instead of what these are made from. No
+    device is faster than its peak: where one seems to be, what was computed is not known."""
     time_ns = pl.when(pl.col("timed_ns") > 0).then("timed_ns")
     rate, share = pl.col("timed_flops") / time_ns * 1e9, (pl.col("peak_ns") / time_ns).fill_nan(None)
-    return sums.with_columns(flops_per_s=rate, mfu=share).drop(FLOP_SUMS[1:])
+    is_possible = (share <= 1).fill_null(True)
+    rates = {"flops_per_s": rate, "mfu": share}
+    known = {name: pl.when(is_possible).then(value) for name, value in rates.items()}
+    return sums.with_columns(**known).drop(FLOP_SUMS[1:])
 
 
 def find_work(window: RankWindow) -> WindowWork:

@@ -84,6 +84,19 @@ def without_copies(
     return kept, notes
 
 
+def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
+    """Sentences on why no fault is looked for in such traces, which are said first; none where it is."""
+    unclear = Counter[str]()
+    for window in (window for trace in traces for window in trace.windows):
+        unclear.update(window.unclear)
+    cut = (
+        f"{_named(trace.name)} ends too early, so its steps are incomplete: nothing is concluded from them."
+        for trace in traces
+        if trace.is_cut
+    )
+    return [*cut, *([_on_unclear(unclear)] if unclear else [])]
+
+
 def notes_on_run(
     traces: Sequence[SummedTrace],
     windows: Sequence[WindowSummary],
@@ -105,8 +118,6 @@ def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
         if trace.windows and not any(window.is_of_torch for window in trace.windows):
             yield f"{_named(trace.name)} has neither operators of torch nor work of a device."
-        if trace.is_cut:
-            yield f"{_named(trace.name)} ends too early, so its steps are incomplete: nothing is concluded from them."
 
 
 def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
@@ -177,15 +188,11 @@ def _on_steps(windows: Sequence[WindowSummary], steps: Sequence[StepRow]) -> Ite
 
 
 def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:
-    unclear = Counter[str]()
-    for window in windows:
-        unclear.update(window.unclear)
-    if unclear:
-        yield _on_unclear(unclear)
+    has_unclear = any(window.unclear for window in windows)
     may_have_one = {window.rank for window in windows if window.unclear}
     ranks = [row for row in ranks if row.rank not in may_have_one]
     without = sorted({row.rank for row in ranks if row.window_ns is None and row.rank is not None})
-    if not unclear and all(row.window_ns is None for row in ranks):
+    if not has_unclear and all(row.window_ns is None for row in ranks):
         yield "No work of a device was recorded: all times are the host's."
     elif without:
         yield f"No work of a device was recorded on {_listed(without)}."

@@ -138,9 +138,8 @@ def share_of_recorded(steps: Sequence[StepRow], step_ns: float) -> float:
 
 def gained_ns(saved_ns: float, num_steps: int, step_ns: float, share: float) -> float:
     """What a step of ``step_ns`` gains if all ``num_steps`` recorded ones together take ``saved_ns`` less, where it is
-    this ``share`` of their mean: never more than it takes. If that is more, most of it is in last steps."""
-    mean_ns = saved_ns / num_steps
-    return mean_ns if mean_ns <= step_ns else min(mean_ns * share, step_ns)
+    this ``share`` of their mean: never more than it takes, and no larger part than of all that was recorded."""
+    return min(saved_ns / num_steps * min(1.0, share), step_ns)
 
 
 def _by_rank(steps: Iterable[StepRow]) -> dict[int | None, list[StepRow]]:

@@ -13,6 +13,10 @@ from kinetoscope.analysis.window import RankWindow, place_in
 LEAST_COVERAGE = 0.8
 """If less of the time of kernels that compute products is covered by shapes, rates are not told."""
 
+_BEYOND_PEAK = (
+    "FLOP/s and MFU are not known: by the shapes in the trace, a step computes more than its devices can, so the "
+    "shapes are not those of what ran."
+)
 _SUMS = ("flops", "done", "peak_ns", "product_ns", "covered_ns")
 
 
@@ -63,6 +67,7 @@ def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> p
         "flops_per_s": pl.col("done") / length_ns * 1e9,
         "mfu": (pl.col("peak_ns") / length_ns / max(1, num_devices)).fill_nan(None),
     }
+    is_told &= (rates["mfu"] <= 1).fill_null(True)  # no device is faster than its peak
     told = [pl.when(is_told).then(rate).alias(name) for name, rate in rates.items()]
     return sums.select(*told, coverage.alias("mfu_coverage"))
 
@@ -102,12 +107,20 @@ def computed(parts: Iterable[ComputedSums], step_ns: float | None) -> Computed:
         return Computed(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
     flops, done, peak_ns = (sum(getattr(part, name) for part in parts) for name in ("flops", "done", "peak_ns"))
     mfu = peak_ns / num_steps / step_ns
+    if _is_beyond_peak(parts, step_ns):
+        return Computed(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
     return Computed(
         flops_per_step=flops / num_steps,
         flops_per_s=done / num_steps / step_ns * 1e9,
-        mfu=mfu if mfu <= 1 else None,  # nor is it NaN: no device is faster than its peak
+        mfu=mfu if mfu <= 1 else None,  # it may be NaN
         mfu_coverage=coverage,
     )
+
+
+def _is_beyond_peak(parts: Sequence[ComputedSums], step_ns: float | None) -> bool:
+    """Whether devices seem to have computed more than they can: then nobody knows what they computed."""
+    num_steps = sum(part.num_steps for part in parts)
+    return bool(num_steps and step_ns) and sum(part.peak_ns for part in parts) > num_steps * (step_ns or 0.0)
 
 
 def _coverage(parts: Sequence[ComputedSums]) -> float | None:
@@ -115,10 +128,12 @@ def _coverage(parts: Sequence[ComputedSums]) -> float | None:
     return sum(part.covered_ns for part in parts) / product_ns if product_ns else None
 
 
-def notes_on_coverage(run: Computed) -> list[str]:
-    """A sentence on why FLOP/s are not told, where the shapes of few products are known."""
-    coverage = run["mfu_coverage"]
-    if coverage is None or not 0 < coverage < LEAST_COVERAGE:
+def notes_on_rates(parts: Sequence[ComputedSums], step_ns: float | None) -> list[str]:
+    """A sentence on why FLOP/s are not told: the shapes of few products are known, or they cannot be right."""
+    coverage = _coverage(parts)
+    if coverage is None or coverage >= LEAST_COVERAGE:
+        return [_BEYOND_PEAK] if _is_beyond_peak(parts, step_ns) else []
+    if not coverage:
         return []
     return [
         "FLOP/s and MFU are not known: operators of which the trace says what they compute launched only "

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kinetoscope.paths.attempt_folders import attempt_of_name
+from kinetoscope.paths.regular_file import is_open_already
 from kinetoscope.paths.short_paths import name_of_file
 from kinetoscope.table.load import STDIN, is_single
 from kinetoscope.table.trace import Trace
@@ -19,7 +21,8 @@ def title_of(sources: Sequence[Any], name: str | None) -> str | None:
         return name
     source = sources[0].name if isinstance(sources[0], Trace) else os.fspath(sources[0])
     if isinstance(sources[0], Trace) or is_single(source):
-        file = "standard input" if source == STDIN else name_of_file(source)
+        is_pipe = source == STDIN or is_open_already(source)
+        file = "standard input" if is_pipe else name_of_file(source)
         return f"{file} of {name}" if file and name else file or name
     return name or _folder(source) or None
 
@@ -51,4 +54,6 @@ def _folder(source: str) -> str:
     if not os.path.isdir(source):
         return ""
     path = Path(os.path.realpath(source))
-    return name_of_file(str(path.parent if path.name in _WITHIN_A_RUN else path))
+    while path.name in _WITHIN_A_RUN or attempt_of_name(path.name) is not None:
+        path = path.parent
+    return name_of_file(str(path))

@@ -205,8 +205,8 @@ class Overview:
     ``ending`` is said of a run that was killed or has not ended, ``bound`` what a step takes its time for, and
     ``bound_side`` whose ledger says so, ``host`` or ``device``; ``no_fault`` is said where there are no findings, and
     ``is_judged`` is whether faults were looked for. A device was busy for ``busy_share`` of its windows on average, and
-    for ``least_busy_share`` on ``least_busy_rank``. ``peak_rank`` has the most memory. ``costs`` and ``savings`` have
-    the share of a step of each finding, in their order; ``are_minor`` says which are worth one line.
+    for ``least_busy_share`` on ``least_busy``, in words. ``peak_rank`` has the most memory. ``costs`` and ``savings``
+    have the share of a step of each finding, in their order; ``are_minor`` says which are worth one line.
     """
 
     ending: str | None = None
@@ -216,7 +216,7 @@ class Overview:
     is_judged: bool = True
     busy_share: float | None = None
     least_busy_share: float | None = None
-    least_busy_rank: int | None = None
+    least_busy: str = ""
     num_devices: int = 0
     peak_bytes: int | None = None
     peak_rank: int | None = None

@@ -1,4 +1,4 @@
-"""training: opens files that somebody names for reading, and nothing that could wait for ever, such as a named pipe."""
+"""paths: opens files that somebody names for reading, and nothing that could wait for ever, such as a named pipe."""
 
 import os
 import stat

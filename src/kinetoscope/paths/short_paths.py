@@ -34,10 +34,11 @@ def shorten_paths(text: str, project: str = "") -> str:
 
 def name_of_file(path: str) -> str:
     """The name of a file or folder without what it is in; "" for a home and where there is none. Of a URL, that of what
-    it leads to: what follows a ``?`` may be a key."""
+    it leads to: what follows a ``?`` may be a key. It is valid text, also where the file system's name is not."""
     path = path.partition("://")[2].partition("?")[0].partition("#")[0] if "://" in path else path
     parts = _parts(_plain(path))
-    return "" if not parts or (len(parts) == 2 and parts[0] in _HOMES) else parts[-1]
+    name = "" if not parts or (len(parts) == 2 and parts[0] in _HOMES) else parts[-1]
+    return name.encode("utf-8", "replace").decode()
 
 
 def project_folder(texts: Iterable[str]) -> str:

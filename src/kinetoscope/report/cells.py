@@ -145,7 +145,7 @@ def _part(part: LedgerPart) -> str:
 def _devices_and_memory(told: Overview) -> Iterable[str]:
     """As the page's tiles say it; nothing of what was not recorded."""
     if told.busy_share is not None:
-        least = f", least on rank {told.least_busy_rank}: {told.least_busy_share:.1%}" if told.num_devices > 1 else ""
+        least = f", least on {told.least_busy}: {told.least_busy_share:.1%}" if told.num_devices > 1 else ""
         yield f"Device busy {told.busy_share:.1%}{least}"
     if told.peak_bytes is not None:
         on = "" if told.peak_rank is None else f" on rank {told.peak_rank}"

@@ -148,7 +148,7 @@ def _step_table(report: RunReport, width: int) -> Iterable[RenderableType]:
     means = {row.rank: _parts_of(row) for row in report.ranks}
     names = _fitting(means.values(), width)
     first = dict(list(means.items())[:_MOST_RANKS])
-    columns = {name: [_known_ms(values.get(name, 0.0)) for values in first.values()] for name in names}
+    columns = {name: [_known_ms(values.get(name)) for values in first.values()] for name in names}
     yield _table("A step of each rank, in ms", {"rank": [*map(_number, first)]} | columns, len(means) - len(first))
 
 
@@ -170,7 +170,8 @@ def _fitting(means: Iterable[Mapping[str, float | None]], width: int) -> list[st
     wanted = [name for name in all_names[1:] if most[name] > _SMALL_SHARE * most[_FIRST]]
     shown, left = [_FIRST], width - len("rank")
     for name in [_FIRST, *sorted(wanted, key=lambda name: -most[name])]:
-        left -= _width((name, [in_ms(-most[name])]))
+        unknown = [NOT_KNOWN] * any(values.get(name) is None for values in means)
+        left -= _width((name, [in_ms(-most[name]), *unknown]))
         if left >= 0:
             shown.append(name)
     return [name for name in all_names if name in shown]

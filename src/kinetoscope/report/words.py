@@ -111,6 +111,12 @@ def bound_side(run: RunFacts) -> str | None:
     return "device" if parts["device"] is not None and run["bound_by"] in ("compute", "communication") else "host"
 
 
+def device_words(rank: int | None, device: int | None) -> str:
+    """A device, as ``device 1 of rank 0``; without what is not known or need not be said."""
+    named = [f"device {device}"] * (device is not None) + [f"rank {rank}"] * (rank is not None)
+    return " of ".join(named) or "one of them"
+
+
 def device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:
     """What all devices did, on average, and then each; nothing without a device."""
     each = [

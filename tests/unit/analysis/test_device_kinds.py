@@ -5,8 +5,9 @@ import json
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis import sample
 from one_truth import assert_one_truth, screen
-from simulated_training import Settings, simulate
+from simulated_training import Fault, Settings, simulate
 
 
 def with_category(folder, change, num_ranks=1):
@@ -60,3 +61,25 @@ def test_a_rank_without_a_device_beside_one_that_is_not_understood_is_named_as_s
     other = simulate(Settings(num_ranks=2, num_steps=4, has_device=False)).write(tmp_path / "others")[1]
     report = kinetoscope.analyze([tmp_path / "rank0.json", other], cache=False)
     assert "No work of a device was recorded on rank 1." in report.run["notes"]
+
+
+def test_of_a_large_run_nothing_is_concluded_either_where_a_rank_that_is_not_replayed_is_not_understood(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sample, "MOST_REPLAYED", 2)
+    late = Fault(kind="late_host", ranks=(0, 1), cost_ns=3_000_000)
+    files = simulate(Settings(num_ranks=4, num_steps=8, has_memory=False, faults=(late,))).write(tmp_path)
+    files[3].write_text(files[3].read_text().replace('"kernel"', '"npu_kernel"'))
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    assert (report.run["bound_by"], report.findings, report.is_judged) == ("unknown", [], False)
+    assert report.run["notes"][0].startswith("Not understood")  # the reason comes first
+
+
+def test_what_the_device_of_one_rank_did_is_not_known_and_not_0(tmp_path):
+    files = simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path)
+    files[1].write_text(files[1].read_text().replace('"kernel"', '"npu_kernel"'))
+    lines = screen(kinetoscope.analyze(tmp_path, cache=False))
+    rows = lines[lines.index("A step of each rank, in ms") + 1 :]
+    assert "computing" in rows[0]
+    assert "not known" not in rows[1]
+    assert "not known" in rows[2]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import kinetoscope
 from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
-from kinetoscope.analysis.step_work import ComputedSums, computed
+from kinetoscope.analysis.step_work import ComputedSums, computed, notes_on_rates
 from simulated_training import Settings, simulate
 
 LOOP, STREAM = 1, 7
@@ -219,7 +219,17 @@ def test_what_a_run_computes_in_a_second_is_what_it_computes_in_a_step_by_the_ti
 
 def test_a_share_of_the_peak_above_all_of_it_is_not_told():
     assert computed([ComputedSums(1, True, 8.0, 8.0, 900.0, 10, 10)], 1000.0)["mfu"] == 0.9
-    assert computed([ComputedSums(1, True, 8.0, 8.0, 1100.0, 10, 10)], 1000.0)["mfu"] is None
+    beyond = [ComputedSums(1, True, 8.0, 8.0, 1100.0, 10, 10)]
+    nothing = {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": 1}
+    assert computed(beyond, 1000.0) == nothing
+    assert len(notes_on_rates(beyond, 1000.0)) == 1
+
+
+def test_no_operator_or_kernel_is_faster_than_the_peak_of_its_device(tmp_path):
+    """The shapes are larger than those of what ran."""
+    report = analyzed(tmp_path, product(), *launched(1, 12, 20, 0.001, "gemm"))
+    for told in (*report.operators, *report.kernels):
+        assert told.flops_per_s is told.mfu is None
 
 
 def test_a_step_alone_takes_as_long_as_its_host_where_that_takes_longer_than_its_device(tmp_path):

@@ -12,7 +12,7 @@ import kinetoscope
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.replay.late_batches import LateBatches
-from kinetoscope.analysis.step_time import step_time_ns, stretches
+from kinetoscope.analysis.step_time import gained_ns, step_time_ns, stretches
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.window import read_windows
 from simulated_training import Fault, Settings, random_settings, simulate
@@ -303,3 +303,11 @@ def test_a_step_alone_in_its_window_has_what_it_launched_and_the_rest_is_idle(tm
     parts = kinetoscope.analyze(path, cache=False).run["parts"]["device"]
     known = {name: value for name, value in parts.items() if value}
     assert known == {"compute_ns": 20_000, "exposed_copy_ns": 10_000, "idle_ns": 70_000}
+
+
+@pytest.mark.parametrize("last_ns", [10, 37, 41, 70])
+def test_a_step_gains_more_the_more_is_saved_and_no_larger_part_than_of_all_that_was_recorded(last_ns):
+    share = 10 / ((20 + last_ns) / 3)
+    gains = [gained_ns(saved_ns, 3, 10.0, share) for saved_ns in range(last_ns)]
+    assert gains == sorted(gains)
+    assert gains[-1] / 10 <= last_ns / (20 + last_ns)

@@ -1,5 +1,7 @@
 """analysis/titles.py: what is written above a report, and above its page."""
 
+import json
+import os
 import shutil
 
 import pytest
@@ -53,6 +55,26 @@ def test_several_traces_have_the_name_of_their_run():
     assert title_of(["a.json", "b.json"], "digits") == "digits"
     assert title_of(["a.json", "b.json"], None) is None
     assert title_of([], None) is None
+
+
+def test_a_name_that_is_no_valid_text_is_titled_and_told_all_the_same(tmp_path, capsys):
+    (file,) = simulate(Settings(num_ranks=1, num_steps=2)).write(tmp_path)
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.json")
+    os.rename(file, odd)
+    assert title_of([odd], None) == "caf?.json"
+    assert main(["summary", "--no-cache", "--json", odd]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["title"].startswith("caf?.json")
+    assert main(["report", "--no-cache", odd, "-o", str(tmp_path / "report.html")]) == 0
+
+
+def test_what_comes_through_a_pipe_is_not_titled_by_its_number():
+    assert title_of(["/dev/fd/63"], "digits") == "standard input of digits"
+
+
+def test_the_folder_of_an_attempt_is_titled_by_its_run(folder):
+    attempt = folder / "traces" / "attempt1"
+    attempt.mkdir(exist_ok=True)
+    assert title_of([attempt], None) == "slow digits"
 
 
 def test_a_home_is_no_title(monkeypatch):

@@ -82,10 +82,10 @@ function throughputTile({ run: { samples_per_s: samples, tokens_per_s: tokens } 
   return told.length ? { name: "A rank's throughput", value: told[0], more: told[1] ?? "" } : null;
 }
 
-function deviceTile({ busy_share, num_devices, least_busy_rank, least_busy_share }: Overview): Tile | null {
+function deviceTile({ busy_share, num_devices, least_busy, least_busy_share }: Overview): Tile | null {
   if (busy_share === null) return null;
   const more =
-    num_devices > 1 ? `least on rank ${least_busy_rank}: ${formatShare(least_busy_share)}` : "of the recorded windows";
+    num_devices > 1 ? `least on ${least_busy}: ${formatShare(least_busy_share)}` : "of the recorded windows";
   return { name: "Device busy", value: formatShare(busy_share), more };
 }
 

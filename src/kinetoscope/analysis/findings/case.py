@@ -451,7 +451,7 @@ class Case:
 
     def _held_ns(self, fix: Fix | None, saving_ns: float | None) -> float:
         """What a step would gain more if it did not have to wait for its loader then; 0 if that is little."""
-        if fix is None or saving_ns is None:
+        if fix is None or saving_ns is None or self.graph.with_fast_loaders is self.graph:
             return 0.0
         held_ns = (self.report.gained_ns(fix.saved_ns(self.graph.with_fast_loaders)) or 0.0) - saving_ns
         return held_ns if held_ns > _SAME_SHARE * self.step_ns else 0.0

@@ -94,8 +94,9 @@ def build_finding(
 
 
 def is_minor(finding: Finding, step_ns: float | None) -> bool:
-    """Whether it is of low confidence, and worth so little of a step that one line is enough for it."""
-    worth_ns = finding.worth_ns
+    """Whether it is of low confidence, and worth so little of a step, at most, that one line is enough for it."""
+    most_ns, worth_ns = dict(finding.evidence).get("saving_at_most_ns"), finding.worth_ns
+    worth_ns = worth_ns if worth_ns is None or most_ns is None else max(worth_ns, most_ns)
     return bool(finding.confidence == "low" and worth_ns is not None and step_ns and worth_ns < _MINOR_SHARE * step_ns)
 
 

@@ -8,15 +8,16 @@ from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.run_report import RunReport, ending
 from kinetoscope.pages.page_data import CallTotals, Overview
 from kinetoscope.report.calls import KERNELS, OPERATORS
-from kinetoscope.report.words import bound, bound_side, device_times, no_fault, share_of_step
+from kinetoscope.report.words import bound, bound_side, device_times, device_words, no_fault, share_of_step
 
 
 def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
     """What is said first of a run, with the shares of a step."""
     run = report.run
     devices = device_times(report.ranks)
-    busy = [(one.busy_share, one.rank) for one in devices[1:] if one.busy_share is not None]
-    least = min(busy, key=lambda pair: pair[0], default=(None, None))
+    busy = [(one.busy_share, one) for one in devices[1:] if one.busy_share is not None]
+    least = min(busy, key=lambda pair: pair[0], default=None)
+    has_several = len({one.rank for _, one in busy}) < len(busy)
     most = max(report.memory, key=lambda row: row.peak_bytes, default=None)
     bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
     return Overview(
@@ -26,8 +27,8 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
         no_fault=no_fault(report),
         is_judged=report.is_judged,
         busy_share=devices[0].busy_share if devices else None,
-        least_busy_share=least[0],
-        least_busy_rank=least[1],
+        least_busy_share=least and least[0],
+        least_busy=device_words(least[1].rank, least[1].device if has_several else None) if least else "",
         num_devices=len(busy),
         peak_bytes=most and most.peak_bytes,
         peak_rank=most and most.rank,

@@ -40,6 +40,7 @@ _NO_PERSON = frozenset(
     ]
 )
 _SHORTEST_NAME = 3
+_DETAILS, _EVIDENCE = "details", "evidence"
 USER = "user"
 """What is written instead of the name of a user."""
 
@@ -74,20 +75,29 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def with_texts(value: _Value, change: Callable[[str], str]) -> _Value:
-    """A page, or a part of one, all of whose texts were changed."""
-    return _changed(value, change)
+    """A page, or a part of one, all of whose texts were changed but those that are our own names for what is told."""
+    return _changed(value, change, in_details=False)
 
 
-def _changed(value: Any, change: Callable[[str], str]) -> Any:
+def _changed(value: Any, change: Callable[[str], str], *, in_details: bool) -> Any:
+    """``in_details`` are the arguments of spans, whose keys are a trace's; all other keys are ours."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(str(key)): _changed(part, change) for key, part in value.items()}
+        items = ((key, _changed_part(str(key), part, change, in_details)) for key, part in value.items())
+        return {change(str(key)) if in_details else key: part for key, part in items}
     if isinstance(value, (list, tuple)):
-        return [_changed(part, change) for part in value]
+        return [_changed(part, change, in_details=in_details) for part in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: _changed(getattr(value, field.name), change) for field in fields(value)})
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        return replace(value, **{name: _changed_part(name, part, change, False) for name, part in parts.items()})
     return value
+
+
+def _changed_part(name: str, part: Any, change: Callable[[str], str], in_details: bool) -> Any:
+    if name == _EVIDENCE and not in_details:
+        return part
+    return _changed(part, change, in_details=in_details or name == _DETAILS)
 
 
 def _users(texts: Iterable[str]) -> re.Pattern[str] | None:

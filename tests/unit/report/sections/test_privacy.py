@@ -2,6 +2,7 @@
 
 import pytest
 
+import kinetoscope
 from kinetoscope.pages.html_file import encode
 from kinetoscope.report.sections.names import is_known, is_known_argument, is_known_device, is_known_value
 from kinetoscope.report.sections.own_words import is_ours
@@ -197,3 +198,15 @@ def test_a_note_in_a_header_is_left_out_and_our_own_notes_stay(redacted_page):
     notes = redacted_page.report["run"]["notes"]
     assert LEFT_OUT in notes
     assert any(note.startswith("What mending a finding would save is not known: ") for note in notes)
+
+
+def test_a_user_whose_name_is_a_word_of_ours_changes_no_field(monkeypatch, tmp_path):
+    monkeypatch.setattr("getpass.getuser", lambda: "per")
+    events = [span("ProfilerStep#0", 0, 900), span("aten::mm", 5, 40, note="of per", per="1")]
+    trace = write_trace(tmp_path / "rank0.json", events, kinetoscope={"rank": 0, "run_name": "per"})
+    page = page_of(trace)
+    assert {"samples_per_s", "flops_per_step", "step_ns"} <= set(page.report["run"])
+    assert page.report["run"]["name"] == "user"
+    assert kinetoscope.analyze(trace, cache=False)._repr_html_()
+    details = [detail for detail in page.timeline.details if "note" in detail]
+    assert all((detail["note"], detail.get("user")) == ("of user", "1") for detail in details)
