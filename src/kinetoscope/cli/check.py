@@ -4,11 +4,10 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections import Counter
 from pathlib import Path
 
 from kinetoscope.cli.options import add_attempt, add_force, add_jobs, add_json, add_output, add_paths
-from kinetoscope.cli.paths import require_free, trace_inputs
+from kinetoscope.cli.paths import require_distinct, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import (
@@ -85,12 +84,7 @@ def _targets(files: list[str], output: Path) -> list[Path]:
     if len(files) > 1 and (output.is_file() or output == STDOUT):
         raise SettingsError(f"{len(files)} files do not fit into {output}. Pass a folder to --output.")
     targets = [output / Path(file).name for file in files] if len(files) > 1 or output.is_dir() else [output]
-    names = Counter(target.name for target in targets)
-    twice = next((name for name, count in names.items() if count > 1), None)
-    if twice is not None:
-        raise SettingsError(
-            f"Two of the files are called {twice}: only one fits into {output}. Repair them one by one."
-        )
+    require_distinct(targets)
     return targets
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_jobs, add_json, add_output
-from kinetoscope.cli.paths import TraceInputs, require_free, trace_inputs
+from kinetoscope.cli.paths import TraceInputs, require_distinct, require_free, require_output, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert_trace import convert_trace
@@ -57,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     *inputs, output = arguments.paths if arguments.output is None else [*arguments.paths, arguments.output]
     if not inputs:
         raise SettingsError(f"What is to be written? Pass -o OUTPUT: kinetoscope convert {quote(output)} -o OUTPUT")
+    if arguments.output is None and arguments.to is None:
+        require_output(Path(output), force=arguments.force)
     arguments.output = output
     with trace_inputs(inputs, attempt=arguments.attempt) as files:
         pairs = _pairs(files, arguments)
@@ -73,7 +75,9 @@ def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, P
         raise SettingsError(f"{len(files)} files do not fit into {output}. Pass --suffix SUFFIX if it is a folder.")
     if arguments.to is None:
         return [(files[0], output)]
-    return [(file, output / (_stem(file) + arguments.to)) for file in files]
+    pairs = [(file, output / (_stem(file) + arguments.to)) for file in files]
+    require_distinct(target for _, target in pairs)
+    return pairs
 
 
 def _stem(file: str) -> str:

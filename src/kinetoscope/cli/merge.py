@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kinetoscope.cli.numbers import given, seconds, whole_number, whole_numbers
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_last, add_output, add_ranks
-from kinetoscope.cli.paths import require_free, trace_inputs
+from kinetoscope.cli.paths import require_free, require_output, trace_inputs
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import merge_manifest
@@ -85,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Merges; returns the exit code."""
     if arguments.output is None and arguments.paths:
         arguments.output, *arguments.paths = arguments.paths
+        require_output(Path(arguments.output), force=arguments.force)
     if arguments.output is None:
         raise SettingsError("What is to be written? Pass -o OUTPUT. See --help.")
     if bool(arguments.paths) == bool(arguments.from_manifest):

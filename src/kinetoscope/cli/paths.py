@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,13 @@ from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.formats.perfetto import BEGINNING
 from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.paths.attempt_folders import attempt_of_name, attempt_places, note_on_attempts
+from kinetoscope.paths.attempt_folders import (
+    FINISHED,
+    attempt_of_name,
+    attempt_places,
+    note_on_attempts,
+    places_of_traces,
+)
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob
 from kinetoscope.texts.wording import printable_lines
@@ -54,15 +61,10 @@ def run_folder_of(name: str) -> Path:
     while not any((folder / part).is_dir() for part in _OF_RUNS):
         real = folder.resolve()  # a name such as "." does not say what the folder is called
         is_named = real.name in _IN_RUNS or (real.parent.name in _IN_RUNS and attempt_of_name(real.name))
-        if not is_named or not _holds_traces(real):
+        if not is_named or not (real / FINISHED).is_dir():  # else it may be one of the user's that holds runs
             break
         folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
     return folder
-
-
-def _holds_traces(folder: Path) -> bool:
-    """Whether traces are directly in a folder, which else may be one of a user's that holds runs."""
-    return (folder / ".manifest").is_dir() or any(path.name.endswith(SUFFIXES) for path in folder.iterdir())
 
 
 def _is_there(name: str) -> bool:
@@ -157,8 +159,8 @@ def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str
 
 
 def _traces_of_run(folder: Path, output: Path | None) -> dict[int, list[FoundFile]]:
-    """The traces in a folder, or else in the ``traces`` of a run's folder, of each attempt that has some."""
-    for place in (".", "traces"):
+    """The traces in a folder, or in the ``traces`` of a run's folder, of each attempt that has some."""
+    for place in places_of_traces(folder):
         places = attempt_places(folder, place)
         found = {number: _in_folder(folder, where, output) for number, where in places.items()}
         if any(found.values()):
@@ -175,9 +177,9 @@ def _in_folder(folder: Path, place: str, output: Path | None) -> list[FoundFile]
 
 def _of_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
     if not by_attempt:
-        if why := why_nothing(Path(name)):
-            raise MergeError(f"No trace in {name}. {why}")
         unsaved = Path(name, "live").is_dir()
+        if not unsaved and (why := why_nothing(Path(name))):
+            raise MergeError(f"No trace in {name}. {why}")
         what = f" What its processes have not saved is in {name}/live: kinetoscope recover {name}" if unsaved else ""
         raise MergeError(
             f"No trace file: neither the folder {name} nor its folder traces has a file that ends in "
@@ -216,6 +218,28 @@ def require_free(outputs: Iterable[Path], *, force: bool) -> None:
                 f"There is a file {output} already, and it does not look as if Kinetoscope wrote it. "
                 "Choose another name, or pass --force to replace it."
             )
+
+
+def require_distinct(outputs: Iterable[Path]) -> None:
+    """Raises `SettingsError` where two files would be written to the same place."""
+    twice = next((output for output, count in Counter(outputs).items() if count > 1), None)
+    if twice is not None:
+        raise SettingsError(
+            f"Two of the files would be called {twice.name}: only one fits into {twice.parent}. Take them one by one."
+        )
+
+
+def require_output(output: Path, *, force: bool) -> None:
+    """Raises `SettingsError` for an output that is named by its place alone and is there as a trace that was not
+    merged: it may be one of the inputs. Without ``force`` only."""
+    if force or not output.name.endswith(SUFFIXES) or not output.is_file() or not output.stat().st_size:
+        return
+    ours = read_header(output).get("kinetoscope")
+    if not (isinstance(ours, dict) and ours.get("merged")):
+        raise SettingsError(
+            f"Is {output} to be replaced? It is a trace, and without -o it is what would be written. Pass -o OUTPUT, "
+            "or --force to replace it."
+        )
 
 
 def _is_ours(path: Path) -> bool:

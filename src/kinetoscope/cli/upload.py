@@ -70,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     beside_training = arguments.from_training
     if beside_training:
         give_way()
-    retry_for_s = arguments.retry_for or (RETRY_BESIDE_TRAINING_FOR_S if beside_training else _RETRY_FOR_S)
+    usual_s = RETRY_BESIDE_TRAINING_FOR_S if beside_training else _RETRY_FOR_S
+    retry_for_s = usual_s if arguments.retry_for is None else arguments.retry_for
     allowed = AllowedUploads(arguments.to, arguments.also)
     reports = [
         upload_waiting(folder, rank, retry_for_s=retry_for_s, left_aside=not beside_training, allowed=allowed)

@@ -9,6 +9,8 @@ from pathlib import Path
 from kinetoscope.paths.run_folder import find_kind
 
 _NAME = re.compile("attempt([0-9]{1,9})")
+FINISHED = ".manifest"
+"""In a folder of traces, the folder in which ranks say which files they have finished."""
 
 
 def attempt_folder(traces: Path, restart: int) -> Path:
@@ -33,6 +35,14 @@ def attempt_places(folder: Path, traces: str) -> dict[int, str]:
         if (number := attempt_of_name(name)) and find_kind(folder, place) == stat.S_IFDIR:
             places[number] = place
     return places
+
+
+def places_of_traces(folder: Path) -> tuple[str, str]:
+    """In which order to look for the traces of a folder, in it and in its folder ``traces``: in a run's folder there
+    may be other JSON files."""
+    attempts = attempt_folders(folder / "traces").values()
+    is_run = any((attempt / FINISHED).is_dir() for attempt in attempts)
+    return ("traces", ".") if is_run else (".", "traces")
 
 
 def note_on_attempts(found: Collection[int], attempt: int | None) -> list[str]:

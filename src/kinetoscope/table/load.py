@@ -16,7 +16,7 @@ from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
-from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts
+from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
@@ -190,7 +190,8 @@ def _in_folder(folder: Path, attempt: int | None) -> list[str]:
 def _by_attempt(folder: Path) -> dict[int, list[str]]:
     """The traces and the live folders of each attempt of a run that has any. This is where it is decided what belongs
     to which attempt."""
-    found = _files_by_attempt(folder, ".") or _files_by_attempt(folder, "traces")
+    first, then = places_of_traces(folder)
+    found = _files_by_attempt(folder, first) or _files_by_attempt(folder, then)
     for live in live_folders(folder):
         if not is_to_redact(live):
             found.setdefault(restart_of(live), []).append(FoundLive(live))

@@ -16,6 +16,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.cli import main
+from kinetoscope.cli.paths import run_folder_of
+from simulated_training import Settings, simulate
 
 VERBS = (
     *("recover", "upload", "summary", "explain", "report", "view", "info", "diff", "whatif"),
@@ -368,3 +370,58 @@ def test_any_other_name_is_an_ordinary_error():
     profiler = kinetoscope.Profiler(lambda state: kinetoscope.ProfilerAction.SKIP)
     with pytest.raises(AttributeError, match=r"^'Profiler' object has no attribute 'nothing'$"):
         profiler.nothing()
+
+
+# -- what must not be lost, or shown
+
+
+def traces_of(folder, num_ranks=2):
+    """Traces that ranks of ours have written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [str(path) for path in simulate(Settings(num_ranks=num_ranks, num_steps=2)).write(folder)]
+
+
+@pytest.mark.parametrize("command", ["merge", "convert"])
+def test_a_trace_is_not_replaced_because_o_was_forgotten(command, tmp_path, capsys):
+    files = traces_of(tmp_path / "traces")
+    before = [Path(file).read_bytes() for file in files]
+    assert main([command, *files]) == 2
+    assert "Pass -o OUTPUT" in capsys.readouterr().err
+    assert [Path(file).read_bytes() for file in files] == before
+
+
+def test_a_merged_trace_is_written_anew_where_its_place_says_so(tmp_path):
+    files, merged = traces_of(tmp_path / "traces"), str(tmp_path / "all.json")
+    assert [main(["merge", merged, *files]), main(["merge", merged, *files])] == [0, 0]
+
+
+def test_two_traces_of_one_name_are_not_written_to_one_file(tmp_path, capsys):
+    first, other = traces_of(tmp_path / "a", 1), traces_of(tmp_path / "b", 1)
+    assert main(["convert", *first, *other, "-o", str(tmp_path / "packed"), "--suffix", ".json.gz"]) == 2
+    assert "Two of the files would be called rank0.json.gz" in capsys.readouterr().err
+    assert not list((tmp_path / "packed").glob("*"))
+
+
+def test_view_does_not_serve_what_lies_beside_a_folder_that_is_only_called_traces(tmp_path):
+    traces_of(tmp_path / "project" / "traces")
+    assert run_folder_of(str(tmp_path / "project" / "traces")) == tmp_path / "project" / "traces"
+    (tmp_path / "project" / "traces" / ".manifest").mkdir()
+    assert run_folder_of(str(tmp_path / "project" / "traces")) == tmp_path / "project"
+
+
+def test_another_json_file_in_the_folder_of_a_run_hides_no_trace(tmp_path, capsys):
+    traces_of(tmp_path / "run" / "traces")
+    (tmp_path / "run" / "traces" / ".manifest").mkdir()
+    (tmp_path / "run" / "summary.json").touch()  # as a shell makes it for `summary run --json > run/summary.json`
+    for command in (["summary", "--no-cache"], ["check"], ["info", "--no-cache"]):
+        assert main([*command, "--json", str(tmp_path / "run")]) == 0, command
+        assert str(tmp_path / "run" / "summary.json") not in capsys.readouterr().out
+
+
+def test_what_was_not_saved_is_told_before_why_nothing_was(tmp_path, capsys):
+    run = tmp_path / "run"
+    (run / "traces" / ".manifest").mkdir(parents=True)
+    (run / "live").mkdir()
+    for command in ("check", "merge"):
+        assert main([command, str(run), *(["-o", str(tmp_path / "all.json")] if command == "merge" else [])]) != 0
+        assert f"kinetoscope recover {run}" in capsys.readouterr().err
