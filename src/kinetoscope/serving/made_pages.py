@@ -33,7 +33,7 @@ class MadePage:
 class MadePages:
     """Runs ``command`` with a file in ``folder`` and the names of one or two runs, which writes a page there.
 
-    One page is made at a time. A page is made again when its runs have changed; few are kept.
+    One page is made at a time. A page is made again when its runs have changed; few of those that are made are kept.
     """
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
@@ -64,7 +64,10 @@ class MadePages:
             thread.join()
 
     def _forget_old(self) -> None:
-        for key in list(self._pages)[:-_MOST_KEPT]:
+        """Of the pages that are made, deletes those that were not asked for longest. One that is being made stays:
+        whoever waits for it would start it again."""
+        made = [key for key, page in self._pages.items() if page.is_ready or page.problem]
+        for key in made[:-_MOST_KEPT]:
             self._pages.pop(key).path.unlink(missing_ok=True)
 
     def _make(self, page: MadePage, names: list[str]) -> None:
