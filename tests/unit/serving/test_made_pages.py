@@ -10,7 +10,8 @@ from kinetoscope.serving.runs import FoundFile, FoundRun
 
 LONGEST_WAIT_S = 60
 MOST_KEPT = 8
-# Notes the run whose report it is asked for, waits for the file "go", and writes the report.
+# Notes the run whose report it is asked for, waits for the file "go", and writes the report. It fails if there is a
+# file "disk is full".
 PROGRAM = """
 import json, sys, time
 from pathlib import Path
@@ -19,6 +20,8 @@ with open(folder / "said", "a") as said:
     said.write(" ".join(names) + "\\n")
 while not (folder / "go").exists():
     time.sleep(0.01)
+if (folder / "disk is full").exists():
+    sys.exit("error: the disk is full")
 Path(page).write_text(" ".join(names))
 """
 
@@ -56,3 +59,12 @@ def test_nine_reports_that_are_waited_for_at_once_are_all_made_and_each_once(tmp
     assert [wait_for(made, run).path.read_text() for run in runs] == [run.name for run in runs]
     assert sorted(said(tmp_path)) == [run.name for run in runs]
     assert len(list((tmp_path / "pages").iterdir())) == MOST_KEPT
+
+
+def test_a_report_that_could_not_be_made_says_why_and_is_made_when_it_is_asked_for_again(tmp_path, made):
+    run = found("digits")
+    (tmp_path / "go").touch()
+    (tmp_path / "disk is full").touch()
+    assert wait_for(made, run).problem == "the disk is full"
+    (tmp_path / "disk is full").unlink()
+    assert wait_for(made, run).path.read_text() == "digits"
