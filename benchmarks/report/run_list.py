@@ -24,6 +24,7 @@ from kinetoscope.training.ranks import Attempt, Ranks
 
 _NUM_RUNS, _QUICK_RUNS, _NUM_RANKS = 300, 20, 8
 _BEGAN_S = 1_790_000_000
+_SHARED_S = 1.1  # requests of the same second share a search
 _ALL_ROWS = "(number) => document.querySelectorAll('.runs tbody tr').length === number"
 
 
@@ -123,7 +124,7 @@ def _searches(folder: Path, num_runs: int, rounds: int) -> tuple[list[float], li
 
 
 def _list_ms(lists: RunLists) -> float:
-    lists.forget_search()
+    time.sleep(_SHARED_S)
     begin = time.process_time()
     encode_list(lists.all())
     return 1e3 * (time.process_time() - begin)

@@ -270,7 +270,8 @@ def test_a_merged_trace_without_a_rank_whose_file_is_there_says_so_in_header_log
     assert sentence in notes_of(merged_trace(tmp_path))
     assert sentence in log
     assert sentence in kinetoscope("info", merged_trace(tmp_path)).stdout
-    by_hand = kinetoscope("merge", tmp_path / "all.json", tmp_path / "run" / "traces")
+    assert f"kinetoscope merge {tmp_path}/run/traces -o all.json" in log
+    by_hand = kinetoscope("merge", tmp_path / "run" / "traces", "-o", tmp_path / "all.json")
     assert by_hand.returncode == 0, by_hand.stderr
     assert spans_by_rank(tmp_path / "all.json") == {0: 3, 1: 3}
 

@@ -163,7 +163,7 @@ def why_nothing(folder: Path) -> str:
     try:
         run = RunFolder(folder)
         places = [".", *(name for name in run.names() if not name.startswith(".") and run.is_folder(name))]
-        found = next((found for place in places if (found := _last_attempt(run.path / place))), [])
+        found = _last_attempt([run.path / place for place in places])
     except (OSError, KinetoscopeError):
         return ""
     return reason_of(found)
@@ -175,10 +175,14 @@ def reason_of(manifests: Sequence[RankManifest]) -> str:
     return next((one.why_nothing for one in manifests if one.why_nothing and is_empty), "")
 
 
-def _last_attempt(traces: Path) -> list[RankManifest]:
-    """What the ranks of the last attempt noted in the folder of a run's traces."""
-    folders = attempt_folders(traces)
-    return next((found for number in sorted(folders, reverse=True) if (found := read_manifest(folders[number]))), [])
+def _last_attempt(places: Iterable[Path]) -> list[RankManifest]:
+    """What the ranks of the last attempt noted in any of the folders of a run's traces: torch's have one of theirs."""
+    by_place = [attempt_folders(place) for place in places]
+    for number in sorted({number for folders in by_place for number in folders}, reverse=True):
+        of_attempt = [folders[number] for folders in by_place if number in folders]
+        if found := [manifest for traces in of_attempt for manifest in read_manifest(traces)]:
+            return found
+    return []
 
 
 def read_starts(folder: Path, *, strict: bool = False) -> list[list[RankManifest]]:

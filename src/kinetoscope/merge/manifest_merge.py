@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from kinetoscope.errors import TraceFileError
@@ -53,11 +54,11 @@ class ListedAttempt:
         stem, dot, suffix = last.partition(".")
         return f"{folder}{slash}{stem}-{min(self.starts)}{dot}{suffix}"
 
-    def notes(self, folder: Path) -> list[str]:
+    def notes(self, folder: Path, *, in_command: str = "FOLDER") -> list[str]:
         """In whole sentences: which ranks have files in the folder but are not in the attempt, and why ranks without
-        a common id are merged."""
+        a common id are merged. ``in_command`` is what a command calls the folder."""
         left_out = [other for other in self.others if any((folder / trace.path).exists() for trace in other.traces)]
-        notes = [_left_out(other, folder) for other in left_out]
+        notes = [_left_out(other, in_command) for other in left_out]
         ranks = sorted({manifest.rank for manifest in self.members})
         if len(ranks) > 1 and not all(manifest.agreed for manifest in self.members):
             notes.append(
@@ -102,14 +103,13 @@ def merge_manifest(
     inputs = _choose_inputs(attempt, folder, output)
     if not inputs.paths:
         return None
-    notes = attempt.notes(folder)
-    for note in notes:
+    for note in attempt.notes(folder, in_command=quote(str(folder))):
         _log.warning("%s: %s", output, note)
     report = merge_traces(
         output,
         *inputs.paths,
         align_on=align_on,
-        notes=notes + inputs.notes,
+        notes=attempt.notes(folder) + inputs.notes,  # not where the folder is: no trace tells that
         sources=inputs.sources,
         on_progress=on_progress,
         as_list=as_list,
@@ -240,11 +240,11 @@ class _Links:
             yield from (other for other in self._by_start[start] if not (manifest.agreed and other.agreed))
 
 
-def _left_out(other: RankManifest, folder: Path) -> str:
+def _left_out(other: RankManifest, folder: str) -> str:
     reason = "it belongs to another attempt" if other.agreed else "nothing shows that it is of the same attempt"
     return (
         f"Rank {other.rank} is not in this trace, though its files are in the same folder: {reason}. To merge all "
-        f"ranks anyway: kinetoscope merge all.json {folder.name}"
+        f"ranks anyway: kinetoscope merge {folder} -o all.json"
     )
 
 

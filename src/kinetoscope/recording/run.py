@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from kinetoscope.clock.clock import Clock, process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
@@ -45,6 +45,8 @@ from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment, plain_count
 
 _log = logging.getLogger("kinetoscope")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Driver(Protocol):
@@ -491,15 +493,24 @@ class Run:
         return self._end.drain_or_give_up()
 
     def finish_uploads(self) -> None:
-        """While closing: says what was recorded, or why nothing was; waits for uploads, and says what was found."""
-        outcome = self._outcome()
+        """While closing: says what was recorded, or why nothing was; waits for uploads, and says what was found. Raises
+        nothing, and waits whatever else fails."""
+        outcome = self._try_to_tell(self._outcome)
         if outcome is not None:
-            outcome.tell()
+            self._try_to_tell(outcome.tell)
         for uploads in self.uploads.values():
             self._guard(uploads, uploads.finish, (self.seconds_to_close(),))
         if outcome is not None:
             writes_report = self._search is not None and self._search.writes_report
-            outcome.tell_found(self._find_first, always=writes_report)
+            self._try_to_tell(outcome.tell_found, self._find_first, always=writes_report)
+
+    def _try_to_tell(self, step: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | None:
+        """The result of a step of telling what the run came to; None if it failed, which is reported."""
+        try:
+            return step(*arguments, **options)
+        except Exception as error:
+            self._guard.report("Saying what was recorded", error)
+            return None
 
     def _outcome(self) -> Outcome | None:
         """What this run came to, once, on rank 0."""

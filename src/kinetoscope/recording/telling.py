@@ -137,6 +137,9 @@ def _kernel_of_notebook() -> Any:
 
 
 def short_path(path: Path) -> str:
-    """The path from the working folder, if it is below that."""
-    relative = os.path.relpath(path)
+    """The path from the working folder, if it is below that. The whole path if that folder was deleted meanwhile."""
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):  # ValueError: it is on another drive
+        return str(path)
     return str(path) if relative.startswith("..") else relative

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -33,7 +33,8 @@ class MadePage:
 class MadePages:
     """Runs ``command`` with a file in ``folder`` and the names of one or two runs, which writes a page there.
 
-    One page is made at a time. A page is made again when its runs have changed; few are kept.
+    One page is made at a time. A page is made again when its runs have changed, and when it is asked for after its
+    problem was told; few of those that are made are kept.
     """
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
@@ -44,7 +45,8 @@ class MadePages:
         self._number = 0
 
     def get(self, runs: Sequence[FoundRun]) -> MadePage:
-        """The page on the last of these runs, compared with the one before it, if there are two; ready or not."""
+        """The page on the last of these runs, compared with the one before it, if there are two; ready or not. It is
+        as it was when it was asked for."""
         key = tuple((run.name, run.made_from) for run in runs)
         with self._lock:
             if (page := self._pages.pop(key, None)) is None:
@@ -53,9 +55,11 @@ class MadePages:
                 thread = Thread(target=self._make, args=(page, [name for name, _ in key]), daemon=True)
                 self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
                 thread.start()
-            self._pages[key] = page  # the one that was asked for last is the last
+            now = replace(page)  # a problem that comes after this line is told the next time
+            if not now.problem:
+                self._pages[key] = page  # the one that was asked for last is the last
             self._forget_old()
-            return page
+            return now
 
     def close(self) -> None:
         """Ends the process, if one runs."""
@@ -64,7 +68,10 @@ class MadePages:
             thread.join()
 
     def _forget_old(self) -> None:
-        for key in list(self._pages)[:-_MOST_KEPT]:
+        """Of the pages that are made, deletes those that were not asked for longest. One that is being made stays:
+        whoever waits for it would start it again."""
+        made = [key for key, page in self._pages.items() if page.is_ready or page.problem]
+        for key in made[:-_MOST_KEPT]:
             self._pages.pop(key).path.unlink(missing_ok=True)
 
     def _make(self, page: MadePage, names: list[str]) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -21,13 +21,15 @@ class RowFiller:
     """Runs ``command`` with the names of runs in ``folder``, some at a time, as JSON, until all wanted ones were tried.
 
     The command keeps a row of each of them in the user's cache, in their order. It is tried once for each state of a
-    run. It runs in one process at a time, which ends when this one does, however that ends.
+    run, and once more, alone, where the process may have ended before it came to that run. It runs in one process at a
+    time, which ends when this one does, however that ends.
     """
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self._folder, self._command = folder, command
         self._wanted: dict[str, str] = {}
         self._tried: set[tuple[str, str]] = set()
+        self._alone: set[tuple[str, str]] = set()
         self._at_work: frozenset[str] = frozenset()
         self._lock, self._closed = Lock(), Event()
         self._thread: Thread | None = None
@@ -54,12 +56,12 @@ class RowFiller:
 
     def _work(self) -> None:
         while batch := self._next_batch():
-            self._fill(list(batch))
-            self._give_back_untried(batch)
+            if not self._fill(list(batch)):
+                self._give_back_untried(batch)
 
     def _next_batch(self) -> dict[str, str]:
         with self._lock:
-            batch = {} if self._closed.is_set() else dict(islice(self._wanted.items(), _AT_ONCE))
+            batch = {} if self._closed.is_set() else self._first_wanted()
             self._at_work = frozenset(batch)
             self._wanted = {name: state for name, state in self._wanted.items() if name not in batch}
             self._tried |= set(batch.items())
@@ -67,17 +69,28 @@ class RowFiller:
                 self._thread = None
             return batch
 
-    def _fill(self, names: list[str]) -> None:
-        process = SideProcess(lambda status, errors: None)
+    def _first_wanted(self) -> dict[str, str]:
+        """Some runs to try at once, or one that is tried alone."""
+        states = list(self._wanted.items())
+        together = takewhile(lambda state: state not in self._alone, states)
+        return dict(islice(together, _AT_ONCE)) or dict(states[:1])
+
+    def _fill(self, names: list[str]) -> bool:
+        """Whether a process has tried all of the runs, and was not ended before."""
+        statuses: list[int] = []
+        process = SideProcess(lambda status, errors: statuses.append(status))
         until = monotonic() + _LONGEST_S
         with suppress(OSError):  # no process can be started: then nothing more is known
             process.start([*self._command, json.dumps(names)])
             while not process.wait(monotonic() + _POLL_S) and not self._closed.is_set() and monotonic() < until:
                 pass
         process.end()
+        return statuses == [0]
 
     def _give_back_untried(self, batch: dict[str, str]) -> None:
-        """If the process died of a run, those after it were not tried."""
+        """If the process died of a run, those after it were not tried. Where no row can be kept, nobody knows which
+        those are. So each is tried alone: then none is tried again and again."""
         left = [state for state in batch.items() if read_row(self._folder / state[0], state[1]) is None]
         with self._lock:
             self._tried -= set(left[1:])
+            self._alone |= set(left[1:])

@@ -55,10 +55,6 @@ class RunLists:
                 self._found_at = time.monotonic()
             return self._found
 
-    def forget_search(self) -> None:
-        """The next request searches, even if the last search is less than a second old."""
-        self._found_at = -_SHARED_S
-
     def find_one(self, name: str) -> FoundRun:
         """The run of this name. Raises FileNotFoundError if there is none."""
         run = next((run for run in self.find().runs if run.name == name), None)

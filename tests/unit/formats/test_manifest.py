@@ -92,3 +92,22 @@ def test_the_reason_is_not_told_where_another_rank_or_recover_has_made_a_trace(t
     assert why_nothing(tmp_path) == WHY
     append_entry(tmp_path, 1, TraceFinished(1, "a.json", 1, {}, 0, "1"))
     assert why_nothing(tmp_path) == ""
+
+
+@pytest.mark.parametrize("other", ["torch_traces", "zzz"])
+def test_the_reason_is_found_though_another_folder_of_the_run_has_a_manifest_too(tmp_path, other):
+    for folder in ("traces", other):
+        append_entry(tmp_path / folder, 0, RankStarted(Ranks(), Attempt("run", 0, 1, "start")))
+    append_entry(tmp_path / "traces", 0, NothingRecorded(WHY, "start"))
+    assert why_nothing(tmp_path) == WHY
+    append_entry(tmp_path / other, 0, finished("a.json"))
+    assert why_nothing(tmp_path) == ""
+
+
+def test_the_reason_of_the_last_attempt_is_told_though_an_earlier_one_has_recorded(tmp_path):
+    append_entry(tmp_path / "torch_traces", 0, RankStarted(Ranks(), Attempt("run", 0, 1, "one")))
+    append_entry(tmp_path / "torch_traces", 0, finished("a.json"))
+    last = tmp_path / "traces" / "attempt1"
+    append_entry(last, 0, RankStarted(Ranks(), Attempt("run", 1, 1, "two")))
+    append_entry(last, 0, NothingRecorded(WHY, "two"))
+    assert [why_nothing(folder) for folder in (tmp_path, tmp_path / "traces")] == [WHY, WHY]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.cli import main
 from kinetoscope.formats.manifest import (
     AttemptAgreed,
     RankClosed,
@@ -120,6 +122,25 @@ def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     assert report is not None
     assert report.ranks == [0]
     assert "Rank 1 is not in this trace, though its files are in the same folder" in report.notes[0]
+
+
+def test_the_command_that_merges_all_ranks_anyway_works_in_any_folder_and_the_trace_does_not_say_where_it_was(
+    tmp_path, monkeypatch, caplog
+):
+    traces = tmp_path / "my run" / "traces"
+    start(traces, 0)
+    finish(traces, 0, "0.json")
+    append_entry(traces, 1, RankStarted(Ranks(1, 1, 2, 2), Attempt("a", 0, NO_PROCESS, "last week", "host")))
+    finish(traces, 1, "1.json")
+    merge_manifest(traces, traces / "merged_trace.json", start="start of 0")
+    assert str(tmp_path) not in (traces / "merged_trace.json").read_text()
+    (said,) = caplog.messages
+    command = shlex.split(said.partition("To merge all ranks anyway: ")[2])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert (command[0], main(command[1:])) == ("kinetoscope", 0)
+    events = json.loads(Path("all.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
 
 
 def test_the_same_attempt_merged_again_replaces_its_merged_file_and_does_not_put_another_beside_it(tmp_path):

@@ -171,3 +171,28 @@ def test_a_folder_that_is_used_or_no_folder_is_told_by_its_own_error_alone(tmp_p
         with pytest.raises(error):
             run(Profiler(ALWAYS, JSONTraceHandler(str(folder))))
     assert caplog.messages == []
+
+
+def test_a_run_whose_working_folder_was_deleted_says_where_its_traces_are(tmp_path, monkeypatch, caplog, capsys):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    with Profiler(ALWAYS, JSONTraceHandler(str(tmp_path / "run" / "traces")), strict=True) as profiler:
+        for number in profiler.batches(range(6)):
+            if number == 3:
+                (tmp_path / "work").rmdir()
+    assert f"saved to {tmp_path}/run/traces/merged_trace.json." in capsys.readouterr().err
+    assert caplog.messages == []
+
+
+class Unsayable(MemoryTraceHandler):
+    @property
+    def saved_to(self):
+        raise RuntimeError("no place")
+
+
+def test_uploads_are_waited_for_though_what_was_saved_cannot_be_said(tmp_path, caplog):
+    pytest.importorskip("fsspec")
+    handlers = [JSONTraceHandler(str(tmp_path / "run" / "traces")), Unsayable()]
+    run(Profiler(ALWAYS, handlers, upload_to=f"file://{tmp_path}/store"))
+    assert [path.name for path in tmp_path.glob("store/**/merged_trace.json")] == ["merged_trace.json"]
+    assert "no place" in caplog.text

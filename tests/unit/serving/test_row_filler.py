@@ -74,6 +74,30 @@ def test_a_run_that_kills_the_process_is_not_tried_again_and_those_after_it_are(
     assert said(tmp_path) == ["a bad c", "c"]
 
 
+@pytest.fixture
+def no_cache(own_cache, tmp_path):
+    """A cache that cannot be written, whoever the user is: where its folder should be is a file."""
+    (tmp_path / "cache").write_text("")
+
+
+def ask_again_until_all_are_tried(filler, runs):
+    """What pages do that show runs of which nothing is known."""
+    for _ in range(2 * len(runs)):
+        filler.want(runs)
+        wait_until(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
+
+
+def test_without_a_cache_each_run_is_worked_out_once_though_nothing_is_kept_of_it(tmp_path, filler, no_cache):
+    ask_again_until_all_are_tried(filler, [found(tmp_path, name) for name in ("a", "b", "c")])
+    assert said(tmp_path) == ["a b c"]
+
+
+def test_without_a_cache_those_beside_a_run_that_kills_the_process_are_tried_again_alone(tmp_path, filler, no_cache):
+    runs = [found(tmp_path, name) for name in ("a", "b", "bad", "c")]
+    ask_again_until_all_are_tried(filler, runs)
+    assert said(tmp_path) == ["a b bad c", "b", "bad", "c"]
+
+
 def test_a_run_that_has_changed_is_tried_again(tmp_path, filler):
     for mark in ("1", "2"):
         run = found(tmp_path, "a", mark)
