@@ -12,7 +12,7 @@ from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arg
 EVERY = 5
 NUM_ROWS = 6_000_000
 NUM_TRIED = 5
-SAVE_NS = 300_000_000
+SAVE_NS = 150_000_000
 """So long a save takes, on a quick disk as on a slow one."""
 
 
