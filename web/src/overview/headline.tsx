@@ -84,8 +84,7 @@ function throughputTile({ run: { samples_per_s: samples, tokens_per_s: tokens } 
 
 function deviceTile({ busy_share, num_devices, least_busy, least_busy_share }: Overview): Tile | null {
   if (busy_share === null) return null;
-  const more =
-    num_devices > 1 ? `least on ${least_busy}: ${formatShare(least_busy_share)}` : "of the recorded windows";
+  const more = num_devices > 1 ? `least on ${least_busy}: ${formatShare(least_busy_share)}` : "of the recorded windows";
   return { name: "Device busy", value: formatShare(busy_share), more };
 }
 
