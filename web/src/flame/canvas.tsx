@@ -1,4 +1,4 @@
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { formatCount, formatDuration, formatShare } from "../format";
 import { Name } from "../parts/name";
 import { useTheme } from "../theme";
@@ -38,7 +38,7 @@ export function FrameCanvas(props: FrameCanvasProps) {
     () => placed(frames.boxes(top, width, MOST_LEVELS), isUp),
     [frames, top, width, isUp],
   );
-  useEffect(() => setSelected(top), [top]);
+  useLayoutEffect(() => setSelected(top), [top]); // before the next key
   useLayoutEffect(() => {
     if (canvas.current && width) drawBoxes(canvas.current, { frames, boxes, isFound, selected }, width, height);
   }, [boxes, isFound, selected, theme]);
