@@ -24,7 +24,7 @@ class HostParts(TypedDict):
     ahead_ns: float | None
 
 
-_IN_STEP = (
+IN_STEP = (
     "forward_ns",
     "backward_ns",
     "optimizer_ns",
@@ -34,13 +34,14 @@ _IN_STEP = (
     "python_ns",
     "unknown_ns",
 )
+"""The parts of a step's host that a row of steps has, but for the wait for data."""
 
 
 def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts:
     """The parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, the last one's begin, or
     its end if it is the only one. They add up to that time; ``ahead_ns`` is 0."""
     inner = rows[:-1] if len(rows) > 1 else rows
-    parts = {name: _sum(getattr(row, name) for row in inner) for name in _IN_STEP}
+    parts = {name: _sum(getattr(row, name) for row in inner) for name in IN_STEP}
     between_ns = _sum(row.between_ns for row in inner)
     evaluation_ns = _sum(ns for row in inner for ns in (row.evaluation_inside_ns, row.evaluation_ns))
     others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)

@@ -18,7 +18,7 @@ from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.formats.perfetto import BEGINNING
 from kinetoscope.merge.trace_output import is_perfetto
 from kinetoscope.paths.attempt_folders import (
-    FINISHED,
+    MANIFESTS,
     attempt_of_name,
     attempt_places,
     note_on_attempts,
@@ -61,7 +61,7 @@ def run_folder_of(name: str) -> Path:
     while not any((folder / part).is_dir() for part in _OF_RUNS):
         real = folder.resolve()  # a name such as "." does not say what the folder is called
         is_named = real.name in _IN_RUNS or (real.parent.name in _IN_RUNS and attempt_of_name(real.name))
-        if not is_named or not (real / FINISHED).is_dir():  # else it may be one of the user's that holds runs
+        if not is_named or not (real / MANIFESTS).is_dir():  # else it may be one of the user's that holds runs
             break
         folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
     return folder

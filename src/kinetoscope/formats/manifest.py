@@ -15,11 +15,10 @@ import msgspec
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.header import Count, Moment, told
 from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
-from kinetoscope.paths.attempt_folders import attempt_folders
+from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_folders
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.ranks import Attempt, Number, Ranks, Start
 
-_FOLDER = ".manifest"
 _OF_ANOTHER_VERSION = "`$.type`"  # the end of the error for an entry of a kind that this version does not know
 _MANIFEST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
 
@@ -147,8 +146,8 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
     If a process died in the middle of a line, that line is ended first. Raises OSError when the disk is full.
     """
     traces = RunFolder(folder)
-    traces.make_folder(_FOLDER)
-    append_line(traces, f"{_FOLDER}/rank{rank}.jsonl", encode_struct(entry))
+    traces.make_folder(MANIFESTS)
+    append_line(traces, f"{MANIFESTS}/rank{rank}.jsonl", encode_struct(entry))
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
@@ -192,7 +191,7 @@ def read_starts(folder: Path, *, strict: bool = False) -> list[list[RankManifest
     skipped, since a run that records must go on.
     """
     traces = RunFolder(folder)
-    found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
+    found = (_MANIFEST.fullmatch(name) for name in traces.names(MANIFESTS))
     ranks = (_read_rank(traces, int(match[1]), strict) for match in found if match)
     return sorted(ranks, key=lambda starts: starts[0].rank)
 
@@ -201,7 +200,7 @@ def _read_rank(traces: RunFolder, rank: int, strict: bool) -> list[RankManifest]
     starts = [RankManifest(rank)]
     by_name: dict[str, RankManifest] = {}
     writers: dict[str, RankManifest] = {}
-    for entry in _entries(traces, f"{_FOLDER}/rank{rank}.jsonl", strict):
+    for entry in _entries(traces, f"{MANIFESTS}/rank{rank}.jsonl", strict):
         if isinstance(entry, RankStarted):
             starts.append(RankManifest(rank))
             by_name[entry.start] = starts[-1]

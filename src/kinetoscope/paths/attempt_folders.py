@@ -9,7 +9,7 @@ from pathlib import Path
 from kinetoscope.paths.run_folder import find_kind
 
 _NAME = re.compile("attempt([0-9]{1,9})")
-FINISHED = ".manifest"
+MANIFESTS = ".manifest"
 """In a folder of traces, the folder in which ranks say which files they have finished."""
 
 
@@ -41,7 +41,7 @@ def places_of_traces(folder: Path) -> tuple[str, str]:
     """In which order to look for the traces of a folder, in it and in its folder ``traces``: in a run's folder there
     may be other JSON files."""
     attempts = attempt_folders(folder / "traces").values()
-    is_run = any((attempt / FINISHED).is_dir() for attempt in attempts)
+    is_run = any((attempt / MANIFESTS).is_dir() for attempt in attempts)
     return ("traces", ".") if is_run else (".", "traces")
 
 

@@ -17,7 +17,7 @@ from kinetoscope.formats.manifest import RankManifest, read_manifest, reason_of
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.live.folders import live_folder_of, live_folders, read_live_run
 from kinetoscope.live.owner_lock import Owner, owner_state
-from kinetoscope.paths.attempt_folders import attempt_of_name
+from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_of_name
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.paths.user_cache import own_code
 
@@ -29,7 +29,7 @@ _TRACES = tuple(suffix + packed for suffix in (".json", *PERFETTO_SUFFIXES) for 
 _REPORT = ".html"
 _REPORT_MARK = b'<meta name="generator" content="kinetoscope '
 _MARKED_BYTES = 4096
-_LIVE, _MANIFEST = "live", ".manifest"
+_LIVE = "live"
 _NUMBERS = re.compile("([0-9]{1,15})")
 
 
@@ -196,7 +196,7 @@ class _Walk:
                     self.files.append(FoundFile(name, found.st_size, found.st_mtime_ns, mark))
 
     def _note_folder(self, place: str, name: str, last: str) -> None:
-        if last == _MANIFEST:
+        if last == MANIFESTS:
             self.manifests.append(place)
         elif last == _LIVE and _has_live_folder(self._folder.path / place):
             self.alive.append(place)
@@ -257,7 +257,7 @@ def _described(folder: Path, name: str, manifests: list[str], known: dict[str, t
 def _marks(folder: Path, manifests: list[str]) -> Manifests:
     marks: list[tuple[str, int, int]] = []
     for place in manifests:
-        with suppress(OSError), os.scandir(folder / place / _MANIFEST) as entries:
+        with suppress(OSError), os.scandir(folder / place / MANIFESTS) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
                 marks.append((f"{place}/{entry.name}", status.st_size, status.st_ctime_ns))

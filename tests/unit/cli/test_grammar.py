@@ -420,8 +420,11 @@ def test_another_json_file_in_the_folder_of_a_run_hides_no_trace(tmp_path, capsy
 
 def test_what_was_not_saved_is_told_before_why_nothing_was(tmp_path, capsys):
     run = tmp_path / "run"
-    (run / "traces" / ".manifest").mkdir(parents=True)
-    (run / "live").mkdir()
-    for command in ("check", "merge"):
-        assert main([command, str(run), *(["-o", str(tmp_path / "all.json")] if command == "merge" else [])]) != 0
+    with kinetoscope.profile(run, torch=False, system=False, quiet=True):
+        pass
+    assert main(["check", str(run)]) != 0
+    assert "Nothing was recorded" in capsys.readouterr().err
+    (run / "live").mkdir(exist_ok=True)
+    for output in ([], ["-o", str(tmp_path / "all.json")]):
+        assert main(["merge" if output else "check", str(run), *output]) != 0
         assert f"kinetoscope recover {run}" in capsys.readouterr().err

@@ -4,23 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
+from kinetoscope.analysis.host_parts import IN_STEP
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.step_parts import StepParts
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.pages.page_data import Column, Ledgers, StepLedgers
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_ledger, host_ledger
 
-_IN_STEP = (
-    "data_wait_ns",
-    "forward_ns",
-    "backward_ns",
-    "optimizer_ns",
-    "communication_wait_ns",
-    "sync_ns",
-    "gc_ns",
-    "python_ns",
-    "unknown_ns",
-)
+_IN_STEP = ("data_wait_ns", *IN_STEP)
 _WORK = ("forward_ns", "optimizer_ns", "python_ns")
 _UNLIKE = 0.1
 """A rank is unlike others where a part differs by more than this part of a step from that of the middle rank."""
