@@ -33,7 +33,12 @@ class SideProcess:
         stdin, self._waits_fd = os.pipe()
         try:
             self._process = subprocess.Popen(
-                command, stdin=stdin, stdout=self._stdout, stderr=subprocess.PIPE, start_new_session=True
+                command,
+                stdin=stdin,
+                stdout=self._stdout,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=_environment(),
             )
         except OSError:
             self.leave()
@@ -88,6 +93,15 @@ class SideProcess:
     def pid(self) -> int:
         """The number of the process that runs; 0 if none does."""
         return self._process.pid if self._process else 0
+
+
+def _environment() -> dict[str, str]:
+    """The environment in which a Python imports from where this one does.
+
+    The working folder may have changed since this one started, or be gone, and what lies in it is a stranger's.
+    """
+    imports_from = os.pathsep.join(filter(os.path.isabs, sys.path))
+    return {**os.environ, "PYTHONPATH": imports_from, "PYTHONSAFEPATH": "1"}
 
 
 def give_way() -> None:

@@ -176,6 +176,7 @@ def test_a_folder_that_is_used_or_no_folder_is_told_by_its_own_error_alone(tmp_p
 def test_a_run_whose_working_folder_was_deleted_says_where_its_traces_are(tmp_path, monkeypatch, caplog, capsys):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("PYTHONPATH", "src")  # a relative one: no Python starts in a folder that is gone
     with Profiler(ALWAYS, JSONTraceHandler(str(tmp_path / "run" / "traces")), strict=True) as profiler:
         for number in profiler.batches(range(6)):
             if number == 3:

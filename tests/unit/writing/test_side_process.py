@@ -63,6 +63,39 @@ def test_ending_a_process_does_not_wait_for_one_that_it_has_started():
     sleeps[0].kill()
 
 
+TRAINING_ELSEWHERE = """
+import os, sys, time
+from kinetoscope.writing.side_process import SideProcess
+import helping
+os.chdir("elsewhere")
+process = SideProcess(lambda status, errors: None, keeps_output=True)
+process.start([sys.executable, "-c", "import helping; print(helping.__file__)"])
+assert process.wait(time.monotonic() + 60)
+print(process.output)
+"""
+
+
+def test_a_process_imports_from_where_the_training_does_that_has_changed_its_folder(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "lib" / "helping.py").write_text("")
+    path = os.pathsep.join(["lib", *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", TRAINING_ELSEWHERE]
+    printed = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True
+    ).stdout
+    assert printed.split() == [str(tmp_path / "lib" / "helping.py")]
+
+
+def test_nothing_is_imported_from_the_folder_in_which_a_command_is_started(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("print('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    process = SideProcess(lambda status, errors: None, keeps_output=True)
+    process.start([sys.executable, "-c", "import json; print(json.dumps('ours'))"])
+    assert process.wait(time.monotonic() + LONG_S)
+    assert process.output == '"ours"\n'
+
+
 SIDE = """
 import os, time
 from kinetoscope.writing.side_process import end_when_left
