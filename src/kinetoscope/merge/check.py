@@ -12,6 +12,7 @@ from pathlib import Path
 from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome_event import UNIX_NS
+from kinetoscope.formats.viewers import MOST_TIME_NS
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
@@ -156,7 +157,12 @@ def repair_trace(
 
 
 def _base_ns(file: InputFile) -> int:
-    return max(0, choose_base_ns(file.earliest_ns or 0, file.base_ns)) if file.has_clock else 0
+    """What the repaired times count from: a base of ours, unless a far time is exact only from the file's own."""
+    if not file.has_clock:
+        return 0
+    base_ns = max(0, choose_base_ns(file.earliest_ns or 0, file.base_ns))
+    is_exact = (file.latest_ns or 0) - base_ns < MOST_TIME_NS
+    return base_ns if is_exact or file.counts["rounded"] else file.base_ns
 
 
 def _shift_ns(file: InputFile, base_ns: int) -> int:

@@ -268,6 +268,16 @@ def test_a_base_that_is_no_unix_time_does_not_count_as_a_clock(tmp_path, base_ns
 
 
 @both
+@pytest.mark.parametrize("first", [1.5, -1.5])
+def test_a_repair_does_not_make_a_far_time_one_that_viewers_round(tmp_path, first):
+    """From the file's own base, 32 years are a whole number of microseconds; from one of ours they are not."""
+    result = repaired(tmp_path, {"baseTimeNanoseconds": 10**18, "traceEvents": [span(first), span(10**15)]})
+    first_event, far = result["traceEvents"]
+    assert far["ts"] - first_event["ts"] == 10**15 - first
+    assert check_trace(tmp_path / "out.json").findings == []
+
+
+@both
 def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
     result = repaired(tmp_path, {"traceEvents": [span(1, name="ProfilerStep#3", pid={"a": 1}, tid=[2])]})
     assert (result["traceEvents"][0]["pid"], result["traceEvents"][0]["tid"]) == ("{'a': 1}", "[2]")
