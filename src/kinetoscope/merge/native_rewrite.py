@@ -156,12 +156,14 @@ class Survey:
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
+            self.text.leave_out()
             return False
         shown = made_viewable(event) if self._questions.checks else event
         self._num_hidden += shown is None
         self._has_phases |= has_phase(event)
         self._num_mended += shown is not event and shown is not None
         if shown is None:
+            self.text.leave_out()
             return True
         anew = encode_event(with_plain_places(shown), 0)
         return self.text.survey(anew, 0, len(anew), True, LOOK_CANONICAL)[0] == len(anew)
@@ -329,11 +331,13 @@ class Rewrite:
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
+            self._text.leave_out()
             return False
         if self._renumber is not None:
             self._renumber(event)
         shown = made_viewable(event) if self._checks else event
         if shown is None:
+            self._text.leave_out()
             return True
         anew = encode_event(with_plain_places(shown), 0)
         position, _, lines = self._text.rewrite(anew, 0, len(anew), True, LOOK_CANONICAL)

@@ -108,6 +108,13 @@ static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
     return lines != NULL ? Py_BuildValue("niN", position, status, lines) : NULL;
 }
 
+static PyObject *text_leave_out(TextObject *self, PyObject *Py_UNUSED(nothing))
+{
+    if (!text_enter(self)) return NULL;
+    trace_leave_out(&self->text);
+    return tell_failure(&self->text) ? NULL : new_none();
+}
+
 static PyObject *text_finish_rewrite(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
     Bytes *out = text_enter(self) ? owned_begin(&self->out) : NULL;
@@ -347,6 +354,8 @@ static PyObject *text_num_stray(TextObject *self, void *Py_UNUSED(closure))
 static PyMethodDef text_methods[] = {
     {"survey", (PyCFunction)text_survey, METH_VARARGS,
      "(text, start, end, is_first, look): where it stopped, and why."},
+    {"leave_out", (PyCFunction)text_leave_out, METH_NOARGS,
+     "Counts an event that is left out, in both passes."},
     {"finish_survey", (PyCFunction)text_finish_survey, METH_NOARGS, "Ends the survey."},
     {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
     {"plan", (PyCFunction)text_plan, METH_VARARGS,

@@ -47,6 +47,11 @@ static void count_splice(TraceText *text, const Event *event, unsigned look)
         splices_note(&text->splices, as_in_file);
 }
 
+void trace_leave_out(TraceText *text)
+{
+    count_splice(text, NULL, LOOK_CANONICAL);
+}
+
 enum TextStatus trace_walk(TraceText *text, const char **where, const char *end, int is_first,
                            unsigned look, Bytes *out, EventUse use)
 {

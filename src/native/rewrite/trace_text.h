@@ -73,6 +73,9 @@ enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, 
                              unsigned look);
 /* Nests the spans that still wait. */
 void trace_finish_survey(TraceText *text);
+/* In either pass: an event of the file that Python leaves out. */
+void trace_leave_out(TraceText *text);
+
 /* As trace_survey; writes the events to `out`, each with a comma and a line break before it. */
 enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first,
                               unsigned look, Bytes *out);

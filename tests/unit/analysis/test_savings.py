@@ -215,6 +215,31 @@ def test_a_call_that_never_waited_makes_an_interval_of_a_saving():
     assert truth - little < dict(found.evidence)["saving_at_most_ns"] < truth + 2 * little
 
 
+READS = Settings(num_ranks=1, num_steps=12, num_microbatches=3, reads_loss="never")
+
+
+def test_a_wait_for_the_device_saves_more_as_long_as_pauses_stay_that_it_leaves_the_device_without_work_in():
+    pauses = Fault(kind="recompilation", cost_ns=3_700_000, every=2)
+    run, report = analysed(replace(READS, faults=(Fault(kind="items", count=16), pauses)))
+    found, truth_ns, step_ns = (
+        the(report, "synchronisation"),
+        run.saving_ns_per_step(run.without(0)),
+        report.run["step_ns"],
+    )
+    most_ns = dict(found.evidence)["saving_at_most_ns"]
+    assert found.saving_ns_per_step < truth_ns - 0.02 * step_ns
+    assert most_ns == pytest.approx(truth_ns, abs=0.02 * step_ns)
+    assert f"up to {100 * most_ns / step_ns:.0f} % of a step as long as pauses of the loop" in found.advice
+
+
+def test_values_that_are_not_read_save_what_the_loop_takes_to_have_them_copied():
+    run, report = analysed(
+        replace(READS, faults=(Fault(kind="items", count=30), Fault(kind="small_kernels", count=600)))
+    )
+    truth_ns = pytest.approx(run.saving_ns_per_step(run.without(0)), abs=0.02 * report.run["step_ns"])
+    assert the(report, "synchronisation").saving_ns_per_step == truth_ns
+
+
 def test_a_saving_that_is_known_is_no_interval():
     for name in ("calls of .item()", "a slow loader", "garbage collections"):
         _, report = analysed(RUNS[name])

@@ -278,6 +278,17 @@ def test_a_repair_does_not_make_a_far_time_one_that_viewers_round(tmp_path, firs
 
 
 @both
+@pytest.mark.parametrize("wrong", ['"xx":1.5', '"ts":"x"'])
+@pytest.mark.parametrize("phase", ["X", "Z"])
+def test_what_is_left_out_of_a_repair_is_not_mistaken_for_the_next_event_of_the_same_length(tmp_path, wrong, phase):
+    good = json.dumps(span(1.5), separators=(",", ":"))
+    bad = good.replace('"ts":1.5', wrong).replace('"ph":"X"', f'"ph":"{phase}"')
+    (tmp_path / "in.json").write_text(f'{{"traceEvents": [{good}, {bad}, {good}]}}')
+    repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_bytes())["traceEvents"] == [span(1.5), span(1.5)]
+
+
+@both
 def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
     result = repaired(tmp_path, {"traceEvents": [span(1, name="ProfilerStep#3", pid={"a": 1}, tid=[2])]})
     assert (result["traceEvents"][0]["pid"], result["traceEvents"][0]["tid"]) == ("{'a': 1}", "[2]")

@@ -90,6 +90,10 @@ _ON_HELD = (
     "batches, are needed too."
 )
 _ON_MOST = " The recording does not tell exactly what that saves: at least the saving, and up to {:.0f} % of a step."
+_ON_PAUSES = (
+    " It saves up to {:.0f} % of a step as long as pauses of the loop, such as garbage collections, stay as long as "
+    "they are: what was launched ahead then keeps the device busy in them."
+)
 
 
 class SampledLine(NamedTuple):
@@ -409,7 +413,7 @@ class Case:
         found = build_finding(
             kind,
             f"{title}{in_every(period)}",
-            advice + self._on_most(most_ns, held_ns),
+            advice + self._on_most(most_ns, held_ns, fix),
             confidence=confidence,
             period=period,
             evidence={
@@ -462,7 +466,7 @@ class Case:
         if fix is None or saving_ns is None:
             return None
         most_ns = saving_ns + held_ns
-        if self.graph.has_guesses or fix.most_variant:
+        if self.graph.has_guesses or fix.most_variant or fix.beyond:
             most_ns = max(most_ns, self.report.gained_ns(fix.most_saved_ns(self.graph)) or 0.0)
         return most_ns if most_ns > saving_ns + _SAME_SHARE * self.step_ns else None
 
@@ -470,10 +474,12 @@ class Case:
         """What a step gains at most if nobody waits for late ranks, and a sentence on it, if loaders hold it back."""
         held_ns = self._held_ns(fix, saving_ns)
         most_ns = saving_ns + held_ns if saving_ns is not None and held_ns else None
-        return most_ns, self._on_most(most_ns, held_ns)
+        return most_ns, self._on_most(most_ns, held_ns, fix)
 
-    def _on_most(self, most_ns: float | None, held_ns: float) -> str:
-        return (_ON_HELD if held_ns else "") + (_ON_MOST.format(100 * most_ns / self.step_ns) if most_ns else "")
+    def _on_most(self, most_ns: float | None, held_ns: float, fix: Fix | None) -> str:
+        is_of_pauses = fix is not None and fix.beyond and not (held_ns or fix.most_variant or self.graph.has_guesses)
+        sentence = _ON_PAUSES if is_of_pauses else _ON_MOST
+        return (_ON_HELD if held_ns else "") + (sentence.format(100 * most_ns / self.step_ns) if most_ns else "")
 
     def fix_of(self, finding: Finding) -> Fix | None:
         """What a finding that has a saving changes in a replay."""

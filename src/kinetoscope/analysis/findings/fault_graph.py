@@ -52,10 +52,8 @@ class FaultGraph:
     def without_small_runs(self, *, with_operators: bool = False, python: str = "spare_python") -> ReplayGraph:
         """The graph in which ``python``, of which only what is spare counts, and ``launch`` do not count runs of small
         kernels. ``with_operators``, what operators take before a launch counts as ``launch``."""
-        parts = pl.sum_horizontal(PARTS)
-        own_ns = (pl.col("weight") - parts).clip(0, _MOST_OPERATOR_NS)
         is_own = pl.col("is_launched") & pl.lit(with_operators)
-        launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(own_ns).otherwise(0)
+        launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(_own_ns()).otherwise(0)
         counted = {"python": pl.col(python), "launch": launch}
         outside = {name: pl.when("in_run").then(0).otherwise(part) for name, part in counted.items()}
         return self._with_edges(self.edges.with_columns(**outside))
@@ -80,12 +78,20 @@ class FaultGraph:
         return self._with_edges(self._with_syncs_of_copies(True))
 
     def without_copies_that_block(self) -> ReplayGraph:
-        """The graph in which ``sync`` is all other waits, and ``transfer`` the copies of single values for which the
-        host waited: who does not wait for a value does not read it."""
+        """The graph in which ``sync`` is all other waits, ``transfer`` the copies of single values for which the host
+        waited, and ``launch`` what it does to have them copied: who does not wait for a value does not read it."""
         waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
         is_value = pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
         values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
-        return self._with_edges(self._with_syncs_of_copies(False).with_columns(is_communication=_is_of_events(values)))
+        launches = self.edges.filter(pl.col("kind") == "launch")
+        launches = launches.join(values, left_on="target", right_on="source", how="semi")["source"].implode()
+        before = pl.when(pl.col("target").is_in(launches)).then(_own_ns()).otherwise(0)
+        call = pl.when(pl.col("source").is_in(launches)).then("launch").otherwise(0)
+        edges = self._with_syncs_of_copies(False).with_columns(
+            launch=pl.when(pl.col("kind") == "host").then(before + call),
+            is_communication=_is_of_events(values),
+        )
+        return self._with_edges(edges)
 
     def _with_syncs_of_copies(self, wanted: bool) -> pl.DataFrame:
         """The edges, of which only waits for copies to the device are ``sync``, or only all others."""
@@ -122,6 +128,11 @@ class FaultGraph:
         is_kernel = (pl.col("kind") == "device") & pl.col("source").is_in(small.implode())
         is_empty = is_kernel & (pl.col("weight") < _EMPTY_KERNEL_NS)
         return edges.with_columns(is_empty=is_empty).drop("is_small", "takes_ns")
+
+
+def _own_ns() -> pl.Expr:
+    """What operators take in an edge of the host."""
+    return (pl.col("weight") - pl.sum_horizontal(PARTS)).clip(0, _MOST_OPERATOR_NS)
 
 
 def _is_of_events(edges: pl.DataFrame) -> pl.Expr:

@@ -1,7 +1,7 @@
 """analysis: what a finding changes in a replay of the run, and what a step gains by it: the same for all who ask."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
@@ -17,7 +17,7 @@ def as_recorded(graph: FaultGraph) -> ReplayGraph:
 @dataclass(frozen=True)
 class Fix:
     """A ``change`` of one ``variant`` of the run's graph. It must be worth as much if nobody waited for the ranks
-    ``late``, and without the parts ``beyond``."""
+    ``late``, and without the parts ``beyond``: what it saves at most is worth it with them."""
 
     change: Change
     variant: Variant = as_recorded
@@ -32,8 +32,10 @@ class Fix:
 
     def most_saved_ns(self, graph: FaultGraph) -> int:
         """What the run gains at most, by what the recording shows."""
-        varied = (self.most_variant or self.variant)(graph).without_guesses()
-        return self._saved_ns(varied, varied.saving_ns)
+        varied = (self.most_variant or self.variant)(graph)
+        if graph.has_guesses or self.most_variant:
+            varied = varied.without_guesses()
+        return replace(self, beyond=frozenset())._saved_ns(varied, varied.saving_ns)
 
     def _saved_ns(self, varied: ReplayGraph, saved_without: Callable[[Change], int]) -> int:
         saved_ns = varied.saving_ns(self.change)

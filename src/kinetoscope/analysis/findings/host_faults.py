@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
-from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.table.display import shown
@@ -21,6 +21,10 @@ _LONGEST_GUARD = 400
 _ADVICE_ON_PYTHON = (
     "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model into "
     "one piece. An optimizer with fused=True takes one call instead of many."
+)
+_ON_GAPS = (
+    " The device is idle before some kernels that were launched in time: if it is before the others too, which this "
+    "recording cannot show, less is saved."
 )
 _MOSTLY, _MUCH_AT_STARTS = 0.6, 0.4
 _ADVICE_ON_STARTS = (
@@ -104,11 +108,12 @@ def host_bound(case: Case) -> Finding | None:
     if not case.has_device:
         return None
     launch_ns, idle_ns = case.launching_ns(), case.without_work_ns()
+    has_gaps = case.device_ns("idle_other_ns") >= LEAST_SHARE * HIGH_SHARE * case.step_ns
     return case.finding(
         "host_bound",
         "The device waits for the host to launch its kernels",
         'Capture the step in a CUDA graph with torch.compile(model, mode="reduce-overhead"), so that one launch does '
-        "for many. A larger batch also gives the device more work for each launch.",
+        "for many. A larger batch also gives the device more work for each launch." + (_ON_GAPS if has_gaps else ""),
         cost_ns=min(launch_ns, idle_ns),
         change=Change(frozenset(["launch"])),
         variant=FaultGraph.without_launches,
@@ -150,7 +155,7 @@ def synchronisation(case: Case) -> Finding | None:
         "Read values such as a loss with .item() or .cpu() only every n-th step, or a step late, from a copy made with "
         "non_blocking=True. torch.cuda.set_sync_debug_mode(1) warns at each call that waits.",
         cost_ns=min(sync_ns, idle_ns),
-        change=Change(frozenset(["sync", "transfer"])),
+        change=Change(frozenset(["sync", "transfer", "launch"])),
         variant=FaultGraph.without_copies_that_block,
         beyond=case.pauses,
         where=case.where(stops),
