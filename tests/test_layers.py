@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kinetoscope"
 GROUND = {"paths", "texts", "training", "clock", "writing"}
-LIVE = GROUND | {"formats", "live", "recording", "torch", "storage", "sources", "handlers", "merge"}
+LIVE = GROUND | {"formats", "live", "pulse", "recording", "torch", "storage", "sources", "handlers", "merge"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -24,7 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "pages": set(),
     "formats": {"paths", "texts", "training", "native"},
     "live": {"paths", "training", "clock", "writing", "formats", "native", "_native"},
-    "recording": GROUND | {"formats", "live", "native", "_native"},
+    "pulse": {"paths", "training", "clock", "writing", "formats", "native", "_native"},
+    "recording": GROUND | {"formats", "live", "pulse", "native", "_native"},
     "torch": GROUND | {"formats", "pages", "recording", "native", "_native"},
     "storage": {"paths", "texts", "training", "writing", "formats"},
     "sources": GROUND | {"recording", "torch", "storage"},
@@ -32,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "handlers": GROUND | {"formats", "live", "recording", "storage", "merge", "_native"},
     "assemble": LIVE,
     "testing": LIVE,
-    "table": {"paths", "texts", "clock", "writing", "formats", "live", "native"},
+    "table": {"paths", "texts", "clock", "writing", "formats", "live", "pulse", "native"},
     "analysis": {"paths", "table", "clock", "formats", "native"},
     "report": {"paths", "texts", "analysis", "table", "formats", "pages"},
     "serving": {"paths", "texts", "writing", "formats", "live", "pages"},
@@ -45,13 +46,14 @@ ALLOWED: dict[str, set[str]] = {
 # Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
-    "paths": set(),
+    "paths": {"psutil"},
     "texts": set(),
     "training": {"msgspec"},
     "clock": set(),
     "writing": set(),
     "formats": {"msgspec", "isal", "zstandard"},
-    "live": {"msgspec", "isal", "psutil"},
+    "live": {"msgspec", "isal"},
+    "pulse": {"msgspec"},
     "merge": {"msgspec", "isal"},
 }
 

@@ -119,7 +119,7 @@ PyMODINIT_FUNC PyInit__native(void)
          entry_setup(module) < 0 || span_setup(module) < 0 || sample_setup(module) < 0 ||
          stack_samples_setup(module) < 0 || thread_clocks_setup(module) < 0 ||
          owned_setup(module) < 0 || column_setup(module) < 0 || scan_setup(module) < 0 ||
-         text_setup(module) < 0 || kineto_setup(module) < 0))
+         text_setup(module) < 0 || kineto_setup(module) < 0 || pulse_setup(module) < 0))
         Py_CLEAR(module);
     return module;
 }

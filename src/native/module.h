@@ -72,6 +72,7 @@ PyObject *table_list(const Table *table);
 int column_setup(PyObject *module);
 int kineto_setup(PyObject *module);
 int owned_setup(PyObject *module);
+int pulse_setup(PyObject *module);
 int scan_setup(PyObject *module);
 int text_setup(PyObject *module);
 

@@ -3,6 +3,7 @@
 import logging
 
 from kinetoscope.composer.engine_markers import EngineMarkers
+from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.state import RunState
@@ -26,6 +27,8 @@ class TrainerLoop:
         """Handles the event with the value ``name``, any but INIT."""
         if self._acts_at_next_event:
             self._run.call(self._run.profiler, self._act)
+        if (phase := _PHASES.get(name)) is not None:
+            self._run.pulse.enter(phase)
         if name in _HANDLED:
             self._run.call(self._run.profiler, getattr(self, name))
 
@@ -46,6 +49,7 @@ class TrainerLoop:
             self._run.begin()
         self._run.next_action()
         self._run.apply_action()
+        self._run.pulse.begin_step()
 
     def epoch_start(self) -> None:
         self._run.next_action()
@@ -53,6 +57,7 @@ class TrainerLoop:
 
     def batch_end(self) -> None:
         """The timestamp already counts the batch. The sources act next, so what follows waits for the next event."""
+        self._run.pulse.end_step(self._run.state.timestamp)
         before = self._run.next_action()
         self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
         self._acts_at_next_event = True
@@ -115,6 +120,14 @@ class TrainerLoop:
         for source in self._run.sources:
             self._run.call(source, source.fit_end, self._run.state, None)
 
+
+_PHASES = {
+    "before_dataloader": int(Phase.DATA_WAIT),
+    "before_forward": int(Phase.FORWARD),
+    "before_backward": int(Phase.BACKWARD),
+    "eval_start": int(Phase.EVALUATION),
+} | dict.fromkeys(("after_dataloader", "after_loss", "after_backward", "eval_end"), int(Phase.OTHER))
+"""What begins at an event. The loss is a part of the forward phase."""
 
 _HANDLED = frozenset({"after_load", "fit_start", "epoch_start", "batch_end", "epoch_end", "fit_end"})
 

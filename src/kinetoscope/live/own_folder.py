@@ -33,6 +33,7 @@ from kinetoscope.live.window_log import (
     WindowOpened,
     WindowSaved,
 )
+from kinetoscope.paths.network import is_on_network
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.training.ranks import Attempt
 from kinetoscope.training.timestamp import Moment, timestamp_fields
@@ -41,21 +42,6 @@ from kinetoscope.writing.atomic_file import atomic_file, temporary_folder
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20
 _MOST_TRIES = 10
-_NETWORK = (
-    "nfs",
-    "cifs",
-    "smb",
-    "lustre",
-    "ceph",
-    "gpfs",
-    "beegfs",
-    "glusterfs",
-    "9p",
-    "afs",
-    "fuse",
-    "pvfs",
-    "orangefs",
-)
 
 
 class FilesRecorder(Protocol):
@@ -249,19 +235,6 @@ def _make_new(run_folder: Path, folder: Path) -> None:
             with run.open_folder(folder.parent.name) as live:
                 return os.mkdir(folder.name, dir_fd=live)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-
-
-def is_on_network(path: Path) -> bool:
-    """Whether ``path``, or the folder in which it will be made, is on a network file system."""
-    import psutil  # slow to import, and used once a run
-
-    place = Path(os.path.realpath(path))
-    with contextlib.suppress(OSError):
-        mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
-        # if there are several in one place, the last one hides the others
-        innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
-        return innermost is not None and innermost.fstype.startswith(_NETWORK)
-    return False
 
 
 _MOST_LETTERS = 60  # of a file's name, at most four bytes each

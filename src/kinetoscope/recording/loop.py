@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.cycle import LastingSpans
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.marker import Marker
@@ -17,6 +18,8 @@ from kinetoscope.training.event import Event
 from kinetoscope.training.state import State
 
 T = TypeVar("T")
+# Plain numbers: an enum's member takes Python longer to look up than the pulse takes to write.
+_DATA_WAIT, _EVALUATION, _OTHER = map(int, (Phase.DATA_WAIT, Phase.EVALUATION, Phase.OTHER))
 
 
 class _OpenSpan:
@@ -213,6 +216,7 @@ class Loop:
         self._epoch_span.begin()
         self._batch.begin(_EXPECTED)
         self._watch.install()
+        self._run.pulse.begin_step()
 
     def end(self, clean: bool) -> None:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
@@ -304,6 +308,9 @@ class Loop:
     def _fetch(self, fetch: Callable[[], T]) -> T:
         """Waits for data, in a span."""
         token = self._dataloader.begin()
+        before = self._run.pulse.enter(_DATA_WAIT)
+        if before == _EVALUATION:  # all of its time is the evaluation's
+            self._run.pulse.enter(before)
         self._is_fetching = True
         try:
             return fetch()
@@ -312,6 +319,7 @@ class Loop:
             raise
         finally:
             self._is_fetching = False
+            self._run.pulse.enter(before)
             self._dataloader.end(token)
 
     def _begin_batch(self) -> None:
@@ -399,11 +407,13 @@ class Loop:
             self._batch.forget()
             self._run.pause()
         self._num_evaluations += 1
+        before = self._run.pulse.enter(_EVALUATION)
         self._tell(Event.EVAL_START)
         try:
             yield
         finally:
             self._tell(Event.EVAL_END)
+            self._run.pulse.enter(before)
             self._num_evaluations -= 1
             if is_between:
                 self._run.resume()
@@ -424,10 +434,11 @@ class Loop:
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
         """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
-        is_alone = self._num_evaluations == 0
+        is_alone, before = self._num_evaluations == 0, _OTHER
         span = self._begin_evaluation() if is_alone else None
         try:
             if is_alone:
+                before = self._run.pulse.enter(_EVALUATION)
                 self._tell(Event.EVAL_START)
             for item in iterable:
                 self._tell(Event.EVAL_BATCH_START)
@@ -441,6 +452,7 @@ class Loop:
         finally:
             if span is not None:
                 self._tell(Event.EVAL_END)
+                self._run.pulse.enter(before)
                 span.end()
 
     # -- batches and epochs -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from kinetoscope.clock.clock import Clock, process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
+from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording import compiler
 from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.clock_comparison import ClockComparison
@@ -146,6 +147,8 @@ class Run:
         submit, make_room = self._delivery.writer.submit, self._delivery.make_room
         self._live = LiveFolder(recorder, submit, make_room, this_process.tell_children)
         self._temporary = TemporaryFiles(self._live)
+        self.pulse: OwnPulse = OwnPulse(clock)
+        """What training does now, and how long its steps take, in a file."""
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
 
     def set_handlers(self, handlers: list[Any]) -> None:
@@ -254,6 +257,7 @@ class Run:
         """Becomes the process's active run. Handlers and sources must be set up."""
         self._note_first_batch()
         self._open_live_folder()
+        self._open_pulse()
         for uploads in self.uploads.values():
             self._guard(uploads, uploads.resume)
         begin_library_markers(self._recorder)
@@ -274,6 +278,11 @@ class Run:
             )
             self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
 
+    def _open_pulse(self) -> None:
+        folder = run_folder_of(self.handlers)
+        if folder is not None:
+            self.pulse.open(folder, self.ranks, self.attempt)
+
     # -- events -----------------------------------------------------------------------------------------------
 
     def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
@@ -293,6 +302,7 @@ class Run:
     def batch_ended(self) -> None:
         """Handles the end of a batch, which the timestamp already counts. Saves the window after its last batch."""
         before = self.next_action()
+        self.pulse.end_step(self.state.timestamp)
         self.callbacks.fire(Event.BATCH_END)
         if before is ProfilerAction.ACTIVE_AND_SAVE:
             self.save_window()
@@ -477,6 +487,7 @@ class Run:
             ending.take(self._end.finish_clocks)
             ending.take(self._end.finish_files, is_window_open=self._window.is_open)
             ending.take(end_library_markers, self._recorder)
+            ending.take(self.pulse.close)
             self._phase = _Phase.CLOSED
             ending.take(this_process.make_inactive, self)
 

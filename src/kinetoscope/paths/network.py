@@ -1,0 +1,34 @@
+"""Whether a folder is on a network file system: there a mapped file is slow, and others see it late."""
+
+import contextlib
+import os
+from pathlib import Path
+
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "ceph",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+    "9p",
+    "afs",
+    "fuse",
+    "pvfs",
+    "orangefs",
+)
+
+
+def is_on_network(path: Path) -> bool:
+    """Whether ``path``, or the folder in which it will be made, is on a network file system."""
+    import psutil  # slow to import, and used once a run
+
+    place = Path(os.path.realpath(path))
+    with contextlib.suppress(OSError):
+        mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
+        # if there are several in one place, the last one hides the others
+        innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
+        return innermost is not None and innermost.fstype.startswith(_NETWORK)
+    return False

@@ -1,0 +1,192 @@
+"""The pulse of this process: makes its file, and writes into it what training does."""
+
+import logging
+import math
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kinetoscope.clock.clock import Clock, SystemClock, take_anchor
+from kinetoscope.formats.own_json import encode_struct
+from kinetoscope.native import native_module
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.pulse.layout import (
+    ABOUT_AT,
+    BLOCK,
+    COARSE_AT,
+    FILE_BYTES,
+    FOLDER,
+    HEADER_BYTES,
+    NOW,
+    NOW_AT,
+    SEEN,
+    SEEN_AT,
+    SUFFIX,
+)
+from kinetoscope.pulse.pure_writer import PulseWriter
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.timestamp import Moment, plain_count
+
+_log = logging.getLogger("kinetoscope")
+LENGTH = struct.Struct("<I")
+_UNKNOWN, _UNKNOWN_RATE = -1, math.nan
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+
+class PulseProcess(msgspec.Struct, frozen=True):
+    """The process whose pulse it is. Its clock was at ``monotonic_ns`` when unix time was ``unix_ns``."""
+
+    ranks: Ranks
+    attempt: Attempt
+    monotonic_ns: int
+    unix_ns: int
+
+
+class OwnPulse:
+    """The pulse of this process. `enter` tells that a phase begins, `end_step` that a step ends.
+
+    Nothing here raises: if there is no file, nothing is written, and one warning says why.
+    """
+
+    enter: Callable[[int], int]
+    """Begins a `Phase`, and returns the one before, to which the caller goes back."""
+
+    begin_step: Callable[[], object]
+    """Begins a step: what was before belongs to none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._descriptor: int | None = None
+        self._counted: tuple[int, int, int] | None = None
+        self._write_nothing()
+
+    def open(self, run_folder: Path, ranks: Ranks, attempt: Attempt) -> None:
+        """Makes the file in the folder of the run."""
+        anchor = take_anchor(self._clock)
+        about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns))
+        if not HAS_RUN_FOLDERS or len(about) > HEADER_BYTES - ABOUT_AT - LENGTH.size:
+            return
+        try:
+            self._descriptor = _make(run_folder, f"{attempt.start}{SUFFIX}")
+            self._file = mmap.mmap(self._descriptor, FILE_BYTES)
+        except OSError as error:
+            _log.warning(
+                "The pulse of this run, which tells of all its steps, cannot be written to %s: %s.",
+                run_folder / FOLDER,
+                error.strerror or error,
+            )
+            self._close_file()
+            return
+        LENGTH.pack_into(self._file, ABOUT_AT, len(about))
+        self._file[ABOUT_AT + LENGTH.size : ABOUT_AT + LENGTH.size + len(about)] = about
+        native = native_module()
+        writer_type: Any = PulseWriter if native is None else native.PulseWriter
+        is_machines = isinstance(self._clock, SystemClock)
+        writer = writer_type(self._file, None if is_machines else self._clock.monotonic_ns)
+        self.enter, self.begin_step = writer.enter, writer.begin_step
+        self._end_step, self._end_writing = writer.end_step, writer.close
+        self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
+
+    def end_step(self, timestamp: Moment) -> None:
+        """Ends a step, after which training is at ``timestamp``."""
+        if self._end_step(plain_count(timestamp.batch) - 1, plain_count(timestamp.epoch)):
+            self._note_what_is_seen(self._rates(timestamp))
+
+    def close(self) -> None:
+        """Writes no more, since the run has ended."""
+        if self._descriptor is None:
+            return
+        self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE), has_ended=True)
+        self._end_writing()
+        self._write_nothing()
+        num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
+        self._file.close()
+        with suppress(OSError):
+            os.truncate(self._descriptor, COARSE_AT + (num_coarse + 1) * BLOCK.size)
+        self._close_file()
+
+    def _write_nothing(self) -> None:
+        self.enter, self.begin_step = _enter_nothing, _do_nothing
+        self._end_step: Callable[[int, int], bool] = _end_nothing
+        self._end_writing: Callable[[], object] = _do_nothing
+
+    def _close_file(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _rates(self, timestamp: Moment) -> tuple[float, float]:
+        """Samples and tokens a second, since this was asked last."""
+        before = self._counted
+        now_ns, samples, tokens = self._counted = (
+            self._clock.monotonic_ns(),
+            plain_count(timestamp.sample),
+            plain_count(timestamp.token),
+        )
+        if before is None or now_ns <= before[0]:
+            return _UNKNOWN_RATE, _UNKNOWN_RATE
+        seconds = (now_ns - before[0]) / 1e9
+        rates = ((count - counted) / seconds for count, counted in ((samples, before[1]), (tokens, before[2])))
+        sample_rate, token_rate = (rate or _UNKNOWN_RATE for rate in rates)  # who counts none has not said how many
+        return sample_rate, token_rate
+
+    def _note_what_is_seen(self, rates: tuple[float, float], *, has_ended: bool = False) -> None:
+        anchor = take_anchor(self._clock)
+        memory = _resident_bytes(), _device_bytes()
+        times = anchor.monotonic_ns, anchor.unix_ns
+        SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, _UNKNOWN_RATE, *rates, *times, int(has_ended))
+
+
+def _make(run_folder: Path, name: str) -> int:
+    """A descriptor of a new file with all its room, in the folder of pulses. Nobody but its user can read it."""
+    run = RunFolder(run_folder)
+    run.make_folder(FOLDER)
+    with run.open_folder(FOLDER) as folder:
+        descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder)
+        try:
+            if hasattr(os, "posix_fallocate"):  # writing to a page that a full disk does not have would end the process
+                os.posix_fallocate(descriptor, 0, FILE_BYTES)
+            else:
+                os.write(descriptor, bytes(FILE_BYTES))
+        except OSError:
+            os.close(descriptor)
+            os.unlink(name, dir_fd=folder)
+            raise
+    return descriptor
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return _UNKNOWN
+
+
+def _device_bytes() -> int:
+    """What torch has allocated on its device, if it uses one."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return cuda.memory_allocated() if cuda is not None and cuda.is_initialized() else _UNKNOWN
+    except Exception:  # torch is the user's, and so are its errors
+        return _UNKNOWN
+
+
+def _enter_nothing(phase: int) -> int:
+    return phase
+
+
+def _end_nothing(batch: int, epoch: int) -> bool:
+    del batch, epoch
+    return False
+
+
+def _do_nothing() -> None:
+    pass

@@ -1,0 +1,273 @@
+"""Reads the pulses of a run, while it runs or later, however it ended."""
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.own_json import decode_struct
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.pulse.layout import (
+    ABOUT_AT,
+    BEGIN,
+    BLOCK,
+    COARSE_AT,
+    COARSE_PLACES,
+    FINE_AT,
+    FINE_PLACES,
+    FOLDER,
+    HEADER_BYTES,
+    MAGIC,
+    NOW,
+    NOW_AT,
+    NUM_EXACT,
+    NUM_FINE,
+    SEEN,
+    SEEN_AT,
+    STEP,
+    STEPS_AT,
+    SUFFIX,
+    VERSION,
+    Phase,
+)
+from kinetoscope.pulse.own_pulse import LENGTH, PulseProcess
+
+_TRIES, _BETWEEN_TRIES_S = 5, 0.002
+_LATEST_NS = 1 << 62
+_MOST_STEPS = 1 << 48
+
+
+class StepsRow(NamedTuple):
+    """A step, or a block of them; times in nanoseconds, ``begin_ns`` in unix time.
+
+    ``duration_ns`` and the items of ``by_phase`` are sums over ``num_steps``; a phase that was not watched in all of
+    them is None. ``least_ns``, ``most_ns`` and ``squares`` (the sum of the squares) are of the durations.
+    """
+
+    step: int
+    num_steps: int
+    epoch: int
+    begin_ns: int
+    duration_ns: int
+    by_phase: tuple[int | None, ...]
+    least_ns: int
+    most_ns: int
+    slowest_step: int
+    squares: float
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """What one process did, as its pulse says.
+
+    ``rows`` has all its steps, the oldest first. ``phase`` is what it did last, since ``phase_since_ns``;
+    ``heartbeat_ns`` is when it last told anything, both in unix time. ``has_ended``: the run was closed. ``notes`` says
+    in sentences what could not be read.
+    """
+
+    process: PulseProcess
+    num_steps: int
+    rows: list[StepsRow]
+    phase: Phase
+    phase_since_ns: int
+    heartbeat_ns: int
+    has_ended: bool
+    resident_bytes: int | None
+    device_bytes: int | None
+    loss: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    notes: list[str]
+
+
+def find_pulses(run_folder: Path) -> dict[int, list[Pulse]]:
+    """The pulses in a run's folder by the number of the attempt: of each rank that of its last start. One that cannot
+    be read is left out."""
+    found: dict[int, dict[int, Pulse]] = {}
+    for pulse in _all_pulses(run_folder):
+        of_attempt = found.setdefault(pulse.process.attempt.restart, {})
+        rank = pulse.process.ranks.rank
+        if rank not in of_attempt or of_attempt[rank].process.attempt.start < pulse.process.attempt.start:
+            of_attempt[rank] = pulse
+    return {attempt: [of_ranks[rank] for rank in sorted(of_ranks)] for attempt, of_ranks in sorted(found.items())}
+
+
+def _all_pulses(run_folder: Path) -> Iterator[Pulse]:
+    if not HAS_RUN_FOLDERS:
+        return
+    run = RunFolder(run_folder)
+    try:
+        names = [name for name in run.names(FOLDER) if name.endswith(SUFFIX)]
+    except OSError:
+        return
+    for name in names:
+        try:
+            yield read_pulse(run, f"{FOLDER}/{name}")
+        except (TraceFileError, OSError):
+            continue
+
+
+def read_pulse(folder: RunFolder, name: str) -> Pulse:
+    """The pulse in a file of ``folder``. Raises `TraceFileError` for what is none of this version, OSError if it cannot
+    be read."""
+    path = folder.path / name
+    with folder.open(name) as stream:
+        content, is_whole = _read_once(stream.fileno(), path)
+        for _ in range(_TRIES):
+            if is_whole:
+                break
+            time.sleep(_BETWEEN_TRIES_S)
+            content, is_whole = _read_once(stream.fileno(), path)
+    return _decoded(content, path, is_torn=not is_whole)
+
+
+def _read_once(descriptor: int, path: Path) -> tuple[bytes, bool]:
+    """The file, and whether nobody wrote to it meanwhile: steps and fine blocks change with each step, and coarse
+    blocks, which are most of it, seldom."""
+    first = os.pread(descriptor, COARSE_AT, 0)
+    if len(first) < COARSE_AT or not first.startswith(MAGIC):
+        raise TraceFileError(f"{path} is no pulse of a run.")
+    _, version, header_bytes = BEGIN.unpack_from(first)
+    if (version, header_bytes) != (VERSION, HEADER_BYTES):
+        raise TraceFileError(f"{path} is a pulse of another version: read it with the Kinetoscope that wrote it.")
+    then = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
+    now = _Now.of(first)
+    coarse = os.pread(descriptor, (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size, COARSE_AT)
+    last = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
+    is_whole = now.sequence % 2 == 0 and then.sequence == now.sequence and last.first_fine == now.first_fine
+    return first + coarse, is_whole
+
+
+class _Now(NamedTuple):
+    """`layout.NOW`."""
+
+    sequence: int
+    num_steps: int
+    first_fine: int
+    num_fine: int
+    num_coarse: int
+    steps_per_coarse: int
+    heartbeat: int
+    phase_since: int
+    phase: int
+    known: int
+    step_began: int
+
+    @classmethod
+    def of(cls, content: bytes) -> "_Now":
+        return cls(*NOW.unpack_from(content, NOW_AT))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a writer can have written this, and not a stranger, or a torn page."""
+        return (
+            0 <= self.num_steps <= _MOST_STEPS
+            and 0 <= self.first_fine <= self.num_fine <= self.first_fine + NUM_FINE
+            and 0 <= self.num_coarse < COARSE_PLACES
+            and self.phase < len(Phase)
+            and all(0 <= moment < _LATEST_NS for moment in (self.heartbeat, self.phase_since, self.step_began))
+        )
+
+
+def _decoded(content: bytes, path: Path, *, is_torn: bool) -> Pulse:
+    process, now = _process_of(content, path), _Now.of(content)
+    if not now.is_possible:
+        raise TraceFileError(f"{path} has numbers that no pulse has: it was damaged.")
+    seen_ns, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, has_ended = SEEN.unpack_from(
+        content, SEEN_AT
+    )
+    del seen_ns
+    line = ClockLine(Anchor(process.monotonic_ns, process.unix_ns), Anchor(monotonic_ns, unix_ns))
+    rows, notes = _rows_of(content, now, line, is_torn=is_torn)
+    return Pulse(
+        process=process,
+        num_steps=now.num_steps,
+        rows=rows,
+        phase=Phase(now.phase),
+        phase_since_ns=line.unix_ns(now.phase_since),
+        heartbeat_ns=line.unix_ns(now.heartbeat),
+        has_ended=has_ended == 1,
+        resident_bytes=resident if resident >= 0 else None,
+        device_bytes=device if device >= 0 else None,
+        loss=_known(loss),
+        samples_per_s=_known(samples),
+        tokens_per_s=_known(tokens),
+        notes=notes,
+    )
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _process_of(content: bytes, path: Path) -> PulseProcess:
+    (length,) = LENGTH.unpack_from(content, ABOUT_AT)
+    text = content[ABOUT_AT + LENGTH.size : min(ABOUT_AT + LENGTH.size + length, HEADER_BYTES)]
+    try:
+        return decode_struct(text, PulseProcess)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFileError(f"{path} does not say whose pulse it is: {error}.") from error
+
+
+# -- its steps --
+
+
+def _rows_of(content: bytes, now: _Now, line: ClockLine, *, is_torn: bool) -> tuple[list[StepsRow], list[str]]:
+    """The rows that follow one another, and sentences on what does not."""
+    num_exact = min(now.num_steps, NUM_EXACT)
+    first_exact = now.num_steps - num_exact
+    if is_torn and first_exact:
+        first_exact += 1  # its place may be the one that was written to
+    fine = range(now.first_fine, now.num_fine + 1)
+    blocks = [COARSE_AT + number * BLOCK.size for number in range(now.num_coarse + 1)]
+    blocks += [FINE_AT + number % FINE_PLACES * BLOCK.size for number in fine]
+    rows = [_block_row(BLOCK.unpack_from(content, at), line) for at in blocks if at + BLOCK.size <= len(content)]
+    steps = (STEPS_AT + number % NUM_EXACT * STEP.size for number in range(first_exact, now.num_steps))
+    rows += [_step_row(STEP.unpack_from(content, at), line) for at in steps]
+    kept: list[StepsRow] = []
+    for row in rows:
+        if row.num_steps > 0 and row.duration_ns >= 0 and (not kept or row.begin_ns >= kept[-1].begin_ns):
+            kept.append(row)
+    missing = now.num_steps - sum(row.num_steps for row in kept)
+    notes = [f"Of {now.num_steps:,} steps, {abs(missing):,} cannot be read."] if missing else []
+    if is_torn:
+        notes.append("It was being written when it was read, or when its process was killed.")
+    return kept, notes
+
+
+def _step_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
+    step, begin, duration, *by_phase, epoch, known = values
+    return StepsRow(
+        step,
+        1,
+        epoch,
+        line.unix_ns(begin),
+        duration,
+        _phases(by_phase, known),
+        duration,
+        duration,
+        step,
+        float(duration) ** 2,
+    )
+
+
+def _block_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
+    step, begin, slowest, count, epoch, known, _, duration, squares, least, most, *sums = values
+    by_phase = _phases(sums[::4], known)
+    begin_ns = line.unix_ns(begin)
+    return StepsRow(step, count, epoch, begin_ns, duration, by_phase, _whole(least), _whole(most), slowest, squares)
+
+
+def _whole(number: float) -> int:
+    return round(number) if math.isfinite(number) else 0
+
+
+def _phases(times: Sequence[int], known: int) -> tuple[int | None, ...]:
+    return tuple(time_ns if known >> phase & 1 else None for phase, time_ns in enumerate(times))

@@ -1,0 +1,185 @@
+"""The writer of a pulse in Python, for machines without the one in C (`src/native/pulse/pulse.c`), whose twin it is."""
+
+import os
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+from kinetoscope.pulse.layout import (
+    BEGIN,
+    BLOCK,
+    COARSE_AT,
+    FINE_AT,
+    FINE_PLACES,
+    HEADER_BYTES,
+    MAGIC,
+    NOW,
+    NOW_AT,
+    NUM_EXACT,
+    NUM_FINE,
+    PER_FINE,
+    STEP,
+    STEPS_AT,
+    VERSION,
+    Phase,
+)
+
+_LOOK_EVERY_NS = 1_000_000_000
+_EMPTY = bytes(BLOCK.size)
+_FIELDS_BEFORE_SUMS, _FIELDS_OF_SUM = 7, 4
+_COUNT = 3
+
+
+class PulseWriter:
+    """Writes a pulse into ``file``, a writable buffer of zeros, with as many coarse blocks as it has room for.
+
+    A forked child, which has its parent's file mapped, writes nothing. Raises ValueError if the buffer is too short.
+    """
+
+    def __init__(self, file: Any, now: Callable[[], int] | None = None) -> None:
+        self._file: Any = memoryview(file)
+        self._num_places = (len(self._file) - COARSE_AT) // BLOCK.size // 2 * 2
+        if self._num_places < 2:
+            raise ValueError("The file is too short for a pulse.")
+        self._now = now or monotonic_ns
+        self._pid = os.getpid()
+        began_ns = self._now()
+        self._by_phase = [0] * len(Phase)
+        self._sequence = self._num_steps = self._first_fine = self._num_fine = self._num_coarse = 0
+        self._steps_per_coarse = NUM_EXACT
+        self._phase, self._known = int(Phase.OTHER), 1 << Phase.OTHER
+        self._heartbeat_ns = self._phase_since_ns = self._step_began_ns = self._looked_at_ns = began_ns
+        BEGIN.pack_into(self._file, 0, MAGIC, VERSION, HEADER_BYTES)
+        self._write_now()
+
+    def enter(self, phase: int) -> int:
+        """Begins a phase; returns the one before."""
+        if not 0 <= phase < len(Phase):
+            raise ValueError("There is no such phase.")
+        if self._file is None or self._pid != os.getpid():
+            return phase
+        before = self._phase
+        self._enter(phase, self._now())
+        self._write_now()
+        return before
+
+    def begin_step(self) -> None:
+        """Begins a step: what was before belongs to none."""
+        if self._file is not None and self._pid == os.getpid():
+            self._enter(self._phase, self._now())
+            self._step_began_ns = self._phase_since_ns
+            self._by_phase = [0] * len(Phase)
+            self._write_now()
+
+    def end_step(self, batch: int, epoch: int) -> bool:
+        """Ends a step, and begins the next one. Returns whether a second has passed since it last returned True."""
+        if self._file is None or self._pid != os.getpid():
+            return False
+        now_ns = self._now()
+        self._enter(self._phase, now_ns)
+        self._sequence += 1
+        self._write_now()
+        at = STEPS_AT + self._num_steps % NUM_EXACT * STEP.size
+        if self._num_steps >= NUM_EXACT:
+            self._fold_step(STEP.unpack_from(self._file, at))
+        began_ns, self._step_began_ns = self._step_began_ns, now_ns
+        times = (began_ns, now_ns - began_ns, *self._by_phase)
+        STEP.pack_into(self._file, at, batch, *times, epoch & 0xFFFFFFFF, self._known)
+        self._num_steps += 1
+        self._sequence += 1
+        self._write_now()
+        self._by_phase = [0] * len(Phase)
+        if now_ns - self._looked_at_ns < _LOOK_EVERY_NS:
+            return False
+        self._looked_at_ns = now_ns
+        return True
+
+    def close(self) -> None:
+        """Writes no more."""
+        if self._file is not None:
+            self._file.release()
+            self._file = None
+
+    def _enter(self, phase: int, now_ns: int) -> None:
+        self._by_phase[self._phase] += now_ns - self._phase_since_ns
+        self._phase, self._known = phase, self._known | 1 << phase
+        self._phase_since_ns = self._heartbeat_ns = now_ns
+
+    def _write_now(self) -> None:
+        NOW.pack_into(
+            self._file,
+            NOW_AT,
+            self._sequence,
+            self._num_steps,
+            self._first_fine,
+            self._num_fine,
+            self._num_coarse,
+            self._steps_per_coarse,
+            self._heartbeat_ns,
+            self._phase_since_ns,
+            self._phase,
+            self._known,
+            self._step_began_ns,
+        )
+
+    # -- blocks --
+
+    def _fold_step(self, step: tuple[int, ...]) -> None:
+        number, began_ns, duration_ns, *by_phase, epoch, known = step
+        sums = [value for ns in (duration_ns, *by_phase) for value in (ns, float(ns) * float(ns), ns, ns)]
+        block = BLOCK.pack(number, began_ns, number, 1, epoch, known, 0, *sums)
+        at = FINE_AT + self._num_fine % FINE_PLACES * BLOCK.size
+        if self._add_block(at, block) < PER_FINE:
+            return
+        self._num_fine += 1
+        if self._num_fine - self._first_fine > NUM_FINE:
+            self._fold_fine(FINE_AT + self._first_fine % FINE_PLACES * BLOCK.size)
+            self._first_fine += 1
+        self._clear(FINE_AT + self._num_fine % FINE_PLACES * BLOCK.size)
+
+    def _fold_fine(self, at: int) -> None:
+        if (
+            self._add_block(self._coarse_at(self._num_coarse), self._file[at : at + BLOCK.size])
+            < self._steps_per_coarse
+        ):
+            return
+        self._num_coarse += 1
+        if self._num_coarse == self._num_places:
+            self._fold_in_pairs()
+        self._clear(self._coarse_at(self._num_coarse))
+
+    def _fold_in_pairs(self) -> None:
+        for number in range(self._num_places // 2):
+            first, at = self._coarse_at(2 * number), self._coarse_at(number)
+            pair = bytes(self._file[first : first + 2 * BLOCK.size])
+            self._file[at : at + BLOCK.size] = pair[: BLOCK.size]
+            self._add_block(at, pair[BLOCK.size :])
+        self._num_coarse //= 2
+        self._steps_per_coarse *= 2
+
+    def _add_block(self, at: int, more: Any) -> int:
+        """Adds a block of later steps to the one at a place; returns how many steps that has then."""
+        block, later = BLOCK.unpack_from(self._file, at), BLOCK.unpack_from(more)
+        if not block[_COUNT]:
+            self._file[at : at + BLOCK.size] = more
+            return later[_COUNT]
+        number, began_ns, slowest, count, epoch, known, unused, *sums = block
+        more_sums = later[_FIELDS_BEFORE_SUMS:]
+        if more_sums[3] > sums[3]:
+            slowest = later[2]
+        added: list[float] = []
+        for place in range(0, len(sums), _FIELDS_OF_SUM):
+            (total, squares, least, most), (other_total, other_squares, other_least, other_most) = (
+                some[place : place + _FIELDS_OF_SUM] for some in (sums, more_sums)
+            )
+            added += [total + other_total, squares + other_squares, min(least, other_least), max(most, other_most)]
+        count += later[_COUNT]
+        BLOCK.pack_into(self._file, at, number, began_ns, slowest, count, epoch, known & later[5], unused, *added)
+        return count
+
+    def _clear(self, at: int) -> None:
+        self._file[at : at + BLOCK.size] = _EMPTY
+
+    @staticmethod
+    def _coarse_at(number: int) -> int:
+        return COARSE_AT + number * BLOCK.size

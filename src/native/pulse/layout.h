@@ -1,0 +1,68 @@
+/* The bytes of a pulse: what a rank is doing now, and all its steps. docs/pulse.md tells of them,
+ * `kinetoscope.pulse.layout` has them for readers. All numbers are little-endian, and times
+ * monotonic nanoseconds. */
+
+#ifndef KINETOSCOPE_PULSE_LAYOUT_H
+#define KINETOSCOPE_PULSE_LAYOUT_H
+
+#include <stdint.h>
+
+#define PULSE_NUM_PHASES 7
+#define PULSE_OTHER 6 /* the phase of what is in no other one */
+
+#define PULSE_NUM_EXACT 4096 /* steps, and how many a coarse block holds at first */
+#define PULSE_PER_FINE 64
+#define PULSE_NUM_FINE 64   /* complete ones that are kept */
+#define PULSE_FINE_PLACES 128
+
+/* The first page. What Python writes once is behind it: what process this is. */
+typedef struct {
+    char magic[8];
+    uint32_t version;
+    uint32_t header_bytes;
+    uint64_t sequence; /* odd while a step is written */
+    int64_t num_steps;
+    int64_t first_fine; /* blocks are numbered from the first one on */
+    int64_t num_fine;   /* complete ones */
+    int64_t num_coarse; /* complete ones */
+    int64_t steps_per_coarse;
+    int64_t heartbeat;
+    int64_t phase_since;
+    uint32_t phase;
+    uint32_t known; /* the phases that are told apart, as bits */
+    int64_t step_began;
+} PulseHeader;
+
+typedef struct {
+    int64_t step, begin, duration;
+    int64_t by_phase[PULSE_NUM_PHASES];
+    uint32_t epoch, known;
+} PulseStep;
+
+/* One of the durations of the steps of a block: of whole steps, then of each phase. */
+typedef struct {
+    int64_t sum;
+    double squares;
+    float least, most;
+} PulseSum;
+
+typedef struct {
+    int64_t step, begin; /* of the first step */
+    int64_t slowest;     /* its number */
+    uint32_t count, epoch, known, unused;
+    PulseSum sums[1 + PULSE_NUM_PHASES];
+} PulseBlock;
+
+typedef struct {
+    PulseHeader header;
+    char more[4096 - sizeof(PulseHeader)];
+    PulseStep steps[PULSE_NUM_EXACT];
+    PulseBlock fine[PULSE_FINE_PLACES];
+    PulseBlock coarse[]; /* an even number of them */
+} PulseFile;
+
+_Static_assert(sizeof(PulseHeader) == 96, "Readers know these bytes.");
+_Static_assert(sizeof(PulseStep) == 88, "Readers know these bytes.");
+_Static_assert(sizeof(PulseBlock) == 232, "Readers know these bytes.");
+
+#endif

@@ -1,0 +1,316 @@
+/* PulseWriter: writes what a rank is doing, and how long each of its steps took, into a mapped file
+ * that others read meanwhile. */
+
+#ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+#endif
+
+#include "module.h"
+#include "pulse/layout.h"
+#include "recorder/clock.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+
+#define LOOK_EVERY_NS 1000000000
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer file;
+    PulseFile *pulse; /* NULL after close() */
+    PyObject *now;    /* the clock, in tests; NULL for the machine's */
+    uint64_t generation;
+    int64_t num_places;                 /* for coarse blocks */
+    int64_t looked_at;                  /* when end_step returned True last */
+    int64_t by_phase[PULSE_NUM_PHASES]; /* of the step that is running */
+} PulseWriter;
+
+/* A forked child has its parent's file mapped, but nothing to say there. */
+static uint64_t generation;
+
+static void begin_generation(void)
+{
+    generation++;
+}
+
+static int64_t now_of(PulseWriter *writer)
+{
+    PyObject *answer = writer->now != NULL ? PyObject_CallNoArgs(writer->now) : NULL;
+    if (answer == NULL) {
+        PyErr_Clear();
+        return monotonic_ns();
+    }
+    int64_t now = PyLong_AsLongLong(answer);
+    Py_DECREF(answer);
+    return now;
+}
+
+/* The file to write to; NULL if it is closed or the parent's. */
+static PulseFile *file_of(const PulseWriter *writer)
+{
+    return LIKELY(writer->generation == generation) ? writer->pulse : NULL;
+}
+
+/* -- blocks -- */
+
+static void add_sum(PulseSum *to, const PulseSum *more, int is_first)
+{
+    to->sum = is_first ? more->sum : to->sum + more->sum;
+    to->squares = is_first ? more->squares : to->squares + more->squares;
+    to->least = is_first || more->least < to->least ? more->least : to->least;
+    to->most = is_first || more->most > to->most ? more->most : to->most;
+}
+
+/* Adds a block of later steps. */
+static void add_block(PulseBlock *to, const PulseBlock *more)
+{
+    int is_first = to->count == 0;
+    if (is_first) {
+        to->step = more->step;
+        to->begin = more->begin;
+        to->epoch = more->epoch;
+        to->known = more->known;
+    }
+    if (is_first || more->sums[0].most > to->sums[0].most) to->slowest = more->slowest;
+    to->known &= more->known;
+    to->count += more->count;
+    for (unsigned i = 0; i <= PULSE_NUM_PHASES; i++)
+        add_sum(&to->sums[i], &more->sums[i], is_first);
+}
+
+static PulseSum sum_of(int64_t duration)
+{
+    return (PulseSum){duration, (double)duration * (double)duration, (float)duration,
+                      (float)duration};
+}
+
+static PulseBlock block_of(const PulseStep *step)
+{
+    PulseBlock block = {.step = step->step,
+                        .begin = step->begin,
+                        .slowest = step->step,
+                        .count = 1,
+                        .epoch = step->epoch,
+                        .known = step->known};
+    block.sums[0] = sum_of(step->duration);
+    for (unsigned i = 0; i < PULSE_NUM_PHASES; i++)
+        block.sums[1 + i] = sum_of(step->by_phase[i]);
+    return block;
+}
+
+/* Makes room for more coarse blocks: each two become one. */
+static void fold_in_pairs(PulseFile *pulse)
+{
+    PulseHeader *header = &pulse->header;
+    for (int64_t i = 0; i < header->num_coarse / 2; i++) {
+        PulseBlock pair = pulse->coarse[2 * i];
+        add_block(&pair, &pulse->coarse[2 * i + 1]);
+        pulse->coarse[i] = pair;
+    }
+    header->num_coarse /= 2;
+    header->steps_per_coarse *= 2;
+}
+
+static void fold_fine(PulseFile *pulse, const PulseBlock *fine, int64_t num_places)
+{
+    PulseHeader *header = &pulse->header;
+    PulseBlock *coarse = &pulse->coarse[header->num_coarse];
+    add_block(coarse, fine);
+    if (coarse->count < header->steps_per_coarse) return;
+    if (++header->num_coarse == num_places) fold_in_pairs(pulse);
+    memset(&pulse->coarse[header->num_coarse], 0, sizeof *coarse);
+}
+
+/* Takes up a step whose place another one needs. */
+static void fold_step(PulseFile *pulse, const PulseStep *step, int64_t num_places)
+{
+    PulseHeader *header = &pulse->header;
+    PulseBlock *fine = &pulse->fine[header->num_fine % PULSE_FINE_PLACES], of_step = block_of(step);
+    add_block(fine, &of_step);
+    if (fine->count < PULSE_PER_FINE) return;
+    if (++header->num_fine - header->first_fine > PULSE_NUM_FINE)
+        fold_fine(pulse, &pulse->fine[header->first_fine++ % PULSE_FINE_PLACES], num_places);
+    memset(&pulse->fine[header->num_fine % PULSE_FINE_PLACES], 0, sizeof *fine);
+}
+
+/* -- a step -- */
+
+static void begin_writing(PulseHeader *header)
+{
+    __atomic_store_n(&header->sequence, header->sequence + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+static void end_writing(PulseHeader *header)
+{
+    __atomic_store_n(&header->sequence, header->sequence + 1, __ATOMIC_RELEASE);
+}
+
+static void enter_phase(PulseWriter *writer, PulseHeader *header, uint32_t phase, int64_t now)
+{
+    writer->by_phase[header->phase] += now - header->phase_since;
+    header->phase = phase;
+    header->known |= UINT32_C(1) << phase; /* from now on, a step without it spends no time in it */
+    header->phase_since = header->heartbeat = now;
+}
+
+static PyObject *writer_enter(PyObject *self, PyObject *phase)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PulseFile *pulse = file_of(writer);
+    unsigned long number = PyLong_AsUnsignedLong(phase);
+    if (number >= PULSE_NUM_PHASES) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "There is no such phase.");
+        return NULL;
+    }
+    if (pulse == NULL) return Py_NewRef(phase);
+    uint32_t before = pulse->header.phase;
+    enter_phase(writer, &pulse->header, (uint32_t)number, now_of(writer));
+    return PyLong_FromUnsignedLong(before);
+}
+
+static PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PulseFile *pulse = file_of(writer);
+    if (pulse != NULL) {
+        int64_t now = now_of(writer);
+        enter_phase(writer, &pulse->header, pulse->header.phase, now);
+        pulse->header.step_began = now;
+        memset(writer->by_phase, 0, sizeof writer->by_phase);
+    }
+    return new_none();
+}
+
+static void end_step(PulseWriter *writer, PulseFile *pulse, int64_t batch, uint32_t epoch,
+                     int64_t now)
+{
+    PulseHeader *header = &pulse->header;
+    enter_phase(writer, header, header->phase, now);
+    begin_writing(header);
+    PulseStep *step = &pulse->steps[header->num_steps % PULSE_NUM_EXACT];
+    if (header->num_steps >= PULSE_NUM_EXACT) fold_step(pulse, step, writer->num_places);
+    *step = (PulseStep){.step = batch,
+                        .begin = header->step_began,
+                        .duration = now - header->step_began,
+                        .epoch = epoch,
+                        .known = header->known};
+    memcpy(step->by_phase, writer->by_phase, sizeof step->by_phase);
+    header->num_steps++;
+    header->step_began = now;
+    end_writing(header);
+    memset(writer->by_phase, 0, sizeof writer->by_phase);
+}
+
+static PyObject *writer_end_step(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PulseFile *pulse = file_of(writer);
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "end_step takes a batch and an epoch.");
+    int64_t batch = PyLong_AsLongLong(arguments[0]), epoch = PyLong_AsLongLong(arguments[1]);
+    if (PyErr_Occurred()) return NULL;
+    if (pulse == NULL) return PyBool_FromLong(0);
+    int64_t now = now_of(writer);
+    end_step(writer, pulse, batch, (uint32_t)epoch, now);
+    int is_due = now - writer->looked_at >= LOOK_EVERY_NS;
+    if (is_due) writer->looked_at = now;
+    return PyBool_FromLong(is_due);
+}
+
+/* -- from Python -- */
+
+static void release(PulseWriter *writer)
+{
+    if (writer->pulse != NULL) PyBuffer_Release(&writer->file);
+    writer->pulse = NULL;
+}
+
+static PyObject *writer_close(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    release((PulseWriter *)self);
+    return new_none();
+}
+
+static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
+{
+    PyObject *file, *now = Py_None;
+    if (!PyArg_ParseTuple(arguments, "O|O", &file, &now)) return NULL;
+    PulseWriter *writer = object_new(type);
+    if (writer == NULL) return NULL;
+    if (PyObject_GetBuffer(file, &writer->file, PyBUF_WRITABLE) < 0) {
+        Py_DECREF(writer);
+        return NULL;
+    }
+    writer->pulse = writer->file.buf;
+    writer->generation = generation;
+    writer->now = now == Py_None ? NULL : Py_NewRef(now);
+    Py_ssize_t room = writer->file.len - (Py_ssize_t)offsetof(PulseFile, coarse);
+    writer->num_places = room / (Py_ssize_t)sizeof(PulseBlock) / 2 * 2;
+    if (writer->num_places < 2) {
+        PyErr_SetString(PyExc_ValueError, "The file is too short for a pulse.");
+        Py_DECREF(writer);
+        return NULL;
+    }
+    PulseHeader *header = &writer->pulse->header;
+    memcpy(header->magic, "KSPULSE", sizeof header->magic);
+    header->version = 1;
+    header->header_bytes = offsetof(PulseFile, steps);
+    header->steps_per_coarse = PULSE_NUM_EXACT;
+    header->phase = PULSE_OTHER;
+    header->known = UINT32_C(1) << PULSE_OTHER;
+    header->heartbeat = header->phase_since = header->step_began = now_of(writer);
+    writer->looked_at = header->heartbeat;
+    return (PyObject *)writer;
+}
+
+static int writer_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((PulseWriter *)self)->now);
+    Py_VISIT(((PulseWriter *)self)->file.obj);
+    return 0;
+}
+
+static int writer_clear(PyObject *self)
+{
+    Py_CLEAR(((PulseWriter *)self)->now);
+    return 0;
+}
+
+static void writer_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    release((PulseWriter *)self);
+    writer_clear(self);
+    object_free(self);
+}
+
+static PyMethodDef writer_methods[] = {
+    {"enter", writer_enter, METH_O, "(phase): begins a phase; returns the one before."},
+    {"begin_step", writer_begin_step, METH_NOARGS,
+     "(): what was before belongs to no step."},
+    {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
+     "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
+     "since it last returned True."},
+    {"close", writer_close, METH_NOARGS, "Writes no more."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot writer_slots[] = {
+    {Py_tp_new, writer_new},
+    {Py_tp_dealloc, writer_dealloc},
+    {Py_tp_traverse, writer_traverse},
+    {Py_tp_clear, writer_clear},
+    {Py_tp_methods, writer_methods},
+    {Py_tp_doc, "(file, now=None): writes a pulse into a writable buffer of zeros; see "
+                "kinetoscope.pulse.pure_writer."},
+    {0, NULL},
+};
+
+int pulse_setup(PyObject *module)
+{
+    pthread_atfork(NULL, NULL, begin_generation);
+    return add_type(module, "kinetoscope._native.PulseWriter", sizeof(PulseWriter),
+                    Py_TPFLAGS_HAVE_GC, writer_slots, NULL);
+}

@@ -1,0 +1,109 @@
+"""The writers of a pulse: C and Python write the same bytes, and blocks sum up the steps that they replace."""
+
+import os
+import random
+
+import pytest
+
+from kinetoscope.native import native_module
+from kinetoscope.pulse.layout import (
+    BLOCK,
+    COARSE_AT,
+    COARSE_PLACES,
+    NUM_EXACT,
+    NUM_FINE,
+    PER_FINE,
+    Phase,
+)
+from kinetoscope.pulse.pure_writer import PulseWriter
+
+NATIVE = native_module()
+WRITERS = [PulseWriter] if NATIVE is None else [PulseWriter, NATIVE.PulseWriter]
+
+
+class Clock:
+    def __init__(self):
+        self.now_ns = 10**12
+
+    def __call__(self):
+        return self.now_ns
+
+
+class Training:
+    """A writer with its file and clock, and the durations of its steps."""
+
+    def __init__(self, kind, num_coarse=COARSE_PLACES):
+        self.clock, self.durations = Clock(), []
+        self.file = bytearray(COARSE_AT + num_coarse * BLOCK.size)
+        self.writer = kind(self.file, self.clock)
+
+    def step(self, *phases):
+        """A step of phases and nanoseconds."""
+        for phase, duration_ns in phases:
+            self.writer.enter(phase)
+            self.clock.now_ns += duration_ns
+        self.durations.append(sum(duration_ns for _, duration_ns in phases))
+        return self.writer.end_step(len(self.durations) - 1, len(self.durations) // 100)
+
+
+def train(training, num_steps, seed=0):
+    chance = random.Random(seed)
+    for _ in range(num_steps):
+        training.step(*((chance.choice([*Phase]), chance.randrange(10**7)) for _ in range(chance.randrange(1, 5))))
+
+
+@pytest.mark.skipif(NATIVE is None, reason="there is no writer in C")
+@pytest.mark.parametrize("num_steps", [0, 1, NUM_EXACT + 3, NUM_EXACT + (NUM_FINE + 70) * PER_FINE + 5, 40_000])
+def test_c_and_python_write_the_same_bytes(num_steps):
+    """The last of them as after 60 million steps: there were more coarse blocks than have room."""
+    first, second = (Training(kind, num_coarse=4) for kind in WRITERS)
+    for training in (first, second):
+        train(training, 2)
+        training.writer.begin_step()
+        train(training, num_steps, seed=1)
+        training.writer.enter(Phase.CHECKPOINT)
+    assert first.file == second.file
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_second_is_told_once(kind):
+    training = Training(kind)
+    told = [training.step((Phase.OTHER, 300_000_000)) for _ in range(10)]
+    assert [place for place, is_told in enumerate(told) if is_told] == [3, 7]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_forked_child_writes_nothing_into_its_parents_file(kind):
+    training = Training(kind)
+    train(training, 5)
+    before = bytes(training.file)
+    if (child := os.fork()) == 0:
+        training.writer.begin_step()
+        train(training, 5)
+        os._exit(0 if training.file == before else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_nothing_is_written_after_the_end(kind):
+    training = Training(kind)
+    train(training, 5)
+    training.writer.close()
+    before = bytes(training.file)
+    train(training, 5)
+    training.writer.close()
+    assert training.file == before
+    training.file.clear()  # which nobody holds any more
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("phase", [-1, len(Phase), 2**70])
+def test_a_phase_that_there_is_not_is_refused(kind, phase):
+    with pytest.raises((ValueError, OverflowError)):
+        Training(kind).writer.enter(phase)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_that_is_too_short_is_refused(kind):
+    with pytest.raises(ValueError, match="too short"):
+        kind(bytearray(COARSE_AT + 2 * BLOCK.size - 1), None)
