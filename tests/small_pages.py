@@ -19,6 +19,7 @@ RUN |= {
     "parts": None,
     "samples_per_s": None,
     "tokens_per_s": None,
+    "all_steps": None,
     "missing": [],
 }
 HOSTILE = [

@@ -2,6 +2,7 @@
 
 export interface Overview {
   ending: string | null;
+  all_steps: string;
   bound: string | null;
   bound_side: string | null;
   no_fault: string;
@@ -165,6 +166,29 @@ export interface StepParts {
   device: DeviceParts | null;
 }
 
+export interface Piece {
+  step: number;
+  last_step: number;
+  num_steps: number;
+  num_recorded: number;
+  mean_ns: number;
+  most_ns: number;
+}
+
+export interface AllSteps {
+  num_steps: number;
+  num_recorded: number;
+  mean_ns: number;
+  most_ns: number;
+  slowest_step: number;
+  slowest_rank: number;
+  changed_at: number | null;
+  change: number | null;
+  recorded_change: number | null;
+  is_odd: boolean;
+  pieces: Piece[];
+}
+
 export interface RunFacts {
   flops_per_step: number | null;
   flops_per_s: number | null;
@@ -184,6 +208,7 @@ export interface RunFacts {
   parts: StepParts | null;
   samples_per_s: number | null;
   tokens_per_s: number | null;
+  all_steps: AllSteps | null;
   missing: string[];
   notes: string[];
 }

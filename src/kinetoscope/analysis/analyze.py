@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 
 import polars as pl
 
+from kinetoscope.analysis.all_steps import about_all_steps, on_odd_steps
 from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
@@ -41,6 +42,7 @@ from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.analysis.titles import title_of
+from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
@@ -94,7 +96,23 @@ def report_of(
     notes = [*notes, *(note for source in sources for note in notes_on_attempts(source, selection.attempt))]
     report = _kept_or_new(found, selection, each, cache=cache, with_graph=with_graph)
     title = title_of(titled_by or sources, report.run["name"])
+    report = _with_all_steps(report, titled_by or sources, selection.attempt)
     return replace(report, run=report.run | {"title": title, "notes": [*notes, *report.run["notes"]]})
+
+
+def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int | None) -> RunReport:
+    """The report with what the pulses of a run tell of all its steps. It is not kept: a pulse is read quickly."""
+    source = sources[0] if len(sources) == 1 else None
+    if source is None or isinstance(source, Trace):
+        return report
+    about = about_all_steps(pulses_of(source, attempt), report.steps, report.run["num_steps"])
+    if about is None:
+        return report
+    said = on_odd_steps(about)
+    findings = (
+        [replace(found, advice=f"{found.advice} {said}") for found in report.findings] if said else report.findings
+    )
+    return replace(report, run=report.run | {"all_steps": about}, findings=findings)
 
 
 def _kept_or_new(
@@ -307,6 +325,7 @@ def _about(
         "parts": parts,
         "samples_per_s": samples_per_s,
         "tokens_per_s": tokens_per_s,
+        "all_steps": None,
         "missing": missing,
         **rates,
         **tensor_cores([] if is_unclear else kernels),

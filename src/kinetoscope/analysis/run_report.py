@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.all_steps import AllSteps
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
@@ -46,7 +47,8 @@ class RunFacts(Computed, TensorCores):
     takes for a step, on the host or on its device, and ``parts`` what it takes that for; ``bound_by`` is ``data``,
     ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``. ``samples_per_s`` and ``tokens_per_s`` are as a
     rank's loop counts them, on average, None where it does not. ``missing`` says in sentences what is not here of a run
-    that was killed or has not ended: which ranks, and which steps of which."""
+    that was killed or has not ended: which ranks, and which steps of which. ``all_steps`` is what the run took for all
+    its steps, recorded or not; None where it has left no pulse."""
 
     name: str | None
     title: str | None
@@ -60,6 +62,7 @@ class RunFacts(Computed, TensorCores):
     parts: StepParts | None
     samples_per_s: float | None
     tokens_per_s: float | None
+    all_steps: AllSteps | None
     missing: list[str]
     notes: list[str]
 

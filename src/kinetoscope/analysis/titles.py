@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kinetoscope.paths.attempt_folders import attempt_of_name
+from kinetoscope.paths.attempt_folders import folder_of_run, is_within_a_run
 from kinetoscope.paths.regular_file import is_open_already
 from kinetoscope.paths.short_paths import name_of_file
 from kinetoscope.table.load import STDIN, is_single
 from kinetoscope.table.trace import Trace
-
-_WITHIN_A_RUN = ("traces", "torch_traces", "live")
 
 
 def title_of(sources: Sequence[Any], name: str | None) -> str | None:
@@ -46,14 +44,11 @@ def _folders(source: str) -> list[str]:
     else:
         return []
     folders = [*([path] if os.path.isdir(source) else []), *path.parents]
-    return [str(folder) for folder in folders if folder.name not in _WITHIN_A_RUN]
+    return [str(folder) for folder in folders if not is_within_a_run(folder.name)]
 
 
 def _folder(source: str) -> str:
     """The folder of the run that a source is, or is in; "" for a glob."""
     if not os.path.isdir(source):
         return ""
-    path = Path(os.path.realpath(source))
-    while path.name in _WITHIN_A_RUN or attempt_of_name(path.name) is not None:
-        path = path.parent
-    return name_of_file(str(path))
+    return name_of_file(str(folder_of_run(source)))

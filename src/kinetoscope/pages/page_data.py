@@ -202,14 +202,16 @@ class CallingLine:
 class Overview:
     """What the first view says of a run, beside what is in its report. Shares are parts of 1; None is not known.
 
-    ``ending`` is said of a run that was killed or has not ended, ``bound`` what a step takes its time for, and
-    ``bound_side`` whose ledger says so, ``host`` or ``device``; ``no_fault`` is said where there are no findings, and
-    ``is_judged`` is whether faults were looked for. A device was busy for ``busy_share`` of its windows on average, and
-    for ``least_busy_share`` on ``least_busy``, in words. ``peak_rank`` has the most memory. ``costs`` and ``savings``
-    have the share of a step of each finding, in their order; ``are_minor`` says which are worth one line.
+    ``ending`` is said of a run that was killed or has not ended, ``all_steps`` of all its steps, recorded or not.
+    ``bound`` is what a step takes its time for, and ``bound_side`` whose ledger says so, ``host`` or ``device``;
+    ``no_fault`` is said where there are no findings, and ``is_judged`` is whether faults were looked for. A device was
+    busy for ``busy_share`` of its windows on average, and for ``least_busy_share`` on ``least_busy``, in words.
+    ``peak_rank`` has the most memory. ``costs`` and ``savings`` have the share of a step of each finding, in their
+    order; ``are_minor`` says which are worth one line.
     """
 
     ending: str | None = None
+    all_steps: str = ""
     bound: str | None = None
     bound_side: str | None = None
     no_fault: str = ""

@@ -13,6 +13,22 @@ MANIFESTS = ".manifest"
 """In a folder of traces, the folder in which ranks say which files they have finished."""
 
 
+_WITHIN_A_RUN = ("traces", "torch_traces", "live")
+
+
+def folder_of_run(folder: str | os.PathLike[str]) -> Path:
+    """The folder of the run that a folder is, or of whose traces it is one."""
+    path = Path(os.path.realpath(folder))
+    while is_within_a_run(path.name) or attempt_of_name(path.name) is not None:
+        path = path.parent
+    return path
+
+
+def is_within_a_run(name: str) -> bool:
+    """Whether a folder of this name is one that every run has, so that it names none."""
+    return name in _WITHIN_A_RUN
+
+
 def attempt_folder(traces: Path, restart: int) -> Path:
     """The folder for the traces of an attempt: ``traces``, or after a restart ``attempt{n}`` in it."""
     return traces / f"attempt{restart}" if restart else traces

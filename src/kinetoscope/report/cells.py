@@ -14,6 +14,7 @@ from kinetoscope.report.comparison import COLUMNS, UNITS, about_run, cells_of, c
 from kinetoscope.report.sections.overview import overview
 from kinetoscope.report.sections.privacy import without_paths
 from kinetoscope.report.sentences import (
+    all_steps_line,
     below_title,
     computed_lines,
     device_line,
@@ -107,6 +108,8 @@ def _report(told: _Told) -> Iterable[str]:
         yield from _ledger(f"{(told.overview.bound_side or 'host').capitalize()}, ms a step", told.ledger)
     elif told.devices:
         yield _line(device_line(told.devices))
+    if run["all_steps"] is not None:
+        yield _line(all_steps_line(run["all_steps"]))
     yield from map(_line, [*loop_lines(run)] or [f"A rank's throughput: {NOT_KNOWN}"])
     yield from map(_line, computed_lines(run))
     yield from map(_line, _devices_and_memory(told.overview))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
@@ -53,6 +54,20 @@ def headline(run: RunFacts) -> str:
     typical = f", {in_ms(run['step_ns'])} ms each" if run["step_ns"] is not None else ""
     why = f", {said}" if typical and (said := bound(run)) else ""
     return f"{shown(run['title'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
+
+
+def all_steps_line(about: AllSteps) -> str:
+    """What the run took for all its steps, recorded or not."""
+    steps = counted(about["num_steps"], "step")
+    recorded = f"Of {steps}, {about['num_recorded']:,} were recorded" if about["num_recorded"] else f"{steps} in all"
+    slowest = f"the slowest, step {about['slowest_step']:,}, {in_ms(about['most_ns'])} ms"
+    sentences = [f"{recorded}. On the host a step takes {in_ms(about['mean_ns'])} ms on average, {slowest}."]
+    if about["changed_at"] is not None and about["change"] is not None:
+        how = "longer" if about["change"] > 0 else "less"
+        sentences.append(f"Since step {about['changed_at']:,} it takes {abs(about['change']):.0%} {how} than before.")
+    if said := on_odd_steps(about, "The recorded steps"):
+        sentences.append(said)
+    return " ".join(sentences)
 
 
 def loop_lines(run: RunFacts) -> Iterable[str]:

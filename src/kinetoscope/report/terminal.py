@@ -20,6 +20,7 @@ from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.pages.page_data import CallSums
 from kinetoscope.report.calls import kernels_by_name, operators_by_name
 from kinetoscope.report.sentences import (
+    all_steps_line,
     below_title,
     computed_lines,
     device_line,
@@ -104,6 +105,8 @@ def _heads(report: RunReport) -> Iterable[RenderableType]:
             yield Padding(Text(ledger_line("Device, ms a step", device)), (0, 0, 0, 2))
     elif devices := device_times(report.ranks):
         yield Padding(Text(device_line(devices)), (0, 0, 0, 2))
+    if run["all_steps"] is not None:
+        yield Text(all_steps_line(run["all_steps"]))
     yield from map(Text, loop_lines(run))
     yield from map(Text, computed_lines(run))
 

@@ -20,6 +20,7 @@ from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, 
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
+from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.executors import each_with
@@ -69,7 +70,9 @@ def load(
     for note in notes_on_attempts(source, attempt):
         _log.warning(note)
     traces = each_with(executor)(partial(_load_in_any, _this_process(), cache=cache), names)
-    return TraceSet([load_one(name) if trace is None else trace for name, trace in zip(names, traces, strict=True)])
+    pulses = pulses_of(source, attempt) if isinstance(source, (str, os.PathLike)) else []
+    found = [load_one(name) if trace is None else trace for name, trace in zip(names, traces, strict=True)]
+    return TraceSet(found, pulses)
 
 
 def _load_in_any(home: tuple[str, int], name: str, *, cache: bool) -> Trace | None:

@@ -13,6 +13,8 @@ import polars as pl
 
 from kinetoscope.clock.file_clock import FileClock, file_clock
 from kinetoscope.paths.short_paths import name_of_file, shorten_paths
+from kinetoscope.pulse.pulses import Pulse
+from kinetoscope.table.all_steps import frame_of_steps
 from kinetoscope.table.display import MOST_ROWS, render_html, shown
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
@@ -353,8 +355,9 @@ class TraceSet(Sequence[Trace]):
     the trace in the set, which tells tracks of different traces apart.
     """
 
-    def __init__(self, traces: Sequence[Trace]) -> None:
+    def __init__(self, traces: Sequence[Trace], pulses: Sequence[Pulse] = ()) -> None:
         self._traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
+        self._pulses = pulses
 
     def __repr__(self) -> str:
         return f"<kinetoscope.TraceSet of {counted(len(self), 'trace')}, {counted(len(self.ranks), 'rank')}>"
@@ -385,6 +388,21 @@ class TraceSet(Sequence[Trace]):
     def ranks(self) -> list[int]:
         """The ranks that are there."""
         return sorted({trace.rank for trace in self._traces if trace.rank is not None})
+
+    @cached_property
+    def all_steps(self) -> pl.DataFrame:
+        """All steps of the run, recorded or not, as its ranks have counted them: a row for each of the last 4,096 of
+        each rank, and for each block of older ones, with ``num_steps``. Empty where the run has no pulse.
+
+        ``step`` counts from 0 and is the number of the first step in the row; ``begin_ns`` is in unix time.
+        ``duration_ns`` and the columns of phases are sums over the row's steps, of the host's time; a phase is null
+        where it was not watched, and then it is in ``other_ns``. ``least_ns``, ``most_ns`` and ``slowest_step`` are of
+        single steps, and ``squares`` is the sum of the squares of their durations.
+
+            steps = kinetoscope.load("runs/digits").all_steps
+            steps.filter(pl.col("rank") == 0).select(pl.col("duration_ns").sum() / pl.col("num_steps").sum())
+        """
+        return frame_of_steps(self._pulses)
 
     def of_rank(self, rank: int) -> list[Trace]:
         """The traces of one rank."""

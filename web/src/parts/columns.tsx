@@ -8,6 +8,8 @@ export interface StackColumn {
   title: string;
   /** Where one is missing, there is a gap. */
   number: number;
+  /** What is written below it in place of its number. */
+  name?: string;
   /** How long it takes, in all. */
   timeNs: number | null;
   parts: StackPart[];
@@ -97,7 +99,7 @@ function Numbers({ columns, places, noun }: { columns: StackColumn[]; places: Pl
     <div class="columns-names quiet" aria-hidden="true">
       {toldColumns(numbers, places, MOST_TOLD).map((at) => (
         <span key={at} style={{ left: `${(100 * (places.lefts[at] + 0.5)) / places.width}%` }}>
-          {numbers[at]}
+          {columns[at].name ?? numbers[at]}
         </span>
       ))}
       <span class="columns-noun">{noun}</span>

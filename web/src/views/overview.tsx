@@ -1,3 +1,4 @@
+import { AllSteps } from "../overview/all_steps";
 import { Findings } from "../overview/findings";
 import { Headline } from "../overview/headline";
 import { RunFacts } from "../overview/run_facts";
@@ -24,7 +25,10 @@ export function Overview({ payload, offered }: ViewProps) {
           )}
           <RunFacts page={page} report={report} />
         </div>
-        {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} />}
+        <div>
+          {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} />}
+          {report.run.all_steps && <AllSteps said={page.overview.all_steps} pieces={report.run.all_steps.pieces} />}
+        </div>
       </div>
     </>
   );

@@ -8,6 +8,7 @@ from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.run_report import RunReport, ending
 from kinetoscope.pages.page_data import CallTotals, Overview
 from kinetoscope.report.calls import KERNELS, OPERATORS
+from kinetoscope.report.sentences import all_steps_line
 from kinetoscope.report.words import bound, bound_side, device_times, device_words, no_fault, share_of_step
 
 
@@ -22,6 +23,7 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
     bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
     return Overview(
         ending=ending(run),
+        all_steps=all_steps_line(run["all_steps"]) if run["all_steps"] is not None else "",
         bound=bound(run),
         bound_side=bound_side(run),
         no_fault=no_fault(report),

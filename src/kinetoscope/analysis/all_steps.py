@@ -1,0 +1,204 @@
+"""analysis: what a run took for all its steps, as its pulses tell, and whether recorded ones are like the others."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import ceil, sqrt
+from statistics import fmean, median
+from typing import NamedTuple, TypedDict
+
+from kinetoscope.analysis.steps import StepRow
+from kinetoscope.pulse.pulses import Pulse, StepsRow
+
+_MOST_PIECES = 256
+_FEWEST_STEPS = 100
+"""Fewer steps do not tell whether they have changed."""
+
+_WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
+_FEWEST_PIECES, _LEAST_SHARE_OF_PIECES = 8, 0.03
+_LEAST_CHANGE, _SURE = 0.05, 6.0
+_USUAL_DEVIATIONS = 4.0
+_DEVIATION = 1.4826
+"""The standard deviation of a normal distribution whose median deviation is 1."""
+
+_SUMS = ("duration_ns", "num_steps")
+_ODD, _SURELY_ODD = 0.1, 3.0
+"""Recorded steps are odd if they take this part more or less than the others, and by so many standard errors."""
+
+
+class Piece(TypedDict):
+    """Some steps that follow one another: the numbers of the first and the last, how many, of which so many were
+    recorded, what one takes on average, and what the slowest took."""
+
+    step: int
+    last_step: int
+    num_steps: int
+    num_recorded: int
+    mean_ns: float
+    most_ns: int
+
+
+class AllSteps(TypedDict):
+    """What is said of all steps of a run, on the host.
+
+    ``num_recorded`` are those in this report. ``mean_ns`` is of all ranks; ``most_ns`` is what the slowest step took,
+    ``slowest_step`` its number and ``slowest_rank`` its rank. From the step ``changed_at`` on, a step takes ``change``
+    more of what it took before, -0.1 being a tenth less; None where nothing has changed. ``recorded_change`` is what
+    recorded steps take more than the others, None where that is not known; ``is_odd`` whether that is so much that what
+    they show may not hold for the others. ``pieces`` are those of the first rank.
+    """
+
+    num_steps: int
+    num_recorded: int
+    mean_ns: float
+    most_ns: int
+    slowest_step: int
+    slowest_rank: int
+    changed_at: int | None
+    change: float | None
+    recorded_change: float | None
+    is_odd: bool
+    pieces: list[Piece]
+
+
+def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recorded: int) -> AllSteps | None:
+    """What pulses say of all steps, of which ``steps`` were recorded; None if they have none."""
+    pulses = [pulse for pulse in pulses if pulse.rows]
+    if not pulses:
+        return None
+    first = pulses[0]
+    slowest_rank, slowest = max(
+        ((pulse.process.ranks.rank, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].most_ns
+    )
+    recorded = _Recorded(steps, first.process.ranks.rank)
+    pieces = _pieces(first.rows, recorded)
+    changed = _change(pieces)
+    recorded_change, is_odd = _compared(first.rows, recorded)
+    total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
+    return {
+        "num_steps": max(pulse.num_steps for pulse in pulses),
+        "num_recorded": num_recorded,
+        "mean_ns": total_ns / count,
+        "most_ns": slowest.most_ns,
+        "slowest_step": slowest.slowest_step,
+        "slowest_rank": slowest_rank,
+        "changed_at": changed.step if changed else None,
+        "change": changed.ratio - 1 if changed else None,
+        "recorded_change": recorded_change,
+        "is_odd": is_odd,
+        "pieces": pieces,
+    }
+
+
+def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which") -> str:
+    """A sentence on recorded steps that are odd; "" if they are not."""
+    change = about["recorded_change"]
+    if not about["is_odd"] or change is None:
+        return ""
+    return f"{what} took {abs(change):.0%} {'longer' if change > 0 else 'less'} than the others."
+
+
+class _Recorded:
+    """When steps of a rank were recorded, in order."""
+
+    def __init__(self, steps: Sequence[StepRow], rank: int) -> None:
+        rows = sorted((row.begin_ns, row.begin_ns + row.duration_ns) for row in steps if row.rank in (rank, None))
+        self._begins, self._ends = [begin for begin, _ in rows], [end for _, end in rows]
+        self.middles: list[int] = [(begin + end) // 2 for begin, end in rows]
+
+    def has(self, row: StepsRow) -> bool:
+        """Whether the step of this row was recorded."""
+        middle = row.begin_ns + row.duration_ns // 2
+        place = bisect_right(self._begins, middle) - 1
+        return place >= 0 and middle < self._ends[place]
+
+
+def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:
+    size = max(1, ceil(sum(row.num_steps for row in rows) / _MOST_PIECES))
+    pieces: list[Piece] = []
+    begins: list[int] = []
+    step = num_steps = total_ns = most_ns = 0
+    for place, row in enumerate(rows):
+        if not num_steps:
+            begins.append(row.begin_ns)
+            step, most_ns, total_ns = row.step, 0, 0
+        num_steps, total_ns, most_ns = num_steps + row.num_steps, total_ns + row.duration_ns, max(most_ns, row.most_ns)
+        if num_steps >= size or place == len(rows) - 1:
+            mean_ns = total_ns / num_steps
+            pieces.append(
+                {
+                    "step": step,
+                    "last_step": row.step + row.num_steps - 1,
+                    "num_steps": num_steps,
+                    "num_recorded": 0,
+                    "mean_ns": mean_ns,
+                    "most_ns": most_ns,
+                }
+            )
+            num_steps = 0
+    for middle in recorded.middles:
+        if (found := bisect_right(begins, middle) - 1) >= 0:
+            pieces[found]["num_recorded"] += 1
+    return pieces
+
+
+# -- whether they have changed
+
+
+class _Changed(NamedTuple):
+    step: int
+    ratio: float
+    sureness: float
+
+
+def _change(pieces: Sequence[Piece]) -> _Changed | None:
+    """From which step on all take longer, or less, than before: the split of pieces that divides them best, if it is
+    sure. A first few steps that are slow are a warm-up, and single slow ones no change."""
+    num_steps = sum(piece["num_steps"] for piece in pieces)
+    if num_steps < _FEWEST_STEPS:
+        return None
+    first = pieces[0]["step"] + max(_WARMUP_STEPS, ceil(_WARMUP_SHARE * num_steps))
+    pieces = [piece for piece in pieces if piece["step"] >= first]
+    means = [piece["mean_ns"] for piece in pieces]
+    least = max(_FEWEST_PIECES, ceil(_LEAST_SHARE_OF_PIECES * len(pieces)))
+    splits = (_split(pieces, means, place) for place in range(least, len(pieces) - least + 1))
+    best = max(splits, key=lambda split: split.sureness, default=None)
+    return best if best is not None and best.sureness >= _SURE and abs(best.ratio - 1) >= _LEAST_CHANGE else None
+
+
+def _split(pieces: Sequence[Piece], means: Sequence[float], place: int) -> _Changed:
+    before, after = means[:place], means[place:]
+    centers = median(before), median(after)
+    noise = sqrt(
+        sum(_variance(side, center) / len(side) for side, center in zip((before, after), centers, strict=True))
+    )
+    difference = abs(centers[1] - centers[0])
+    sureness = difference / noise if noise else _SURE if difference else 0.0
+    return _Changed(pieces[place]["step"], centers[1] / centers[0] if centers[0] else 1.0, sureness)
+
+
+def _variance(values: Sequence[float], center: float) -> float:
+    """That of the values without those that are far out."""
+    spread = _DEVIATION * median(abs(value - center) for value in values)
+    usual = [value for value in values if abs(value - center) <= _USUAL_DEVIATIONS * spread] or values
+    return fmean((value - center) ** 2 for value in usual)
+
+
+# -- whether the recorded ones are like the others
+
+
+def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | None, bool]:
+    """What recorded steps take more than the others, and whether that is no chance. Nobody knows it once they are in a
+    block with others."""
+    alone = [row for row in rows if row.num_steps == 1]
+    ours = [row.duration_ns for row in alone if recorded.has(row)]
+    if not ours or len(ours) < len(recorded.middles):
+        return None, False
+    ours_ns, others = sum(ours), [row for row in rows if row.num_steps > 1 or not recorded.has(row)]
+    count = sum(row.num_steps for row in others)
+    if count < _FEWEST_STEPS - len(ours):
+        return None, False
+    others_ns = sum(row.duration_ns for row in others) / count
+    variance = max(0.0, sum(row.squares for row in others) / count - others_ns**2)
+    change = ours_ns / len(ours) / others_ns - 1
+    is_odd = abs(change) >= _ODD and abs(change) * others_ns >= _SURELY_ODD * sqrt(variance / len(ours))
+    return change, is_odd

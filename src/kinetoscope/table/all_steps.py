@@ -1,0 +1,48 @@
+"""All steps of a run as a table, from the pulses that its ranks have left."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.paths.attempt_folders import folder_of_run
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.pulses import Pulse, find_pulses
+
+PHASES = [f"{phase.name.lower()}_ns" for phase in Phase]
+"""The columns of phases."""
+
+_COLUMNS: dict[str, Any] = {
+    "rank": pl.Int64,
+    "step": pl.Int64,
+    "num_steps": pl.Int64,
+    "epoch": pl.Int64,
+    "begin_ns": pl.Int64,
+    "duration_ns": pl.Int64,
+    **dict.fromkeys(PHASES, pl.Int64),
+    "least_ns": pl.Int64,
+    "most_ns": pl.Int64,
+    "slowest_step": pl.Int64,
+    "squares": pl.Float64,
+}
+
+
+def pulses_of(source: str | os.PathLike[str], attempt: int | None = None) -> list[Pulse]:
+    """The pulse of each rank of a run, of its last attempt or of that one; none if there are none, or if ``source`` is
+    no folder of a run."""
+    if not os.path.isdir(source):
+        return []
+    found = find_pulses(folder_of_run(Path(source)))
+    return found.get(max(found, default=0) if attempt is None else attempt, [])
+
+
+def frame_of_steps(pulses: Sequence[Pulse]) -> pl.DataFrame:
+    """A row for each step of each rank, or for a block of older ones."""
+    rows = [
+        (pulse.process.ranks.rank, *row[:5], *row.by_phase, row.least_ns, row.most_ns, row.slowest_step, row.squares)
+        for pulse in pulses
+        for row in pulse.rows
+    ]
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
