@@ -16,7 +16,7 @@ TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_t
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
 PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Tests of code that exists in C and in Python, and so must pass with both.
-TWINS := $(addprefix tests/unit/,formats handlers live merge recording sources table torch) tests/unit/test_native.py tests/integration/torch \
+TWINS := $(addprefix tests/unit/,formats handlers live merge pulse recording sources table torch) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)

@@ -173,6 +173,7 @@ export interface Piece {
   num_recorded: number;
   mean_ns: number;
   most_ns: number;
+  width: number;
 }
 
 export interface AllSteps {

@@ -15,7 +15,7 @@ _FEWEST_STEPS = 100
 
 _WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
 _FEWEST_PIECES, _LEAST_SHARE_OF_PIECES = 8, 0.03
-_LEAST_CHANGE, _SURE = 0.05, 6.0
+_LEAST_CHANGE, _SURE, _MOST = 0.05, 6.0, 0.75
 _USUAL_DEVIATIONS = 4.0
 _DEVIATION = 1.4826
 """The standard deviation of a normal distribution whose median deviation is 1."""
@@ -27,7 +27,7 @@ _ODD, _SURELY_ODD = 0.1, 3.0
 
 class Piece(TypedDict):
     """Some steps that follow one another: the numbers of the first and the last, how many, of which so many were
-    recorded, what one takes on average, and what the slowest took."""
+    recorded, what one takes on average, and what the slowest took. In a picture of all steps it is ``width`` wide."""
 
     step: int
     last_step: int
@@ -35,6 +35,7 @@ class Piece(TypedDict):
     num_recorded: int
     mean_ns: float
     most_ns: int
+    width: int
 
 
 class AllSteps(TypedDict):
@@ -132,6 +133,7 @@ def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:
                     "num_recorded": 0,
                     "mean_ns": mean_ns,
                     "most_ns": most_ns,
+                    "width": max(1, round(num_steps / size)),
                 }
             )
             num_steps = 0
@@ -147,7 +149,6 @@ def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:
 class _Changed(NamedTuple):
     step: int
     ratio: float
-    sureness: float
 
 
 def _change(pieces: Sequence[Piece]) -> _Changed | None:
@@ -157,30 +158,46 @@ def _change(pieces: Sequence[Piece]) -> _Changed | None:
     if num_steps < _FEWEST_STEPS:
         return None
     first = pieces[0]["step"] + max(_WARMUP_STEPS, ceil(_WARMUP_SHARE * num_steps))
-    pieces = [piece for piece in pieces if piece["step"] >= first]
-    means = [piece["mean_ns"] for piece in pieces]
+    size = max(1, num_steps // _MOST_PIECES)  # a piece counts as often as it has so many steps
+    pieces = [
+        piece for piece in pieces for _ in range(max(1, piece["num_steps"] // size)) if piece["last_step"] >= first
+    ]
+    means = _without_far_ones([piece["mean_ns"] for piece in pieces])
     least = max(_FEWEST_PIECES, ceil(_LEAST_SHARE_OF_PIECES * len(pieces)))
-    splits = (_split(pieces, means, place) for place in range(least, len(pieces) - least + 1))
-    best = max(splits, key=lambda split: split.sureness, default=None)
-    return best if best is not None and best.sureness >= _SURE and abs(best.ratio - 1) >= _LEAST_CHANGE else None
-
-
-def _split(pieces: Sequence[Piece], means: Sequence[float], place: int) -> _Changed:
+    place = max(range(least, len(pieces) - least + 1), key=lambda place: _apart(means, place), default=None)
+    if place is None:
+        return None
     before, after = means[:place], means[place:]
-    centers = median(before), median(after)
-    noise = sqrt(
-        sum(_variance(side, center) / len(side) for side, center in zip((before, after), centers, strict=True))
-    )
-    difference = abs(centers[1] - centers[0])
-    sureness = difference / noise if noise else _SURE if difference else 0.0
-    return _Changed(pieces[place]["step"], centers[1] / centers[0] if centers[0] else 1.0, sureness)
+    ratio = median(after) / median(before) if median(before) else 1.0
+    noise = sqrt(max(_variance(before), _variance(after)) * (1 / len(before) + 1 / len(after)))
+    is_sure = abs(fmean(after) - fmean(before)) >= _SURE * noise and _are_apart(before, after)
+    return _Changed(pieces[place]["step"], ratio) if is_sure and abs(ratio - 1) >= _LEAST_CHANGE else None
 
 
-def _variance(values: Sequence[float], center: float) -> float:
-    """That of the values without those that are far out."""
-    spread = _DEVIATION * median(abs(value - center) for value in values)
-    usual = [value for value in values if abs(value - center) <= _USUAL_DEVIATIONS * spread] or values
-    return fmean((value - center) ** 2 for value in usual)
+def _without_far_ones(values: Sequence[float]) -> list[float]:
+    """The values, those that are far out brought in to where the others are."""
+    center = median(values) if values else 0.0
+    most = _USUAL_DEVIATIONS * _DEVIATION * median([abs(value - center) for value in values] or [0.0])
+    return [min(max(value, center - most), center + most) for value in values]
+
+
+def _apart(values: Sequence[float], place: int) -> float:
+    """How much of the values' variance is that between what is before a place and what is after it."""
+    before, after = values[:place], values[place:]
+    return (fmean(after) - fmean(before)) ** 2 * len(before) * len(after)
+
+
+def _are_apart(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether most of each side is beyond the middle of the other one: not where slow and quick times alternate."""
+    sign = 1 if median(after) > median(before) else -1
+    is_beyond = [sign * value > sign * median(before) for value in after]
+    is_below = [sign * value < sign * median(after) for value in before]
+    return all(sum(side) >= _MOST * len(side) for side in (is_beyond, is_below))
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return fmean((value - mean) ** 2 for value in values)
 
 
 # -- whether the recorded ones are like the others

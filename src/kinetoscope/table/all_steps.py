@@ -1,7 +1,7 @@
 """All steps of a run as a table, from the pulses that its ranks have left."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,15 @@ def pulses_of(source: str | os.PathLike[str], attempt: int | None = None) -> lis
         return []
     found = find_pulses(folder_of_run(Path(source)))
     return found.get(max(found, default=0) if attempt is None else attempt, [])
+
+
+def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
+    """The pulses of the processes that recorded a trace, if its file is in the folder of their run."""
+    folder = os.path.dirname(os.path.abspath(name))
+    if not starts or not os.path.isdir(folder):
+        return []
+    found = find_pulses(folder_of_run(folder)).values()
+    return [pulse for pulses in found for pulse in pulses if pulse.process.attempt.start in starts]
 
 
 def frame_of_steps(pulses: Sequence[Pulse]) -> pl.DataFrame:

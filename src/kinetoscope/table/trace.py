@@ -14,7 +14,7 @@ import polars as pl
 from kinetoscope.clock.file_clock import FileClock, file_clock
 from kinetoscope.paths.short_paths import name_of_file, shorten_paths
 from kinetoscope.pulse.pulses import Pulse
-from kinetoscope.table.all_steps import frame_of_steps
+from kinetoscope.table.all_steps import frame_of_steps, pulses_of_trace
 from kinetoscope.table.display import MOST_ROWS, render_html, shown
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
@@ -129,6 +129,11 @@ class Trace:
     def tracks(self) -> pl.LazyFrame:
         """One row per track; for the columns see `kinetoscope.table.tracks.build_tracks`."""
         return build_tracks(self._events, self._places).lazy()
+
+    @cached_property
+    def all_steps(self) -> pl.DataFrame:
+        """All steps of the ranks that recorded the trace, as in `TraceSet.all_steps`, if its file is in their run."""
+        return frame_of_steps(pulses_of_trace(self.name, self.starts))
 
     @property
     def names_of_tracks(self) -> frozenset[str]:

@@ -14,7 +14,8 @@ interface AllStepsProps {
 /** How long all steps of the run took, from the first to the last, and which of them were recorded. */
 export function AllSteps({ said, pieces }: AllStepsProps) {
   const [shown, setShown] = useState<number | null>(null);
-  const columns = pieces.map(columnOf);
+  const places = spread(pieces);
+  const columns = places.map(columnOf);
   const pointed = shown === null ? null : columns[shown];
   return (
     <section class="all-steps" aria-labelledby="all-steps-title">
@@ -29,7 +30,7 @@ export function AllSteps({ said, pieces }: AllStepsProps) {
         onChoose={setShown}
       />
       <Legend
-        title={pointed && shown !== null ? `${pointed.title}${slowestOf(pieces[shown])}` : "A step, on the host"}
+        title={pointed && shown !== null ? `${pointed.title}${slowestOf(places[shown])}` : "A step, on the host"}
         noun="Steps"
         parts={pointed?.parts.filter(({ value }) => value) ?? legendOf(columns)}
       />
@@ -37,7 +38,11 @@ export function AllSteps({ said, pieces }: AllStepsProps) {
   );
 }
 
-/** Columns stand side by side, whatever the number of steps in each. */
+/** Those that are only known together have several columns, which are alike. */
+function spread(pieces: Piece[]): Piece[] {
+  return pieces.flatMap((piece) => Array<Piece>(piece.width).fill(piece));
+}
+
 function columnOf(piece: Piece, at: number): StackColumn {
   const [first, last] = [piece.step, piece.last_step].map(formatCount);
   const isRecorded = piece.num_recorded > 0;

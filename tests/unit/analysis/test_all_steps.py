@@ -1,0 +1,116 @@
+"""What is said of all steps of a run: how long they take, since when they take longer, whether the recorded are odd."""
+
+import random
+
+import pytest
+
+import kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+from kinetoscope.analysis.all_steps import about_all_steps, on_odd_steps
+from kinetoscope.analysis.steps import StepRow
+from kinetoscope.pulse.pulses import find_pulses
+from kinetoscope.report.sentences import all_steps_line
+from kinetoscope.testing import FakeClock
+
+MS = 1_000_000
+
+
+def run_of(folder, durations_ms, recorded=range(10, 14)):
+    """A run whose steps take so long, of which some are recorded; its pulse is read back."""
+    clock = FakeClock(tick_ns=0)
+    schedule = cyclic_schedule(skip_first=recorded.start, warmup=0, active=len(recorded), per="run")
+    with Profiler(schedule, JSONTraceHandler(str(folder / "traces")), clock=clock, quiet=True) as profiler:
+        for duration_ms in durations_ms:
+            clock.advance(round(duration_ms * MS))
+            profiler.step()
+    return find_pulses(folder)[0]
+
+
+def about(folder, durations_ms, recorded=range(10, 14)):
+    pulses = run_of(folder, durations_ms, recorded)
+    rows = [row for row in pulses[0].rows if row.step in recorded]
+    steps = [StepRow(rank=0, step=row.step, begin_ns=row.begin_ns, duration_ns=row.duration_ns) for row in rows]
+    return about_all_steps(pulses, steps, len(steps))
+
+
+def noisy(mean_ms, count, seed=0):
+    chance = random.Random(seed)
+    return [mean_ms * chance.gauss(1, 0.04) for _ in range(count)]
+
+
+def test_all_steps_are_counted_and_timed_though_few_are_recorded(tmp_path):
+    said = about(tmp_path, [5.0] * 299 + [50.0])
+    assert (said["num_steps"], said["num_recorded"], said["slowest_step"]) == (300, 4, 299)
+    assert (said["mean_ns"], said["most_ns"]) == (pytest.approx(5.15 * MS), 50 * MS)
+    assert sum(piece["num_steps"] for piece in said["pieces"]) == 300
+    assert [piece["step"] for piece in said["pieces"] if piece["num_recorded"]] == [10, 12]
+    assert all_steps_line(said) == (
+        "Of 300 steps, 4 were recorded. On the host a step takes 5.15 ms on average, the slowest, step 299, 50.0 ms."
+    )
+
+
+def test_a_run_that_gets_slower_says_since_when(tmp_path):
+    said = about(tmp_path, noisy(10, 1200) + noisy(11, 800, seed=1))
+    assert abs(said["changed_at"] - 1200) <= 40
+    assert said["change"] == pytest.approx(0.1, abs=0.02)
+    assert f"Since step {said['changed_at']:,} it takes {said['change']:.0%} longer than before." in all_steps_line(
+        said
+    )
+
+
+@pytest.mark.parametrize("what", ["warm-up", "single slow ones", "slow now and then", "nothing"])
+def test_a_run_that_only_seems_to_change_says_nothing(tmp_path, what):
+    durations = noisy(10, 2000)
+    if what == "warm-up":
+        durations[:15] = [100] * 15
+    elif what == "single slow ones":
+        durations[1500:1510] = [100] * 10
+    elif what == "slow now and then":
+        durations = [12 if place // 250 % 2 else 10 for place in range(2000)]
+    said = about(tmp_path, durations)
+    assert (said["changed_at"], said["change"]) == (None, None)
+
+
+def test_recorded_steps_that_are_unlike_the_others_are_told_in_each_finding(tmp_path):
+    durations = noisy(10, 400)
+    durations[10:14] = noisy(15, 4)
+    said = about(tmp_path, durations)
+    assert said["is_odd"]
+    assert said["recorded_change"] == pytest.approx(0.5, abs=0.05)
+    assert (
+        on_odd_steps(said)
+        == f"It rests on recorded steps, which took {said['recorded_change']:.0%} longer than the others."
+    )
+    assert on_odd_steps(said, "The recorded steps") in all_steps_line(said)
+
+
+def test_recorded_steps_like_the_others_are_not_odd_nor_are_some_by_chance(tmp_path):
+    durations = noisy(10, 400)
+    assert not about(tmp_path / "alike", durations)["is_odd"]
+    wild = random.Random(3).choices([5, 40], k=400)
+    wild[10:14] = [40, 40, 5, 40]
+    assert not about(tmp_path / "chance", wild)["is_odd"]
+
+
+def test_once_they_are_in_blocks_nobody_knows_how_the_recorded_ones_compare(tmp_path):
+    said = about(tmp_path, [5.0] * 4500)
+    assert (said["recorded_change"], said["is_odd"]) == (None, False)
+
+
+def test_the_report_has_it_from_the_folder_of_the_run_or_of_its_traces(tmp_path):
+    run_of(tmp_path, noisy(3, 200))
+    reports = [kinetoscope.analyze(source) for source in (tmp_path, tmp_path / "traces")]
+    assert [report.run["all_steps"]["num_steps"] for report in reports] == [200, 200]
+    for source in (tmp_path, tmp_path / "traces" / "merged_trace.json"):
+        frame = kinetoscope.load(source).all_steps
+        total_ns = pytest.approx(200 * reports[0].run["all_steps"]["mean_ns"])
+        assert (frame.height, frame["duration_ns"].sum()) == (200, total_ns)
+
+
+def test_a_run_without_a_pulse_knows_only_its_recorded_steps(tmp_path):
+    run_of(tmp_path, noisy(3, 50))
+    for path in (tmp_path / "pulse").iterdir():
+        path.unlink()
+    assert kinetoscope.analyze(tmp_path).run["all_steps"] is None
+    frame = kinetoscope.load(tmp_path).all_steps
+    assert (frame.height, "duration_ns" in frame.columns) == (0, True)
