@@ -8,6 +8,7 @@ from dataclasses import asdict
 from kinetoscope.cli.options import add_attempt, add_json, add_no_cache, add_paths
 from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.reading import load_all
+from kinetoscope.cli.summary import all_steps_said
 from kinetoscope.table.load import notes_on_attempts
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
 from kinetoscope.texts.wording import counted, printable_lines
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(asdict(summary)))
     else:
         _print(summaries)
+        if said := all_steps_said(arguments.inputs, arguments.attempt):
+            print(said)
     return int(any(summary.repairs for summary in summaries))
 
 

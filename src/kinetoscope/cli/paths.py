@@ -30,7 +30,7 @@ from kinetoscope.texts.wording import printable_lines
 
 STDIN = "-"
 SUFFIXES = (".json", ".json.gz", ".json.zst")
-_OF_RUNS = ("live", "traces", "torch_traces", ".uploads")
+_OF_RUNS = ("live", "traces", "torch_traces", "pulse", ".uploads")
 """What is in the folder of a run."""
 
 _IN_RUNS = ("traces", "torch_traces", "torch_memory_traces")

@@ -1,14 +1,18 @@
 """cli: ``kinetoscope summary``, which says what is wrong with a run, and where its time went."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
+from kinetoscope.analysis.all_steps import about_all_steps
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
 from kinetoscope.cli.options import add_attempt, add_json, add_last, add_no_cache, add_paths, add_ranks
 from kinetoscope.cli.paths import require_there
+from kinetoscope.errors import TraceFileError
+from kinetoscope.table.all_steps import pulses_of
 
 _EXAMPLES = """\
 examples:
@@ -84,5 +88,19 @@ def report_on(
     """The report of what the arguments name, in which operators can be ``faster``."""
     require_there(arguments.inputs)
     selection = selection_of(arguments, faster)
-    with reader(arguments) as each:
-        return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
+    try:
+        with reader(arguments) as each:
+            return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
+    except TraceFileError as error:
+        if said := all_steps_said(arguments.inputs, arguments.attempt):
+            raise TraceFileError(f"{error} {said}") from error
+        raise
+
+
+def all_steps_said(names: Sequence[str], attempt: int | None) -> str:
+    """What the pulse of a run says of all its steps, where nothing else is known of them; "" without one."""
+    from kinetoscope.report.sentences import all_steps_line
+
+    pulses = pulses_of(names[0], attempt) if len(names) == 1 else []
+    about = about_all_steps(pulses, (), 0)
+    return "" if about is None else all_steps_line(about)

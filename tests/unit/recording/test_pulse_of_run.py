@@ -1,0 +1,160 @@
+"""What the loop of a run tells its pulse: steps, waits and evaluations, whatever the loop is written like."""
+
+import os
+
+import pytest
+
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.pulse.layout import FOLDER, Phase
+from kinetoscope.pulse.pulses import find_pulses
+from kinetoscope.testing import FakeClock, MemoryTraceHandler
+
+MS = 1_000_000
+NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731
+both = pytest.mark.usefixtures("twin")
+
+
+class Loop:
+    """A run that records nothing, with batches that take 2 ms to fetch and 5 ms to train on."""
+
+    def __init__(self, folder, **options):
+        self.folder, self.clock = folder, FakeClock(tick_ns=0)
+        self.profiler = Profiler(
+            NEVER, JSONTraceHandler(str(folder / "traces")), clock=self.clock, quiet=True, strict=True, **options
+        )
+
+    def fetched(self, count=3):
+        for number in range(count):
+            self.clock.advance(2 * MS)
+            yield number
+
+    def train(self):
+        self.clock.advance(5 * MS)
+
+    def rows(self):
+        """Number, milliseconds and milliseconds by phase of each step; the last None if nobody watched it."""
+        (pulses,) = find_pulses(self.folder).values()
+        of_phases = [
+            {phase.name: row.by_phase[phase] / MS for phase in Phase if row.by_phase[phase]} for row in pulses[0].rows
+        ]
+        return [(row.step, row.duration_ns / MS, found) for row, found in zip(pulses[0].rows, of_phases, strict=True)]
+
+
+@both
+def test_batches_are_steps_with_the_wait_for_each(tmp_path):
+    loop = Loop(tmp_path)
+    with loop.profiler as profiler:
+        loop.clock.advance(100 * MS)  # before the loop, which is in the first step
+        for _ in profiler.batches(loop.fetched()):
+            loop.train()
+    assert loop.rows() == [
+        (0, 107, {"DATA_WAIT": 2, "OTHER": 105}),
+        (1, 7, {"DATA_WAIT": 2, "OTHER": 5}),
+        (2, 7, {"DATA_WAIT": 2, "OTHER": 5}),
+    ]
+
+
+@both
+def test_a_loop_that_calls_step_counts_its_batches(tmp_path):
+    loop = Loop(tmp_path)
+    with loop.profiler as profiler:
+        for _ in loop.fetched():
+            loop.train()
+            profiler.step(samples=4)
+    assert loop.rows() == [(number, 7, {"OTHER": 7}) for number in range(3)]
+
+
+@both
+def test_an_evaluation_has_all_its_time_and_is_in_the_next_step(tmp_path):
+    loop = Loop(tmp_path)
+    with loop.profiler as profiler:
+        for _ in range(2):
+            for _ in profiler.batches(loop.fetched(1)):
+                loop.train()
+            with profiler.eval():
+                for _ in profiler.batches(loop.fetched(2)):
+                    loop.train()
+    assert loop.rows() == [
+        (0, 7, {"DATA_WAIT": 2, "OTHER": 5}),
+        (1, 21, {"DATA_WAIT": 2, "OTHER": 5, "EVALUATION": 14}),
+    ]
+
+
+@both
+def test_an_evaluation_inside_a_batch_is_in_its_step(tmp_path):
+    loop = Loop(tmp_path)
+    with loop.profiler as profiler:
+        for _ in profiler.batches(loop.fetched(2)):
+            loop.train()
+            for _ in profiler.batches(loop.fetched(2)):
+                loop.train()
+    assert loop.rows() == [(number, 21, {"DATA_WAIT": 2, "OTHER": 5, "EVALUATION": 14}) for number in range(2)]
+
+
+@both
+def test_a_fetch_that_fails_goes_back_to_the_phase_before(tmp_path):
+    loop = Loop(tmp_path)
+
+    def failing():
+        yield from loop.fetched(1)
+        loop.clock.advance(3 * MS)
+        raise OSError("gone")
+
+    with loop.profiler as profiler:
+        with pytest.raises(OSError, match="gone"):
+            for _ in profiler.batches(failing()):
+                loop.train()
+        for _ in profiler.batches(loop.fetched(1)):
+            loop.train()
+    assert loop.rows()[1] == (1, 10, {"DATA_WAIT": 5, "OTHER": 5})
+
+
+@both
+def test_a_resumed_run_goes_on_counting(tmp_path):
+    from kinetoscope import State, Timestamp
+
+    loop = Loop(tmp_path, state=State(run_name="run", timestamp=Timestamp(batch=500, epoch=3)))
+    with loop.profiler as profiler:
+        for _ in profiler.batches(loop.fetched(2)):
+            loop.train()
+    assert [row[0] for row in loop.rows()] == [500, 501]
+
+
+def test_a_forked_child_leaves_the_pulse_of_its_parent_alone(tmp_path):
+    loop = Loop(tmp_path)
+    with loop.profiler as profiler:
+        profiler.step()
+        if (child := os.fork()) == 0:
+            profiler.step()
+            profiler.close()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        profiler.step()
+    assert [row[0] for row in loop.rows()] == [0, 1]
+
+
+def test_two_runs_in_one_process_have_a_pulse_each(tmp_path):
+    for name in ("first", "second"):
+        loop = Loop(tmp_path / name)
+        with loop.profiler as profiler:
+            profiler.step()
+        assert len(loop.rows()) == 1
+
+
+def test_a_run_without_a_folder_has_no_pulse(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Profiler(NEVER, MemoryTraceHandler()) as profiler:
+        profiler.step()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_told_once_and_training_goes_on(tmp_path, caplog):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / FOLDER).write_text("a file of the user's")
+    loop = Loop(tmp_path / "run")
+    with loop.profiler as profiler:
+        for _ in profiler.batches(loop.fetched()):
+            loop.train()
+    assert profiler.state.timestamp.batch == 3
+    (told,) = [message for message in caplog.messages if "pulse" in message]
+    assert told.endswith(f"cannot be written to {tmp_path}/run/pulse: Not a directory.")
