@@ -6,6 +6,7 @@ imports them once, and is forked for each program.
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -28,6 +29,7 @@ COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "uplo
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _FORK = b"fork"
+_PR_SET_PDEATHSIG = 1
 _ENVIRONMENT = dict(os.environ)
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 
@@ -181,6 +183,12 @@ def _prepared(modules: tuple[str, ...]) -> socket.socket:
     return ours
 
 
+def _end_with_parent() -> None:
+    """Of a test run that was interrupted, or killed, nothing goes on."""
+    with contextlib.suppress(AttributeError):  # no Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _serve(connection: socket.socket) -> None:
     """Runs a program for each request; sends its pid, and then how it ended. Returns when the connection is closed."""
     while True:
@@ -189,6 +197,7 @@ def _serve(connection: socket.socket) -> None:
             return
         if message == _FORK:
             if os.fork() == 0:
+                _end_with_parent()
                 connection.close()
                 connection = socket.socket(fileno=files[0])
             else:
@@ -196,6 +205,7 @@ def _serve(connection: socket.socket) -> None:
             continue
         pid = os.fork()
         if pid == 0:
+            _end_with_parent()
             connection.close()
             _become(files, **json.loads(message))
             return
@@ -223,5 +233,6 @@ if __name__ == "__main__":
     for module in sys.argv[2:]:
         with contextlib.suppress(ImportError):  # the program reports it better
             importlib.import_module(module)
+    _end_with_parent()
     gc.freeze()  # or each program, at its end, looks through all that torch has made: a second of processor time
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -34,11 +34,13 @@ def test_after_a_kill_a_pulse_has_every_step(number, tmp_path):
     process = start_prepared(OURS, TRAIN, tmp_path)
     until = time.monotonic() + 60
     least = random.Random(number).choice([1, 100, 5000, 20_000]) if NUM_KILLS > 4 else (1, 100, 5000, 20_000)[number]
-    while int.from_bytes(witness.read_bytes()[:8], "little") < least:
-        assert time.monotonic() < until
-        assert not process.has_ended()
-    process.kill()
-    process.wait()
+    try:
+        while int.from_bytes(witness.read_bytes()[:8], "little") < least:
+            assert time.monotonic() < until
+            assert not process.has_ended()
+    finally:
+        process.kill()
+        process.wait()
     told = int.from_bytes(witness.read_bytes()[:8], "little")
     ((pulse,),) = find_pulses(tmp_path).values()
     assert told <= pulse.num_steps <= told + 1
