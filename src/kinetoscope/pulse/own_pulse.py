@@ -29,6 +29,7 @@ from kinetoscope.pulse.layout import (
     SEEN,
     SEEN_AT,
     SUFFIX,
+    Phase,
 )
 from kinetoscope.pulse.pure_writer import PulseWriter
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -57,6 +58,9 @@ class OwnPulse:
 
     enter: Callable[[int], int]
     """Begins a `Phase`, and returns the one before, to which the caller goes back."""
+
+    enter_backward: Callable[[], int]
+    """The same for a backward pass; the time since the phase before began was the forward pass."""
 
     begin_step: Callable[[], object]
     """Begins a step: what was before belongs to none."""
@@ -90,7 +94,7 @@ class OwnPulse:
         writer_type: Any = PulseWriter if native is None else native.PulseWriter
         is_machines = isinstance(self._clock, SystemClock)
         writer = writer_type(self._file, None if is_machines else self._clock.monotonic_ns)
-        self.enter, self.begin_step = writer.enter, writer.begin_step
+        self.enter, self.enter_backward, self.begin_step = writer.enter, writer.enter_backward, writer.begin_step
         self._end_step, self._end_writing = writer.end_step, writer.close
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
@@ -113,7 +117,7 @@ class OwnPulse:
         self._close_file()
 
     def _write_nothing(self) -> None:
-        self.enter, self.begin_step = _enter_nothing, _do_nothing
+        self.enter, self.enter_backward, self.begin_step = _enter_nothing, _enter_no_backward, _do_nothing
         self._end_step: Callable[[int, int], bool] = _end_nothing
         self._end_writing: Callable[[], object] = _do_nothing
 
@@ -181,6 +185,10 @@ def _device_bytes() -> int:
 
 def _enter_nothing(phase: int) -> int:
     return phase
+
+
+def _enter_no_backward() -> int:
+    return Phase.OTHER
 
 
 def _end_nothing(batch: int, epoch: int) -> bool:

@@ -63,6 +63,18 @@ class PulseWriter:
         self._write_now()
         return before
 
+    def enter_backward(self) -> int:
+        """Begins a backward pass, and returns the phase before. What went before it was the forward pass, which nothing
+        else tells, also within the closure of an optimizer's step."""
+        if self._file is None or self._pid != os.getpid():
+            return Phase.BACKWARD
+        before = self._phase
+        if before in (Phase.OTHER, Phase.OPTIMIZER):
+            self._phase, self._known = int(Phase.FORWARD), self._known | 1 << Phase.FORWARD
+        self._enter(int(Phase.BACKWARD), self._now())
+        self._write_now()
+        return before
+
     def begin_step(self) -> None:
         """Begins a step: what was before belongs to none."""
         if self._file is not None and self._pid == os.getpid():

@@ -13,6 +13,7 @@ from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.cycle import LastingSpans
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.phase_hooks import PhaseHooks
 from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
 from kinetoscope.training.state import State
@@ -185,6 +186,9 @@ class Loop:
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)
+        self._phases = PhaseHooks(run.pulse)
+        self.before_fetch: Callable[[object], object] | None = None
+        """Called on the loop's thread with the iterator of a DataLoader that is about to be asked for a batch."""
         self._thread = threading.get_ident()
         # The current epoch. A generator that is closed late must not end a later epoch.
         self._current: _Epoch | None = None
@@ -216,11 +220,13 @@ class Loop:
         self._epoch_span.begin()
         self._batch.begin(_EXPECTED)
         self._watch.install()
+        self._phases.install()
         self._run.pulse.begin_step()
 
     def end(self, clean: bool) -> None:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
         self._watch.remove()
+        self._phases.remove()
         if self._current is None:
             self._epoch_span.abandon()
         if clean or not self._batch.goes_on or self._current is None:
@@ -311,6 +317,8 @@ class Loop:
         before = self._run.pulse.enter(_DATA_WAIT)
         if before == _EVALUATION:  # all of its time is the evaluation's
             self._run.pulse.enter(before)
+        elif before != _OTHER:  # a step of an optimizer has raised
+            before = _OTHER
         self._is_fetching = True
         try:
             return fetch()
@@ -344,6 +352,7 @@ class Loop:
         self._end_batch(samples, tokens)
         self._batch.begin(_EXPECTED)
         self._watch.install()
+        self._phases.install()
 
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
@@ -367,8 +376,9 @@ class Loop:
     def _fetch_watched(self, iterator: object, fetch: Callable[[], T]) -> T:
         """Called in place of each fetch of a DataLoader. In a loop that calls `step`, the first fetch after it is the
         wait for the next batch."""
-        del iterator
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
+        if is_ours and self.before_fetch is not None:
+            self.before_fetch(iterator)
         if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
             return fetch()
         self._has_fetched = True

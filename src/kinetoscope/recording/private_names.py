@@ -12,6 +12,11 @@ loader_iterator = PrivateObject(
     loaded="torch.utils.data",
 )
 
+# Autograd.
+run_backward = PrivateObject(
+    "torch.autograd", "_engine_run_backward", "the pulse does not tell forward and backward passes apart"
+)
+
 # torch.distributed.
 default_store = PrivateObject(
     "torch.distributed.distributed_c10d",

@@ -170,6 +170,23 @@ static PyObject *writer_enter(PyObject *self, PyObject *phase)
     return PyLong_FromUnsignedLong(before);
 }
 
+/* A backward pass begins: what went before it was the forward pass, which nothing else tells, also
+ * within the closure of an optimizer's step. */
+static PyObject *writer_enter_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PulseFile *pulse = file_of(writer);
+    if (pulse == NULL) return PyLong_FromLong(PULSE_BACKWARD);
+    PulseHeader *header = &pulse->header;
+    uint32_t before = header->phase;
+    if (before == PULSE_OTHER || before == PULSE_OPTIMIZER) {
+        header->phase = PULSE_FORWARD;
+        header->known |= UINT32_C(1) << PULSE_FORWARD;
+    }
+    enter_phase(writer, header, PULSE_BACKWARD, now_of(writer));
+    return PyLong_FromUnsignedLong(before);
+}
+
 static PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
@@ -288,6 +305,8 @@ static void writer_dealloc(PyObject *self)
 
 static PyMethodDef writer_methods[] = {
     {"enter", writer_enter, METH_O, "(phase): begins a phase; returns the one before."},
+    {"enter_backward", writer_enter_backward, METH_NOARGS,
+     "(): begins a backward pass, before which was the forward pass; returns the phase before."},
     {"begin_step", writer_begin_step, METH_NOARGS,
      "(): what was before belongs to no step."},
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,

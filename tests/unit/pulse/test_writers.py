@@ -40,7 +40,10 @@ class Training:
     def step(self, *phases):
         """A step of phases and nanoseconds."""
         for phase, duration_ns in phases:
-            self.writer.enter(phase)
+            if phase == Phase.BACKWARD:
+                self.writer.enter_backward()
+            else:
+                self.writer.enter(phase)
             self.clock.now_ns += duration_ns
         self.durations.append(sum(duration_ns for _, duration_ns in phases))
         return self.writer.end_step(len(self.durations) - 1, len(self.durations) // 100)
