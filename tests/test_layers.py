@@ -38,8 +38,9 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"paths", "texts", "analysis", "table", "formats", "pages"},
     "serving": {"paths", "texts", "writing", "formats", "live", "pages"},
     "composer": LIVE,
+    "auto": {"assemble", "recording", "training"},
     "integrations": {"assemble", "recording", "training"},
-    "cli": LIVE | {"assemble", "table", "analysis", "report", "pages", "serving", "testing", "native"},
+    "cli": LIVE | {"assemble", "auto", "table", "analysis", "report", "pages", "serving", "testing", "native"},
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table", "analysis", "report"},
 }

@@ -20,6 +20,7 @@ from kinetoscope.writing.atomic_file import abandon_partials
 # Each verb and what it does, by task. Its module has add_arguments(parser) and run(arguments) -> exit code.
 _TASKS = {
     "record": {
+        "run": "run any command, and record the training in it, whose code stays as it is",
         "recover": "make traces of what a killed run did not save",
         "upload": "upload what a run could not upload, and confirm it",
     },

@@ -156,6 +156,16 @@ def read_manifest(folder: Path) -> list[RankManifest]:
     return [starts[-1] for starts in read_starts(folder)]
 
 
+STARTED = "started.json"
+"""In the folder of a run, what `kinetoscope run` notes before the command begins."""
+
+_NO_TRAINING = (
+    "kinetoscope run started a command here, but no process below it has reached a step of a torch optimizer. Does it "
+    "train with torch? A Python that runs with -I or -E, or in a container without this environment, is not seen, nor "
+    "one that cannot import kinetoscope: then a line on stderr said so."
+)
+
+
 def why_nothing(folder: Path) -> str:
     """Why the last attempt of the run in ``folder``, or with its traces there, recorded nothing; "" as in
     `reason_of`."""
@@ -163,9 +173,10 @@ def why_nothing(folder: Path) -> str:
         run = RunFolder(folder)
         places = [".", *(name for name in run.names() if not name.startswith(".") and run.is_folder(name))]
         found = _last_attempt([run.path / place for place in places])
+        has_started = run.is_file(STARTED)
     except (OSError, KinetoscopeError):
         return ""
-    return reason_of(found)
+    return reason_of(found) or (_NO_TRAINING if has_started and not found else "")
 
 
 def reason_of(manifests: Sequence[RankManifest]) -> str:

@@ -46,6 +46,9 @@ in_dynamo = (variable_dispatch, install_guards, type_match, make_constant, null_
 """What it takes to make Dynamo ignore markers."""
 
 # CPython.
+exit_of_threads = PrivateObject(
+    "threading", "_register_atexit", "a training under `kinetoscope run` is saved when Python has begun to end"
+)
 frames_of_threads = PrivateObject(
     "sys",
     "_current_frames",

@@ -16,9 +16,11 @@ class ReplacedMethod:
         self._call: Callable[..., Any] | None = call
         self._original: Any = getattr(kind, name)
 
-        def replaced(*arguments: Any) -> Any:
+        def replaced(*arguments: Any, **options: Any) -> Any:
             call = self._call
-            return self._original(*arguments) if call is None else call(self._original, *arguments)
+            return (
+                self._original(*arguments, **options) if call is None else call(self._original, *arguments, **options)
+            )
 
         replaced.replacement = self  # pyright: ignore[reportFunctionMemberAccess]
         self._replaced = replaced

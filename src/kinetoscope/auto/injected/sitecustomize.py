@@ -1,0 +1,77 @@
+"""Python imports this when it starts, in each process below `kinetoscope run`. Any Python reads it, however old.
+
+It lets the user's own sitecustomize do its work, and waits: kinetoscope is imported once torch has been.
+"""
+
+import os
+import sys
+
+
+def _leave_path():
+    """Takes this folder off sys.path again, which is then that of the plain command."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
+    sys.path_importer_cache.pop(here, None)
+
+
+def _import_the_users_own():
+    """The next sitecustomize on sys.path. Its errors are the user's, and Python tells of them as always."""
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize
+    except ImportError as error:
+        if getattr(error, "name", None) != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = own
+
+
+class _AfterTorch(object):
+    """A finder that finds nothing: when torch is asked for, it has torch's own loader begin our work afterwards."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        try:
+            from importlib.util import find_spec
+
+            spec = find_spec(name)
+            self._call_after(spec.loader)
+        except Exception:
+            return None
+        return spec
+
+    def _call_after(self, loader):
+        execute = loader.exec_module
+
+        def exec_module(module):
+            del loader.exec_module
+            execute(module)
+            _begin()
+
+        loader.exec_module = exec_module
+
+
+def _begin():
+    try:
+        import kinetoscope.auto
+    except ImportError as error:
+        if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
+            sys.stderr.write(
+                "kinetoscope run: nothing is recorded, because {0} cannot import kinetoscope ({1}). "
+                "Install it there: {0} -m pip install kinetoscope\n".format(sys.executable, error)
+            )
+    except Exception as error:
+        sys.stderr.write("kinetoscope run: nothing is recorded: {0}\n".format(error))
+
+
+def _wait_for_torch():
+    if "KINETOSCOPE_AUTO" in os.environ and sys.version_info >= (3, 4):
+        sys.meta_path.insert(0, _AfterTorch())
+
+
+try:
+    _leave_path()
+    _wait_for_torch()
+finally:
+    _import_the_users_own()

@@ -1,0 +1,45 @@
+"""What `kinetoscope run` was asked for, which the processes below it read in their environment."""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from kinetoscope.errors import SettingsError
+
+VARIABLE = "KINETOSCOPE_AUTO"
+CountBy = Literal["fetch", "optimizer"]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class AutoSettings(msgspec.Struct, frozen=True):
+    """How to record a training that knows nothing of us: ``num_steps`` steps after the first ``after``, into ``out``.
+
+    ``count_by`` says what ends a step: a ``fetch`` of a DataLoader after a step of an optimizer, or that step of the
+    ``optimizer``; None lets the process find out.
+    """
+
+    out: str = "runs/{time}"
+    num_steps: Annotated[int, msgspec.Meta(ge=1)] = 10
+    after: _Count = 10
+    count_by: CountBy | None = None
+    diagnose: bool = False
+    report: bool = False
+
+    def to_variable(self) -> str:
+        """The value of the environment variable `VARIABLE`."""
+        return msgspec.json.encode(self).decode()
+
+
+def settings_of(environment: Mapping[str, str] = os.environ) -> AutoSettings:
+    """The settings in an environment; those by default where it has none. Raises `SettingsError` for others."""
+    text = environment.get(VARIABLE)
+    if not text:
+        return AutoSettings()
+    try:
+        return msgspec.json.decode(text, type=AutoSettings)
+    except msgspec.MsgspecError as error:
+        raise SettingsError(
+            f"The environment variable {VARIABLE} is not what `kinetoscope run` sets: {error}."
+        ) from None

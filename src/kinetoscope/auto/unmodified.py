@@ -1,0 +1,217 @@
+"""Begins a profiler at the first step of an optimizer, tells it when steps end, and ends it with the process."""
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.assemble import profile
+from kinetoscope.auto.settings import AutoSettings, settings_of
+from kinetoscope.auto.step_rule import StepRule
+from kinetoscope.recording.loader_watch import DataLoaderWatch
+from kinetoscope.recording.loop import Loop
+from kinetoscope.recording.private_names import exit_of_threads
+from kinetoscope.recording.profiler import Profiler, active_profiler
+from kinetoscope.recording.replaced_method import ReplacedMethod
+from kinetoscope.recording.schedule import cyclic_schedule
+from kinetoscope.training.ranks import Ranks, current_ranks, launch_name
+
+_log = logging.getLogger("kinetoscope")
+_CLAIM = ".launch"
+_MOST_RUNS = 1000
+
+
+class UnmodifiedTraining:
+    """The training of this process. Nothing here raises into it."""
+
+    def __init__(self, settings: AutoSettings) -> None:
+        self._settings = settings
+        self._profiler: Profiler | None = None
+        self._rule: StepRule | None = None
+        self._has_fetched = self._has_given_up = False
+        self._loader_watch = DataLoaderWatch(self._before_the_first_step)
+        self._thread = threading.main_thread().ident
+        self._evaluation: contextlib.AbstractContextManager[None] | None = None
+        self._trained: set[int] = set()
+        self._num_stepped = 0
+        self._last_fetched: int | None = None
+
+    def watch(self) -> None:
+        """Waits for the first step of an optimizer. Torch must be loaded."""
+        register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+        if register is None:
+            _log.warning("This torch has no hooks for steps of optimizers, so nothing is recorded. It has since 2.0.")
+            return
+        self._loader_watch.install()
+        stepped = _spared(self._optimizer_stepped)
+        register(lambda optimizer, *_: stepped(optimizer))
+        self._watch_scaler()
+
+    def _watch_scaler(self) -> None:
+        """A step that a GradScaler leaves out, since gradients are not finite, is one of the training all the same."""
+        kind = getattr(getattr(sys.modules["torch"], "amp", None), "GradScaler", None)
+        if kind is None:
+            return
+        stepped = _spared(self._optimizer_stepped)
+
+        def step(
+            original: Callable[..., Any], scaler: object, optimizer: object, *arguments: Any, **options: Any
+        ) -> Any:
+            num_before = self._num_stepped
+            result = original(scaler, optimizer, *arguments, **options)
+            if self._num_stepped == num_before:
+                stepped(optimizer)
+            return result
+
+        ReplacedMethod(kind, "step", step)
+
+    # -- what is seen of it --
+
+    def _before_the_first_step(self, iterator: object, fetch: Callable[[], Any]) -> Any:
+        self._has_fetched, self._thread = True, threading.get_ident()
+        self._last_fetched = id(iterator)
+        return fetch()
+
+    def _optimizer_stepped(self, optimizer: object) -> None:
+        self._num_stepped += 1
+        if self._profiler is None and not self._has_given_up:
+            self._begin()
+        if self._profiler is None or self._rule is None:
+            return
+        if self._last_fetched is not None:
+            self._trained.add(self._last_fetched)
+        for _ in range(self._rule.optimizer_stepped(optimizer)):
+            self._profiler.step()
+
+    def _before_fetch(self, iterator: object) -> None:
+        """On the loop's thread: a step may end, and an evaluation begin or end."""
+        profiler, rule = self._profiler, self._rule
+        if profiler is None or rule is None:
+            return
+        if rule.fetches():
+            profiler.step()
+        is_evaluation = self._is_evaluation(iterator)
+        self._last_fetched = id(iterator)
+        if is_evaluation and self._evaluation is None:
+            self._evaluation = profiler.eval()
+            self._evaluation.__enter__()
+        elif not is_evaluation:
+            self._end_evaluation()
+
+    def _is_evaluation(self, iterator: object) -> bool:
+        """Whether gradients are off, or nobody has trained on what another iterator than those for training gave."""
+        if not sys.modules["torch"].is_grad_enabled():
+            return True
+        is_untrained = id(iterator) not in self._trained and self._last_fetched == id(iterator)
+        return is_untrained and bool(self._trained)
+
+    def _end_evaluation(self) -> None:
+        if self._evaluation is not None:
+            evaluation, self._evaluation = self._evaluation, None
+            evaluation.__exit__(None, None, None)
+
+    # -- its profiler --
+
+    def _begin(self) -> None:
+        if active_profiler() is not None:
+            return self._give_up("this process has a Profiler of its own")
+        asked = self._settings
+        try:
+            folder = choose_folder(asked.out, current_ranks())
+            profiler = profile(
+                folder,
+                schedule=cyclic_schedule(skip_first=asked.after, warmup=1, active=asked.num_steps, per="run"),
+                diagnose=asked.diagnose,
+                report=asked.report,
+                profile_memory=asked.diagnose,
+            )
+            profiler.start()
+        except Exception as error:
+            return self._give_up(str(error))
+        self._loader_watch.remove()
+        self._profiler, self._rule = profiler, StepRule(asked.count_by, has_loader=self._has_fetched)
+        loop = profiler.run.driver
+        if isinstance(loop, Loop):
+            loop.before_fetch = _spared(self._before_fetch)
+        (exit_of_threads.find() or atexit.register)(_spared(self._end))
+        return None
+
+    def _give_up(self, why: str) -> None:
+        self._has_given_up = True
+        self._loader_watch.remove()
+        print(f"kinetoscope run: nothing is recorded: {why}", file=sys.stderr)
+
+    def _end(self) -> None:
+        if self._profiler is not None:
+            self._end_evaluation()
+            self._profiler.close()
+
+
+def watch_process() -> None:
+    """Waits for a training in this process, once torch is loaded; once in a process, however often it is asked."""
+    global _training
+    if _training is None:
+        _training = UnmodifiedTraining(settings_of())
+        import torch  # noqa: F401 - who trains has it
+
+        _training.watch()
+
+
+_training: UnmodifiedTraining | None = None
+
+
+def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, whose errors are logged, and not the training's."""
+
+    @wraps(call)
+    def spared(*arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception:
+            _log.exception("Watching the training failed. It goes on.")
+
+    return spared
+
+
+# -- the folder of a run --
+
+
+def choose_folder(out: str, ranks: Ranks) -> str:
+    """``out`` for the first training of a command, and a folder in it for each other one: ``out/2`` and so on. All
+    ranks of a launch, and its restarts, get the same."""
+    if "{time}" in out:
+        return out
+    launch = _launch(ranks)
+    for number in itertools.count(1):
+        folder = Path(out) if number == 1 else Path(out) / str(number)
+        if number == _MOST_RUNS or _claims(folder, launch):
+            return str(folder)
+    raise AssertionError
+
+
+def _launch(ranks: Ranks) -> str:
+    """A name that all ranks of a launch share, and no other launch has."""
+    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+        return launch_name()
+    return f"{socket.gethostname()}-{os.getppid() if ranks.world_size > 1 else os.getpid()}"
+
+
+def _claims(folder: Path, launch: str) -> bool:
+    """Whether the folder is this launch's. A second name of a file is made at once, with its text, and only once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = folder / f"{_CLAIM}-{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        own.write_text(launch)
+        with contextlib.suppress(FileExistsError):
+            os.link(own, folder / _CLAIM)
+    finally:
+        own.unlink(missing_ok=True)
+    return (folder / _CLAIM).read_text() == launch
