@@ -57,10 +57,10 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=200 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
-	KINETOSCOPE_COMPARISONS=50 KINETOSCOPE_REAL_PAIRS=20 \
+	KINETOSCOPE_COMPARISONS=50 KINETOSCOPE_REAL_PAIRS=20 KINETOSCOPE_ALL_TRAININGS=1 \
 	KINETOSCOPE_SIMULATED_RUNS=50 KINETOSCOPE_RANDOM_RUNS=200 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
-		tests/integration/test_kills.py tests/integration/test_pulse_after_kill.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
+		tests/integration/test_kills.py tests/integration/test_pulse_after_kill.py tests/integration/test_run_command.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 
 test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (15 minutes), and write the table of docs/truth-by-doing.md

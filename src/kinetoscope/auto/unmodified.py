@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -17,7 +18,6 @@ from kinetoscope.assemble import profile
 from kinetoscope.auto.settings import AutoSettings, settings_of
 from kinetoscope.auto.step_rule import StepRule
 from kinetoscope.recording.loader_watch import DataLoaderWatch
-from kinetoscope.recording.loop import Loop
 from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
@@ -36,13 +36,17 @@ class UnmodifiedTraining:
         self._settings = settings
         self._profiler: Profiler | None = None
         self._rule: StepRule | None = None
-        self._has_fetched = self._has_given_up = False
+        self._has_fetched = self._has_trained = self._has_given_up = False
         self._loader_watch = DataLoaderWatch(self._before_the_first_step)
         self._thread = threading.main_thread().ident
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
-        self._trained: set[int] = set()
+        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The iterators of DataLoaders on whose batches a backward pass was run, or an optimizer has stepped."""
+
+        self._num_backward = 0
+        self._loop: Any = None
         self._num_stepped = 0
-        self._last_fetched: int | None = None
+        self._last_fetched: Callable[[], object] = lambda: None
 
     def watch(self) -> None:
         """Waits for the first step of an optimizer. Torch must be loaded."""
@@ -77,7 +81,7 @@ class UnmodifiedTraining:
 
     def _before_the_first_step(self, iterator: object, fetch: Callable[[], Any]) -> Any:
         self._has_fetched, self._thread = True, threading.get_ident()
-        self._last_fetched = id(iterator)
+        self._last_fetched = weakref.ref(iterator)
         return fetch()
 
     def _optimizer_stepped(self, optimizer: object) -> None:
@@ -86,8 +90,8 @@ class UnmodifiedTraining:
             self._begin()
         if self._profiler is None or self._rule is None:
             return
-        if self._last_fetched is not None:
-            self._trained.add(self._last_fetched)
+        self._note_trained()
+        self._end_evaluation()
         for _ in range(self._rule.optimizer_stepped(optimizer)):
             self._profiler.step()
 
@@ -98,20 +102,28 @@ class UnmodifiedTraining:
             return
         if rule.fetches():
             profiler.step()
+        if self._num_backward != self._loop.phases.num_backward:
+            self._num_backward = self._loop.phases.num_backward
+            self._note_trained()
         is_evaluation = self._is_evaluation(iterator)
-        self._last_fetched = id(iterator)
+        self._last_fetched = weakref.ref(iterator)
         if is_evaluation and self._evaluation is None:
             self._evaluation = profiler.eval()
             self._evaluation.__enter__()
         elif not is_evaluation:
             self._end_evaluation()
 
+    def _note_trained(self) -> None:
+        self._has_trained = True
+        if (iterator := self._last_fetched()) is not None:
+            self._trained.add(iterator)
+
     def _is_evaluation(self, iterator: object) -> bool:
         """Whether gradients are off, or nobody has trained on what another iterator than those for training gave."""
         if not sys.modules["torch"].is_grad_enabled():
             return True
-        is_untrained = id(iterator) not in self._trained and self._last_fetched == id(iterator)
-        return is_untrained and bool(self._trained)
+        is_untrained = self._last_fetched() is iterator and iterator not in self._trained
+        return is_untrained and self._has_trained
 
     def _end_evaluation(self) -> None:
         if self._evaluation is not None:
@@ -138,9 +150,8 @@ class UnmodifiedTraining:
             return self._give_up(str(error))
         self._loader_watch.remove()
         self._profiler, self._rule = profiler, StepRule(asked.count_by, has_loader=self._has_fetched)
-        loop = profiler.run.driver
-        if isinstance(loop, Loop):
-            loop.before_fetch = _spared(self._before_fetch)
+        self._loop = profiler.run.driver
+        self._loop.before_fetch = _spared(self._before_fetch)
         (exit_of_threads.find() or atexit.register)(_spared(self._end))
         return None
 

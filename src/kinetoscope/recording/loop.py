@@ -186,7 +186,7 @@ class Loop:
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)
-        self._phases = PhaseHooks(run.pulse)
+        self.phases = PhaseHooks(run.pulse)
         self.before_fetch: Callable[[object], object] | None = None
         """Called on the loop's thread with the iterator of a DataLoader that is about to be asked for a batch."""
         self._thread = threading.get_ident()
@@ -220,13 +220,13 @@ class Loop:
         self._epoch_span.begin()
         self._batch.begin(_EXPECTED)
         self._watch.install()
-        self._phases.install()
+        self.phases.install()
         self._run.pulse.begin_step()
 
     def end(self, clean: bool) -> None:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
         self._watch.remove()
-        self._phases.remove()
+        self.phases.remove()
         if self._current is None:
             self._epoch_span.abandon()
         if clean or not self._batch.goes_on or self._current is None:
@@ -352,7 +352,7 @@ class Loop:
         self._end_batch(samples, tokens)
         self._batch.begin(_EXPECTED)
         self._watch.install()
-        self._phases.install()
+        self.phases.install()
 
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:

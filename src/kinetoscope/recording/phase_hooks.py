@@ -35,6 +35,8 @@ class PhaseHooks:
         self._original: Any = None
         self._depth = 0
         self._before = self._before_backward = int(Phase.OTHER)
+        self.num_backward = 0
+        """How many backward passes have begun."""
 
     def install(self) -> None:
         """Begins, unless it has begun or torch is not loaded."""
@@ -83,6 +85,7 @@ class PhaseHooks:
         if get_ident() == self._thread:
             self._depth += 1
             if self._depth == 1:
+                self.num_backward += 1
                 self._before_backward = self._pulse.enter_backward()
 
     def _backward_ends(self) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from kinetoscope.errors import KinetoscopeError, TraceFileError
-from kinetoscope.formats.manifest import RankManifest, read_manifest, reason_of
+from kinetoscope.formats.manifest import STARTED, RankManifest, read_manifest, reason_of
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.live.folders import live_folder_of, live_folders, read_live_run
 from kinetoscope.live.owner_lock import Owner, owner_state
@@ -144,7 +144,7 @@ _own_code = cache(own_code)  # it looks at many files
 
 def is_trace_name(name: str) -> bool:
     """Whether this can be the name of a trace in the folder: a visible one that ends as traces do."""
-    return name.endswith(_TRACES) and _is_visible(name)
+    return name.endswith(_TRACES) and _is_visible(name) and PurePosixPath(name).name != STARTED
 
 
 def is_report(folder: RunFolder, name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.manifest import why_nothing
+from kinetoscope.formats.manifest import STARTED, why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces
 from kinetoscope.paths.regular_file import is_open_already, require_regular
@@ -209,7 +209,7 @@ def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
 
 def _traces_of(folder: Path, place: str) -> list[str]:
     """The traces in a folder, without merged ones, which hold the same events again."""
-    files = find_files(folder, place, (*_SUFFIXES, SUFFIX))
+    files = [name for name in find_files(folder, place, (*_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
     return [name for name in files if not _is_merged(name)] or [*files]
 
 

@@ -1,0 +1,231 @@
+"""`kinetoscope run`: trainings that know nothing of us are recorded, and are what they are without it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from statistics import median
+
+import polars as pl
+import pytest
+
+import kinetoscope
+from kinetoscope.auto.settings import VARIABLE
+from prepared_python import run_command
+
+pytest.importorskip("torch")
+
+TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
+BIN = Path(sysconfig.get_path("scripts"))
+KINETOSCOPE = str(BIN / "kinetoscope")
+RANKS = ("ddp", "fsdp")
+QUICK = ("plain", "accumulation", "validation", "compiled step", "ppo", "ddp")
+KINDS = (
+    *QUICK,
+    *("gan 5", "gan 15", "two optimizers", "optimizer in backward", "lbfgs", "autograd.grad", "iterable dataset"),
+    *("validation with gradients", "no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp"),
+)
+ALL = os.environ.get("KINETOSCOPE_ALL_TRAININGS") == "1"
+
+
+def run(*command, folder, **options):
+    environment = {**os.environ, **options.pop("environment", {})}
+    return subprocess.run(
+        [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, timeout=150, **options
+    )
+
+
+def command_of(kind):
+    if kind not in RANKS:
+        return [sys.executable, TRAININGS, kind]
+    return [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", TRAININGS, kind]
+
+
+def lines_of_training(done):
+    return [line for line in done.stdout.splitlines() if line.startswith(("steps", "graphs"))]
+
+
+@pytest.mark.parametrize("kind", KINDS if ALL else QUICK)
+def test_a_training_is_recorded_and_stays_what_it_is(kind, tmp_path):
+    plain = run(*command_of(kind), folder=tmp_path)
+    ours = run(KINETOSCOPE, "run", "--after", 3, "--num-steps", 4, "-o", "runs/x", *command_of(kind), folder=tmp_path)
+    assert lines_of_training(plain), plain.stderr
+    assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain)), ours.stderr
+    num_steps = int(lines_of_training(plain)[-1].split()[1])
+    report = kinetoscope.analyze(tmp_path / "runs" / "x")
+    assert report.run["ranks"] == ([0, 1] if kind in RANKS else [0])
+    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps, 4)
+    assert "window recorded in" in ours.stderr
+
+
+def test_phases_are_those_that_the_script_times_itself(tmp_path):
+    """In most steps: in some, the thread loses its processor between our look at the clock and the script's."""
+    command = [KINETOSCOPE, "run", "--after", 1000, "-o", "run", *command_of("slow phases")]
+    done = run(*command, folder=tmp_path)
+    (times,) = [json.loads(line[len("times") :]) for line in done.stdout.splitlines() if line.startswith("times")]
+    steps = frame_of(tmp_path / "run").filter(pl.col("step") > 0)
+    for name, own_ns in zip(("data_wait", "forward", "backward", "optimizer"), zip(*times, strict=True), strict=True):
+        ours_ns = steps[f"{name}_ns"].to_list()
+        apart = [abs(ours - own) - max(0.05 * own, 300_000) for ours, own in zip(ours_ns, own_ns, strict=True)]
+        assert median(apart) <= 0, name
+
+
+@pytest.mark.parametrize("kind", ["validation", "validation with gradients"])
+def test_evaluations_are_a_phase_of_the_step_after_them(kind, tmp_path):
+    if kind == "validation" or ALL:
+        run(KINETOSCOPE, "run", "--after", 1000, "-o", "run", *command_of(kind), folder=tmp_path)
+        steps = frame_of(tmp_path / "run")
+        evaluated = steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list()
+        assert evaluated == ([10, 20, 30, 36, 40, 50, 60, 70] if kind == "validation" else [12])
+
+
+def frame_of(folder):
+    from kinetoscope.table.all_steps import frame_of_steps, pulses_of
+
+    return frame_of_steps(pulses_of(folder))
+
+
+SWEEP = """
+import subprocess, sys
+trainings = [[sys.executable, sys.argv[1], "no loader"]] * 2
+for process in [subprocess.Popen(training) for training in trainings]:
+    process.wait()
+subprocess.run(trainings[0])
+"""
+
+
+def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_the_other(tmp_path):
+    run(KINETOSCOPE, "run", "-o", "sweep", sys.executable, "-c", SWEEP, TRAININGS, folder=tmp_path)
+    folders = [tmp_path / "sweep" / place for place in (".", "2", "3")]
+    assert [kinetoscope.analyze(folder).run["all_steps"]["num_steps"] for folder in folders] == [36, 36, 36]
+    assert not list(tmp_path.glob("sweep/**/attempt*"))
+
+
+def test_signals_and_their_exit_codes_are_the_commands(tmp_path):
+    script = "import os, sys; sys.stdout.write(str(os.getpid())); sys.stdout.flush(); import time; time.sleep(60)"
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        command = [KINETOSCOPE, "run", "-o", f"run{number}", sys.executable, "-c", script]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert int(process.stdout.read(len(str(process.pid)))) == process.pid, "no process stays beside it"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == -number
+        assert b"kinetoscope" not in errors
+
+
+SEES = """
+import json, os, signal, sys
+try:
+    import sitecustomize
+    own = getattr(sitecustomize, "mine", None)
+except ImportError:
+    own = None
+print(json.dumps([sys.argv, sys.path, own, os.environ.get("PYTHONPATH"), str(signal.getsignal(signal.SIGPIPE)),
+                  sys.flags.isolated, __name__]))
+"""
+
+
+@pytest.mark.parametrize("path", ["", "mine", f"mine{os.pathsep}"])
+def test_a_program_sees_what_it_sees_without_it(path, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sitecustomize.py").write_text("mine = 'the user has it'\n")
+    (tmp_path / "sees.py").write_text(SEES)
+    command = [sys.executable, "sees.py", "a", "--b"]
+    plain = run(*command, folder=tmp_path, environment={"PYTHONPATH": path})
+    ours = run(KINETOSCOPE, "run", "-o", "run", *command, folder=tmp_path, environment={"PYTHONPATH": path})
+    before, after = json.loads(plain.stdout), json.loads(ours.stdout)
+    assert after[3].split(os.pathsep)[1:] == ([path] if path == "mine" else path.split(os.pathsep) if path else [])
+    del before[3], after[3]
+    assert after == before
+    assert ours.stderr == plain.stderr
+
+
+def test_a_sitecustomize_that_fails_is_told_by_python_as_always(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("raise ValueError('the user broke it')\n")
+    command = [sys.executable, "-c", "print('goes on')"]
+    plain, ours = (
+        run(*before, *command, folder=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
+        for before in ((), (KINETOSCOPE, "run", "-o", "run"))
+    )
+    assert "the user broke it" in plain.stderr
+    assert (ours.stdout, ours.stderr) == (plain.stdout, 2 * plain.stderr), "kinetoscope is a Python program too"
+
+
+def test_an_isolated_python_and_one_without_a_training_say_why_there_is_nothing(tmp_path):
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-I", TRAININGS, "no loader", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    for command in ("summary", "info"):
+        told = run_command(command, tmp_path / "run")
+        assert told.returncode == 1
+        assert "no process below it has reached a step of a torch optimizer" in told.stderr
+        assert "-I" in told.stderr
+
+
+def test_a_python_without_kinetoscope_says_so_in_one_sentence_and_trains(tmp_path):
+    (tmp_path / "kinetoscope").mkdir()
+    (tmp_path / "kinetoscope" / "__init__.py").write_text("raise ImportError('not for this Python')\n")
+    command = f'PYTHONPATH="$PYTHONPATH:{tmp_path}" exec {sys.executable} {TRAININGS} "no loader"'
+    done = run(KINETOSCOPE, "run", "-o", "run", "sh", "-c", command, folder=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+    assert "cannot import kinetoscope (not for this Python)" in done.stderr
+
+
+def test_a_training_with_a_profiler_of_its_own_keeps_that(tmp_path):
+    script = """
+import kinetoscope, torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with kinetoscope.profile("own", torch=False, system=False, quiet=True) as profiler:
+    for _ in profiler.batches(range(20)):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+"""
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-c", script, folder=tmp_path)
+    assert done.returncode == 0
+    assert "this process has a Profiler of its own" in done.stderr
+    assert kinetoscope.analyze(tmp_path / "own").run["all_steps"]["num_steps"] == 20
+
+
+def test_one_line_in_the_script_does_the_same(tmp_path):
+    script = f"import kinetoscope.auto, sys; sys.argv[1:] = ['no loader']; exec(open({str(TRAININGS)!r}).read())"
+    settings = json.dumps({"out": str(tmp_path / "run"), "after": 2, "num_steps": 3})
+    done = run(sys.executable, "-c", script, folder=tmp_path, environment={VARIABLE: settings})
+    assert done.returncode == 3, done.stderr
+    report = kinetoscope.analyze(tmp_path / "run")
+    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (36, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([], 2, "There is no command to run"),
+        (["-o", "run", "no-such-program"], 127, "no-such-program is no command"),
+        (["-o", "run", "./data.txt"], 126, "cannot be executed"),
+        (["--num-steps", "0", "true"], 2, "--num-steps counts steps from 1 on"),
+        (["-o", "data.txt/run", "true"], 2, "Choose another one with -o"),
+        ([str(BIN / "torchrun"), "--nnodes", "2", "train.py"], 2, "Pass -o"),
+    ],
+)
+def test_what_cannot_be_run_is_told_and_nothing_begins(arguments, status, said, tmp_path):
+    (tmp_path / "data.txt").write_text("")
+    done = run(KINETOSCOPE, "run", *arguments, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "folder"),
+    [
+        (["true"], {"SLURM_JOB_ID": "4711"}, "4711"),
+        (["torchrun", "--nnodes=2", "--rdzv-id=my job/1", "train.py"], {}, "my-job-1"),
+        (["torchrun", "--rdzv_id", "job7", "train.py"], {}, "job7"),
+    ],
+)
+def test_the_folder_has_the_name_of_the_job(command, environment, folder):
+    from kinetoscope.cli.run import default_output
+
+    assert default_output(command, environment) == f"runs/{folder}"
