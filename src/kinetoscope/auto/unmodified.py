@@ -1,6 +1,5 @@
 """Begins a profiler at the first step of an optimizer, tells it when steps end, and ends it with the process."""
 
-import atexit
 import contextlib
 import itertools
 import logging
@@ -26,6 +25,9 @@ from kinetoscope.training.ranks import Ranks, current_ranks, launch_name
 
 _log = logging.getLogger("kinetoscope")
 _CLAIM = ".launch"
+_REFUSES_THREADS = sys.version_info[:2] == (3, 12)
+"""Python 3.12 starts no thread any more when it waits for those that there are; others do."""
+
 _MOST_RUNS = 1000
 
 
@@ -36,7 +38,7 @@ class UnmodifiedTraining:
         self._settings = settings
         self._profiler: Profiler | None = None
         self._rule: StepRule | None = None
-        self._has_fetched = self._has_trained = self._has_given_up = False
+        self._has_fetched = self._has_trained = self._has_given_up = self._is_due = False
         self._loader_watch = DataLoaderWatch(self._before_the_first_step)
         self._thread = threading.main_thread().ident
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
@@ -81,18 +83,33 @@ class UnmodifiedTraining:
 
     def _before_the_first_step(self, iterator: object, fetch: Callable[[], Any]) -> Any:
         self._has_fetched, self._thread = True, threading.get_ident()
+        if self._is_due:
+            _spared(self._begin_and_end_first)()
         self._last_fetched = weakref.ref(iterator)
         return fetch()
 
+    def _begin_and_end_first(self) -> None:
+        self._is_due = False
+        self._begin()
+        if self._profiler is not None:
+            self._profiler.step()
+
     def _optimizer_stepped(self, optimizer: object) -> None:
         self._num_stepped += 1
+        is_elsewhere = threading.get_ident() != self._thread  # on a thread of autograd's, in a backward pass
         if self._profiler is None and not self._has_given_up:
-            self._begin()
+            if is_elsewhere:
+                self._is_due = True
+            else:
+                self._begin()
         if self._profiler is None or self._rule is None:
+            return
+        num_steps = self._rule.optimizer_stepped(optimizer)
+        if is_elsewhere:
             return
         self._note_trained()
         self._end_evaluation()
-        for _ in range(self._rule.optimizer_stepped(optimizer)):
+        for _ in range(num_steps):
             self._profiler.step()
 
     def _before_fetch(self, iterator: object) -> None:
@@ -152,7 +169,9 @@ class UnmodifiedTraining:
         self._profiler, self._rule = profiler, StepRule(asked.count_by, has_loader=self._has_fetched)
         self._loop = profiler.run.driver
         self._loop.before_fetch = _spared(self._before_fetch)
-        (exit_of_threads.find() or atexit.register)(_spared(self._end))
+        register = None if _REFUSES_THREADS else exit_of_threads.find()
+        if register is not None:  # else the run, which is active, ends at exit by itself
+            register(_spared(self._end))
         return None
 
     def _give_up(self, why: str) -> None:

@@ -1,0 +1,76 @@
+"""When a step of a training ends, by what is seen of it; and whose folder is whose."""
+
+import multiprocessing
+import os
+
+import pytest
+
+from kinetoscope.auto.settings import VARIABLE, AutoSettings, settings_of
+from kinetoscope.auto.step_rule import StepRule
+from kinetoscope.auto.unmodified import choose_folder
+from kinetoscope.errors import SettingsError
+from kinetoscope.training.ranks import Ranks
+
+CRITIC, GENERATOR = object(), object()
+
+
+def ends(rule, seen):
+    """How many steps end at each thing that is seen: a fetch, or a step of an optimizer."""
+    return [int(rule.fetches()) if what == "fetch" else rule.optimizer_stepped(what) for what in seen]
+
+
+def test_a_step_ends_at_the_fetch_after_an_optimizers_step():
+    rule = StepRule(None, has_loader=True)
+    seen = [CRITIC, "fetch", "fetch", "fetch", CRITIC, "fetch", CRITIC, CRITIC, GENERATOR, "fetch"]
+    assert ends(rule, seen) == [0, 1, 0, 0, 0, 1, 0, 0, 0, 1]
+
+
+def test_without_a_loader_each_step_of_the_first_optimizer_ends_one():
+    rule = StepRule(None, has_loader=False)
+    assert ends(rule, [CRITIC, GENERATOR, CRITIC, CRITIC, GENERATOR]) == [1, 0, 1, 1, 0]
+
+
+def test_sixteen_steps_without_a_fetch_count_and_so_it_stays():
+    rule = StepRule(None, has_loader=True)
+    assert ends(rule, [CRITIC] * 15 + ["fetch"]) == [0] * 15 + [1], "fifteen are those of one step"
+    assert ends(rule, [CRITIC] * 16) == [0] * 15 + [16]
+    assert ends(rule, ["fetch", CRITIC, CRITIC, "fetch"]) == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("count_by", "expected"), [("fetch", [0] * 20 + [1]), ("optimizer", [1] * 20 + [0])])
+def test_what_the_user_says_holds(count_by, expected):
+    assert ends(StepRule(count_by, has_loader=count_by == "optimizer"), [CRITIC] * 20 + ["fetch"]) == expected
+
+
+def test_settings_come_back_from_the_environment():
+    settings = AutoSettings(out="läufe/x", num_steps=3, count_by="fetch", report=True)
+    assert settings_of({VARIABLE: settings.to_variable()}) == settings
+    assert settings_of({}) == AutoSettings()
+    with pytest.raises(SettingsError, match="what `kinetoscope run` sets"):
+        settings_of({VARIABLE: '{"num_steps": 0}'})
+
+
+def claim(out, answers):
+    answers.put(choose_folder(out, Ranks()))
+
+
+def test_each_of_many_trainings_at_once_gets_a_folder_of_its_own(tmp_path):
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    processes = [context.Process(target=claim, args=(str(tmp_path / "run"), answers)) for _ in range(8)]
+    for process in processes:
+        process.start()
+    found = sorted(answers.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    assert found == [str(tmp_path / "run"), *(str(tmp_path / "run" / str(number)) for number in range(2, 9))]
+    assert os.listdir(tmp_path / "run" / "2") == [".launch"]
+
+
+def test_ranks_of_a_launch_share_a_folder_also_after_a_restart(tmp_path, monkeypatch):
+    for rank in (0, 1, 0):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("MASTER_PORT", "29500")
+        assert choose_folder(str(tmp_path), Ranks(rank, rank, 2, 2)) == str(tmp_path)
+    monkeypatch.setenv("MASTER_PORT", "29501")
+    assert choose_folder(str(tmp_path), Ranks(0, 0, 2, 2)) == str(tmp_path / "2")
