@@ -15,7 +15,7 @@
 
 #define PULSE_NUM_EXACT 4096 /* steps, and how many a coarse block holds at first */
 #define PULSE_PER_FINE 64
-#define PULSE_NUM_FINE 64   /* complete ones that are kept */
+#define PULSE_NUM_FINE 64 /* complete ones that are kept */
 #define PULSE_FINE_PLACES 128
 
 /* The first page. What Python writes once is behind it: what process this is. */

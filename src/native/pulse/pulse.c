@@ -94,8 +94,7 @@ static PulseBlock block_of(const PulseStep *step)
                         .epoch = step->epoch,
                         .known = step->known};
     block.sums[0] = sum_of(step->duration);
-    for (unsigned i = 0; i < PULSE_NUM_PHASES; i++)
-        block.sums[1 + i] = sum_of(step->by_phase[i]);
+    for (unsigned i = 0; i < PULSE_NUM_PHASES; i++) block.sums[1 + i] = sum_of(step->by_phase[i]);
     return block;
 }
 
@@ -307,8 +306,7 @@ static PyMethodDef writer_methods[] = {
     {"enter", writer_enter, METH_O, "(phase): begins a phase; returns the one before."},
     {"enter_backward", writer_enter_backward, METH_NOARGS,
      "(): begins a backward pass, before which was the forward pass; returns the phase before."},
-    {"begin_step", writer_begin_step, METH_NOARGS,
-     "(): what was before belongs to no step."},
+    {"begin_step", writer_begin_step, METH_NOARGS, "(): what was before belongs to no step."},
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
      "since it last returned True."},
