@@ -16,6 +16,7 @@ import msgspec
 from kinetoscope.clock.clock import Clock, SystemClock, take_anchor
 from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.native import native_module
+from kinetoscope.paths.network import is_on_network
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
@@ -38,6 +39,7 @@ from kinetoscope.training.timestamp import Moment, plain_count
 _log = logging.getLogger("kinetoscope")
 LENGTH = struct.Struct("<I")
 _UNKNOWN, _UNKNOWN_RATE = -1, math.nan
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -69,6 +71,7 @@ class OwnPulse:
         self._clock = clock
         self._descriptor: int | None = None
         self._counted: tuple[int, int, int] | None = None
+        self._copies: Any = None
         self._write_nothing()
 
     def open(self, run_folder: Path, ranks: Ranks, attempt: Attempt) -> None:
@@ -77,9 +80,9 @@ class OwnPulse:
         about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns))
         if not HAS_RUN_FOLDERS or len(about) > HEADER_BYTES - ABOUT_AT - LENGTH.size:
             return
+        self._name = f"{attempt.start}{SUFFIX}"
         try:
-            self._descriptor = _make(run_folder, f"{attempt.start}{SUFFIX}")
-            self._file = mmap.mmap(self._descriptor, FILE_BYTES)
+            self._make(run_folder, attempt)
         except OSError as error:
             _log.warning(
                 "The pulse of this run, which tells of all its steps, cannot be written to %s: %s.",
@@ -114,7 +117,37 @@ class OwnPulse:
         self._file.close()
         with suppress(OSError):
             os.truncate(self._descriptor, COARSE_AT + (num_coarse + 1) * BLOCK.size)
+            self._save_local()
         self._close_file()
+
+    def _make(self, run_folder: Path, attempt: Attempt) -> None:
+        """Makes the file in the run's folder; if that is on a network file system, in local storage. Raises OSError."""
+        if is_on_network(run_folder):
+            from kinetoscope.pulse.node_copies import NodeCopies, local_folder
+
+            local = local_folder(run_folder)
+            self._descriptor = _make_in(os.open(local, _FOLDER), self._name)
+            self._copies = NodeCopies(local, run_folder, attempt.host)
+            self._saved_to, self._local = RunFolder(run_folder), local / self._name
+            self._copies.start()
+        else:
+            run = RunFolder(run_folder)
+            run.make_folder(FOLDER)
+            with run.open_folder(FOLDER) as folder:
+                self._descriptor = _make_in(os.dup(folder), self._name)
+        self._file = mmap.mmap(self._descriptor, FILE_BYTES)
+
+    def _save_local(self) -> None:
+        """Saves a pulse in local storage to the run's folder, and deletes it there. Raises OSError."""
+        copies, self._copies = self._copies, None
+        if copies is None:
+            return
+        try:
+            self._saved_to.make_folder(FOLDER)
+            self._saved_to.write(f"{FOLDER}/{self._name}", self._local.read_bytes())
+            self._local.unlink()
+        finally:
+            copies.stop()
 
     def _write_nothing(self) -> None:
         self.enter, self.enter_backward, self.begin_step = _enter_nothing, _enter_no_backward, _do_nothing
@@ -148,11 +181,10 @@ class OwnPulse:
         SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, _UNKNOWN_RATE, *rates, *times, int(has_ended))
 
 
-def _make(run_folder: Path, name: str) -> int:
-    """A descriptor of a new file with all its room, in the folder of pulses. Nobody but its user can read it."""
-    run = RunFolder(run_folder)
-    run.make_folder(FOLDER)
-    with run.open_folder(FOLDER) as folder:
+def _make_in(folder: int, name: str) -> int:
+    """A descriptor of a new file with all its room in a folder, whose descriptor is closed. Only its user can read it.
+    Raises OSError."""
+    try:
         descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder)
         try:
             if hasattr(os, "posix_fallocate"):  # writing to a page that a full disk does not have would end the process
@@ -163,6 +195,8 @@ def _make(run_folder: Path, name: str) -> int:
             os.close(descriptor)
             os.unlink(name, dir_fd=folder)
             raise
+    finally:
+        os.close(folder)
     return descriptor
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -37,11 +38,13 @@ from kinetoscope.pulse.layout import (
     VERSION,
     Phase,
 )
+from kinetoscope.pulse.node_copies import COPY_SUFFIX, unpacked
 from kinetoscope.pulse.own_pulse import LENGTH, PulseProcess
 
 _TRIES, _BETWEEN_TRIES_S = 5, 0.002
 _LATEST_NS = 1 << 62
 _MOST_STEPS = 1 << 48
+_MOST_COPIED = 1 << 28  # bytes: 128 ranks of a node, with all their blocks
 
 
 class StepsRow(NamedTuple):
@@ -94,9 +97,14 @@ def find_pulses(run_folder: Path) -> dict[int, list[Pulse]]:
     for pulse in _all_pulses(run_folder):
         of_attempt = found.setdefault(pulse.process.attempt.restart, {})
         rank = pulse.process.ranks.rank
-        if rank not in of_attempt or of_attempt[rank].process.attempt.start < pulse.process.attempt.start:
+        if rank not in of_attempt or _age(of_attempt[rank]) < _age(pulse):
             of_attempt[rank] = pulse
     return {attempt: [of_ranks[rank] for rank in sorted(of_ranks)] for attempt, of_ranks in sorted(found.items())}
+
+
+def _age(pulse: Pulse) -> tuple[str, int, bool]:
+    """Greater for a later start; of two copies of a pulse for the later one."""
+    return pulse.process.attempt.start, pulse.num_steps, pulse.has_ended
 
 
 def _all_pulses(run_folder: Path) -> Iterator[Pulse]:
@@ -104,14 +112,24 @@ def _all_pulses(run_folder: Path) -> Iterator[Pulse]:
         return
     run = RunFolder(run_folder)
     try:
-        names = [name for name in run.names(FOLDER) if name.endswith(SUFFIX)]
+        names = run.names(FOLDER)
     except OSError:
         return
     for name in names:
-        try:
-            yield read_pulse(run, f"{FOLDER}/{name}")
-        except (TraceFileError, OSError):
-            continue
+        with suppress(TraceFileError, OSError):
+            if name.endswith(SUFFIX):
+                yield read_pulse(run, f"{FOLDER}/{name}")
+            elif name.endswith(COPY_SUFFIX):
+                yield from _copied_pulses(run, f"{FOLDER}/{name}")
+
+
+def _copied_pulses(run: RunFolder, name: str) -> Iterator[Pulse]:
+    """Those that a rank has copied from local storage."""
+    for content in unpacked(run.read(name, _MOST_COPIED)):
+        with suppress(TraceFileError):
+            content = content.ljust(COARSE_AT, b"\0")
+            _require_pulse(content, run.path / name)
+            yield _decoded(content, run.path / name, is_torn=_Now.of(content).sequence % 2 == 1)
 
 
 def read_pulse(folder: RunFolder, name: str) -> Pulse:
@@ -132,17 +150,21 @@ def _read_once(descriptor: int, path: Path) -> tuple[bytes, bool]:
     """The file, and whether nobody wrote to it meanwhile: steps and fine blocks change with each step, and coarse
     blocks, which are most of it, seldom."""
     first = os.pread(descriptor, COARSE_AT, 0)
-    if len(first) < COARSE_AT or not first.startswith(MAGIC):
-        raise TraceFileError(f"{path} is no pulse of a run.")
-    _, version, header_bytes = BEGIN.unpack_from(first)
-    if (version, header_bytes) != (VERSION, HEADER_BYTES):
-        raise TraceFileError(f"{path} is a pulse of another version: read it with the Kinetoscope that wrote it.")
+    _require_pulse(first, path)
     then = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
     now = _Now.of(first)
     coarse = os.pread(descriptor, (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size, COARSE_AT)
     last = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
     is_whole = now.sequence % 2 == 0 and then.sequence == now.sequence and last.first_fine == now.first_fine
     return first + coarse, is_whole
+
+
+def _require_pulse(content: bytes, path: Path) -> None:
+    if len(content) < COARSE_AT or not content.startswith(MAGIC):
+        raise TraceFileError(f"{path} is no pulse of a run.")
+    _, version, header_bytes = BEGIN.unpack_from(content)
+    if (version, header_bytes) != (VERSION, HEADER_BYTES):
+        raise TraceFileError(f"{path} is a pulse of another version: read it with the Kinetoscope that wrote it.")
 
 
 class _Now(NamedTuple):

@@ -186,7 +186,7 @@ class Loop:
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)
-        self.phases = PhaseHooks(run.pulse)
+        self.phases: PhaseHooks = PhaseHooks(run.pulse)
         self.before_fetch: Callable[[object], object] | None = None
         """Called on the loop's thread with the iterator of a DataLoader that is about to be asked for a batch."""
         self._thread = threading.get_ident()

@@ -35,7 +35,7 @@ class PhaseHooks:
         self._original: Any = None
         self._depth = 0
         self._before = self._before_backward = int(Phase.OTHER)
-        self.num_backward = 0
+        self.num_backward: int = 0
         """How many backward passes have begun."""
 
     def install(self) -> None:

@@ -1,0 +1,109 @@
+"""Where the run's folder is on a network file system: pulses are in local storage, and one of the node's ranks copies
+them all into one file in the run's folder, now and then. When it is gone, another one goes on.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.pulse.layout import FOLDER, SUFFIX
+from kinetoscope.writing.own_thread import OwnThread
+
+COPY_SUFFIX = ".pulses"
+BETWEEN_COPIES_S = 2.0
+_MAGIC = b"KSPULSES"
+_COUNT = struct.Struct("<I")
+_LENGTH = struct.Struct("<I")
+_LOCK = "lock"
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+def local_folder(run_folder: Path) -> Path:
+    """A folder in local storage that the ranks of this node share, and only this user can open. Raises OSError."""
+    name = hashlib.sha256(os.fsencode(os.path.realpath(run_folder))).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"kinetoscope-pulse-{os.geteuid()}-{name}"
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    found = os.stat(folder, follow_symlinks=False)
+    if not (stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700):
+        return Path(tempfile.mkdtemp(prefix="kinetoscope-pulse-"))  # somebody else has made it: share nothing
+    return folder
+
+
+class NodeCopies:
+    """Copies the pulses in ``local`` into one file in the run's folder, as long as no other rank of the node does."""
+
+    def __init__(self, local: Path, run_folder: Path, host: str) -> None:
+        self._local, self._run = local, RunFolder(run_folder)
+        digest = hashlib.sha256(f"{host} {local}".encode(errors="replace")).hexdigest()[:16]
+        self._name = f"{FOLDER}/{digest}{COPY_SUFFIX}"
+        self._lock: int | None = None
+        self._is_over = threading.Event()
+        self._thread = OwnThread(self._work, "kinetoscope-pulse")
+
+    def start(self) -> None:
+        """Begins, on a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends; another rank may go on. Where there is none, the copy is deleted: each rank has saved its own pulse."""
+        self._is_over.set()
+        self._thread.join(BETWEEN_COPIES_S)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        with suppress(OSError):
+            if not any(self._pulses()):
+                (self._local / _LOCK).unlink(missing_ok=True)
+                self._local.rmdir()
+                self._run.delete(self._name)
+
+    def _work(self) -> None:
+        while not self._is_over.wait(BETWEEN_COPIES_S):
+            with suppress(OSError):  # the file system may not answer, or be full: it is tried again
+                if self._is_first():
+                    self._copy()
+
+    def _is_first(self) -> bool:
+        """Whether this is the rank that copies: the kernel gives the lock to one, and frees it with its process."""
+        if self._lock is None:
+            lock = os.open(self._local / _LOCK, _FLAGS, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(lock)
+                return False
+            self._lock = lock
+        return True
+
+    def _copy(self) -> None:
+        contents = [path.read_bytes().rstrip(b"\0") for path in self._pulses()]
+        packed = [piece for content in contents for piece in (_LENGTH.pack(len(content)), content)]
+        self._run.make_folder(FOLDER)
+        self._run.write(self._name, b"".join([_MAGIC, _COUNT.pack(len(contents)), *packed]))
+
+    def _pulses(self) -> Iterator[Path]:
+        return (path for path in sorted(self._local.iterdir()) if path.name.endswith(SUFFIX))
+
+
+def unpacked(copy: bytes) -> Iterator[bytes]:
+    """The pulses in a copy, as far as it is whole."""
+    if not copy.startswith(_MAGIC) or len(copy) < len(_MAGIC) + _COUNT.size:
+        return
+    (count,) = _COUNT.unpack_from(copy, len(_MAGIC))
+    at = len(_MAGIC) + _COUNT.size
+    for _ in range(count):
+        if len(copy) < at + _LENGTH.size:
+            return
+        (length,) = _LENGTH.unpack_from(copy, at)
+        at += _LENGTH.size
+        yield copy[at : at + length]
+        at += length

@@ -1,0 +1,82 @@
+"""Pulses of a run on a network file system: in local storage, copied by one rank of a node, saved by each at its end."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.pulse import node_copies, own_pulse
+from kinetoscope.pulse.layout import FOLDER
+from kinetoscope.pulse.node_copies import local_folder, unpacked
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.pulses import find_pulses
+from kinetoscope.testing import FakeClock
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.timestamp import Timestamp
+
+LONG_S = 60
+
+
+@pytest.fixture
+def on_network(monkeypatch, tmp_path):
+    """The run's folder, which is taken for one on a network file system."""
+    monkeypatch.setattr(own_pulse, "is_on_network", lambda path: True)
+    monkeypatch.setattr(node_copies, "BETWEEN_COPIES_S", 0.02)
+    monkeypatch.setattr(node_copies.tempfile, "tempdir", str(tmp_path))
+    return tmp_path / "run"
+
+
+def open_pulse(folder, rank):
+    pulse = OwnPulse(FakeClock())
+    pulse.open(folder, Ranks(rank, rank, 2, 2), Attempt("run", 0, os.getpid(), f"20261126T000000-1-{rank}", "host"))
+    return pulse
+
+
+def steps_found(folder):
+    return [pulse.num_steps for pulses in find_pulses(folder).values() for pulse in pulses]
+
+
+def wait_for(folder, expected):
+    until = time.monotonic() + LONG_S
+    while steps_found(folder) != expected:
+        assert time.monotonic() < until, steps_found(folder)
+        time.sleep(0.01)
+
+
+def take(pulse, count):
+    for number in range(count):
+        pulse.end_step(Timestamp(batch=number + 1))
+
+
+def test_one_rank_copies_those_of_all_and_another_goes_on_when_it_is_gone(on_network):
+    first, second = (open_pulse(on_network, rank) for rank in range(2))
+    take(first, 3)
+    take(second, 4)
+    wait_for(on_network, [3, 4])
+    assert len(os.listdir(on_network / FOLDER)) == 1
+    first.close()
+    take(second, 5)
+    wait_for(on_network, [3, 9])
+    second.close()
+    assert sorted(path.suffix for path in (on_network / FOLDER).iterdir()) == [".pulse", ".pulse"]
+    assert all(pulse.has_ended for pulse in find_pulses(on_network)[0])
+    assert not list(on_network.parent.glob("kinetoscope-pulse-*")), "nothing is left in local storage"
+
+
+def test_a_folder_that_somebody_else_has_made_there_is_not_used(on_network):
+    expected = local_folder(on_network)
+    expected.rmdir()
+    expected.mkdir(0o777)
+    expected.chmod(0o777)
+    found = local_folder(on_network)
+    assert found != expected
+    assert found.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("content", [b"", b"KSPULSES", b"KSPULSES\xff\xff\xff\xff", b"KSPULSES\1\0\0\0\xff\xff\0\0x"])
+def test_a_copy_that_was_cut_or_is_none_has_what_is_whole(content, on_network):
+    assert b"".join(unpacked(content)) in (b"", b"x")
+    Path(on_network / FOLDER).mkdir(parents=True)
+    (on_network / FOLDER / "x.pulses").write_bytes(content)
+    assert find_pulses(on_network) == {}
