@@ -1,4 +1,4 @@
-"""Pulses of a run on a network file system: in local storage, copied by one rank of a node, saved by each at its end."""
+"""Pulses of a run on a network file system are in local storage; one rank of a node copies them all."""
 
 import os
 import time
