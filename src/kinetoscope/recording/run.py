@@ -36,7 +36,7 @@ from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
-from kinetoscope.recording.schedule import ProfilerAction
+from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.texts.redactor import Redactor
@@ -128,7 +128,7 @@ class Run:
         self._search: FindsFirst | None = None
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
-        self._longest_epoch = self._num_taken = 0
+        self._longest_epoch = self._num_taken = self._skips_until = 0
         self._has_told = False
         self.callbacks: Callbacks = Callbacks(sources, state, self._guard)
         """Calls the sources and handlers."""
@@ -220,6 +220,7 @@ class Run:
         """Notes that the run was resumed at this batch of the epoch, so that a schedule's skip counts from here."""
         self.resumption_batch = plain_count(batch_in_epoch)
         self.resumption_epoch = plain_count(self.state.timestamp.epoch)
+        self._skips_until = 0
         self._note_first_batch()
 
     def _note_first_batch(self) -> None:
@@ -301,8 +302,14 @@ class Run:
 
     def batch_ended(self) -> None:
         """Handles the end of a batch, which the timestamp already counts. Saves the window after its last batch."""
+        timestamp = self.state.timestamp
+        self.pulse.end_step(timestamp)
+        if plain_count(timestamp.batch) < self._skips_until:  # nothing changes: a step is cheap
+            self._note_length(timestamp)
+            self.callbacks.fire(Event.BATCH_END)
+            compiler.teach_dynamo(Marker)
+            return
         before = self.next_action()
-        self.pulse.end_step(self.state.timestamp)
         self.callbacks.fire(Event.BATCH_END)
         if before is ProfilerAction.ACTIVE_AND_SAVE:
             self.save_window()
@@ -316,8 +323,18 @@ class Run:
         It takes effect in `apply_action`, after sources and handlers have had their event.
         """
         before, self.action = self.action, self.schedule(self.state)
-        self._longest_epoch = max(self._longest_epoch, plain_count(self.state.timestamp.batch_in_epoch))
+        self._note_length(self.state.timestamp)
         return before
+
+    def _note_length(self, timestamp: Moment) -> None:
+        self._longest_epoch = max(self._longest_epoch, plain_count(timestamp.batch_in_epoch))
+
+    def _batch_until_which_it_skips(self) -> int:
+        """The batch up to which the schedule need not be asked, where it is one of ours and skips; else 0."""
+        schedule = self.settings.schedule
+        if type(schedule) is not CyclicSchedule or self.action is not ProfilerAction.SKIP:
+            return 0
+        return plain_count(self.state.timestamp.batch) + schedule.num_skipped(self.state)
 
     def is_broken_off(self, before: ProfilerAction) -> bool:
         """Whether recording ends here without a batch that saves; ``before`` is the last batch's action."""
@@ -334,6 +351,7 @@ class Run:
             self.callbacks.tell_of_window(is_open=True)
         if self._window.notes_active(self.action, self._recorder.batch):
             self._live.note_active(self._recorder.batch)
+        self._skips_until = self._batch_until_which_it_skips()
         compiler.teach_dynamo(Marker)
 
     def pause(self) -> None:

@@ -45,6 +45,9 @@ class ProfilerAction(StrEnum):
     __str__ = Enum.__str__
 
 
+_FOR_EVER = 1 << 60
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CyclePlan:
     """Computes which action batch number ``index`` gets in a cycle of wait, warm up and record.
@@ -92,6 +95,16 @@ class CyclePlan:
             return ProfilerAction.WARMUP
         return ProfilerAction.ACTIVE if position < length - 1 else ProfilerAction.ACTIVE_AND_SAVE
 
+    def num_skipped(self, index: int) -> int:
+        """How many batches, from batch ``index`` on, are surely skipped."""
+        if index < self.first_recorded:
+            return self.first_recorded - index
+        position = index - self.skip_first + (self.wait if self.skip_first_wait else 0)
+        cycle, position = divmod(position, self.wait + self.warmup + self.active)
+        if self.repeat and cycle >= self.repeat:
+            return _FOR_EVER
+        return max(0, self.wait - position)
+
 
 class _Timestamp(Protocol):
     @property
@@ -132,6 +145,12 @@ class CyclicSchedule:
         if action is ProfilerAction.ACTIVE and length is not None and batch == length - 1:
             return ProfilerAction.ACTIVE_AND_SAVE
         return action
+
+    def num_skipped(self, state: ScheduleState) -> int:
+        """How many batches, from the current one on, are surely skipped, in this epoch."""
+        if self.per == "run":
+            return self.plan.num_skipped(plain_value(state.timestamp.batch) - _first_batch_of_run(state))
+        return self.plan.num_skipped(plain_value(state.timestamp.batch_in_epoch) - _resumption_batch(state))
 
 
 def cyclic_schedule(

@@ -139,3 +139,39 @@ def test_a_plan_saves_as_often_as_it_repeats(skip_first, wait, warmup, active, r
     plan = CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat)
     saves = [plan.action(index) for index in range(200)].count(AS)
     assert saves == repeat
+
+
+@given(small, small, small, st.integers(1, 5), small, st.integers(0, 1), st.integers(0, 80))
+def test_what_is_surely_skipped_is_skipped_and_no_batch_more(
+    skip_first, wait, warmup, active, repeat, drops_wait, index
+):
+    plan = CyclePlan(
+        skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first_wait=drops_wait
+    )
+    count = plan.num_skipped(index)
+    assert all(plan.action(index + ahead) is S for ahead in range(min(count, 200)))
+    assert count > 10**9 or plan.action(index + count) is not S or index + count == plan.first_recorded
+
+
+@pytest.mark.parametrize("per", ["epoch", "run"])
+def test_a_loop_records_the_batches_that_its_schedule_says(per):
+    """Though it does not ask in batches that are surely skipped."""
+    schedule, memory = (
+        cyclic_schedule(skip_first=2, wait=3, warmup=1, active=2, repeat=0, per=per),
+        MemoryTraceHandler(),
+    )
+    asked = []
+    with Profiler(lambda state: asked.append(schedule(state)) or asked[-1], MemoryTraceHandler()) as profiler:
+        every = train(profiler)
+    with Profiler(schedule, memory) as profiler:
+        assert train(profiler) == every
+    assert [a for a in every if a is not S]
+
+
+def train(profiler):
+    """What a profiler does in each batch of two epochs."""
+    actions = []
+    for _ in range(2):
+        for _ in profiler.batches(range(13)):
+            actions.append(profiler.get_action())
+    return actions
