@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"paths", "texts", "analysis", "table", "formats", "pages"},
     "serving": {"paths", "texts", "writing", "formats", "live", "pages"},
     "composer": LIVE,
-    "auto": {"assemble", "recording", "training"},
+    "auto": {"assemble", "recording", "sources", "training", "writing"},
     "integrations": {"assemble", "recording", "training"},
     "cli": LIVE | {"assemble", "auto", "table", "analysis", "report", "pages", "serving", "testing", "native"},
     "__main__": {"cli"},

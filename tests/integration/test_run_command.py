@@ -59,6 +59,8 @@ def test_a_training_is_recorded_and_stays_what_it_is(kind, tmp_path):
     assert report.run["ranks"] == ([0, 1] if kind in RANKS else [0])
     assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps, 4)
     assert "window recorded in" in ours.stderr
+    added = [line for line in ours.stderr.splitlines() if line not in plain.stderr.splitlines()]
+    assert all(line.startswith(("Kinetoscope: ", "W", "[rank")) for line in added), "of torch's own, times differ"
 
 
 def test_phases_are_those_that_the_script_times_itself(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.assemble import profile
+from kinetoscope.auto.quiet_torch import QuietTorchProfiler
 from kinetoscope.auto.settings import AutoSettings, settings_of
 from kinetoscope.auto.step_rule import StepRule
 from kinetoscope.recording.loader_watch import DataLoaderWatch
@@ -160,7 +161,7 @@ class UnmodifiedTraining:
                 schedule=cyclic_schedule(skip_first=asked.after, warmup=1, active=asked.num_steps, per="run"),
                 diagnose=asked.diagnose,
                 report=asked.report,
-                profile_memory=asked.diagnose,
+                torch=QuietTorchProfiler(profile_memory=asked.diagnose),
             )
             profiler.start()
         except Exception as error:

@@ -1,0 +1,28 @@
+"""Records torch's operators without the lines that Kineto writes on stderr when it begins and ends."""
+
+import re
+from typing import Any
+
+from kinetoscope.sources.torch_profiler import TorchProfiler
+from kinetoscope.writing.standard_error import lines_left_out
+
+_OF_KINETO = re.compile(rb"(USDT|INFO|WARNING|ERROR|STAGE):\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(cpp|h):\d+\] ")
+
+
+class QuietTorchProfiler(TorchProfiler):
+    """A `TorchProfiler` that leaves Kineto's lines out where it begins and ends to record."""
+
+    _action: object = None
+
+    def batch_end(self, state: Any, logger: object) -> None:
+        action, before = state.profiler.get_action(), self._action
+        self._action = action
+        if action is before:
+            super().batch_end(state, logger)
+        else:
+            with lines_left_out(_OF_KINETO):
+                super().batch_end(state, logger)
+
+    def close(self, state: Any, logger: object) -> None:
+        with lines_left_out(_OF_KINETO):
+            super().close(state, logger)
