@@ -18,6 +18,7 @@ _SUITES = {
     "marker_cost": "benchmarks.recording.marker_cost",
     "growth": "benchmarks.recording.growth",
     "skipped_batch": "benchmarks.recording.skipped_batch",
+    "step_in_loop": "benchmarks.recording.step_in_loop",
     "training_loop": "benchmarks.recording.training_loop",
     "drain": "benchmarks.recording.drain",
     "reading": "benchmarks.files.reading",

@@ -44,6 +44,11 @@ TARGETS = {
         Target("through 1 ms of delay: bound", "<", 2000),
     ],
     "skipped_batch": [Target("batch of profiler.batches, skipped", "<", 10)],
+    "step_in_loop": [
+        Target("step() with its pulse, skipped, in a loop of 0.3 ms", "<=", 3),
+        Target("step() with its pulse, skipped, in a loop of 3 ms", "<=", 8),
+        Target("step() with its pulse, skipped, in a loop of 30 ms", "<=", 8),
+    ],
     "marker_cost": [
         Target("marker with, active", "<=", 1.2),
         Target("marker with, skipped", "<=", 0.6),

@@ -1,0 +1,78 @@
+"""benchmarks: what a skipped `Profiler.step`, with its pulse, costs between real steps, where caches are cold."""
+
+import tempfile
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+from benchmarks.recording.profilers import recorder_name
+from benchmarks.suite import Measure, SuiteResult
+from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+
+_LOOPS = {"0.3 ms": (32, 2, 8), "3 ms": (384, 4, 64), "30 ms": (1024, 6, 256)}
+"""Width, layers and batch of models whose steps take about so long."""
+
+_NUM_CALLS = 3000
+_FEWEST_CALLS = 300
+_LONGEST_S = 12.0
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Times the call itself in the loop, less an empty call that is timed likewise."""
+    torch.set_num_threads(1)
+    measures = []
+    for name, shape in _LOOPS.items():
+        step = _training_step(*shape)
+        step_ns = _typical_ns(step, 20)
+        most = max(_FEWEST_CALLS, int(_LONGEST_S * 1e9 / step_ns))
+        count = _FEWEST_CALLS if quick else min(_NUM_CALLS, most)
+        empty_ns = _call_ns(step, lambda: None, count)
+        with tempfile.TemporaryDirectory() as folder:
+            never = cyclic_schedule(skip_first=10**9, per="run")
+            with Profiler(never, JSONTraceHandler(f"{folder}/traces"), quiet=True) as profiler:
+                cost_ns = _call_ns(step, profiler.step, count) - empty_ns
+        detail = f"a step takes {step_ns / 1e6:.2f} ms; median of {count:,}"
+        measures.append(Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail))
+    return SuiteResult(
+        suite="step_in_loop",
+        title="one call between real steps",
+        measures=measures,
+        recorder=recorder_name(),
+        times_ns={},
+    )
+
+
+def _training_step(width: int, num_layers: int, batch: int) -> Callable[[], None]:
+    layers = [layer for _ in range(num_layers) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    samples = torch.randn(batch, width)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(samples).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def _typical_ns(step: Callable[[], None], count: int) -> float:
+    times = []
+    for _ in range(count):
+        begin = time.perf_counter_ns()
+        step()
+        times.append(time.perf_counter_ns() - begin)
+    return median(times)
+
+
+def _call_ns(step: Callable[[], None], call: Callable[[], object], count: int) -> float:
+    """The median time of a call after each step."""
+    now, times = time.perf_counter_ns, []
+    for _ in range(count):
+        step()
+        begin = now()
+        call()
+        times.append(now() - begin)
+    return median(times)
