@@ -106,6 +106,34 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
     assert not list(tmp_path.glob("sweep/**/attempt*"))
 
 
+def test_a_launch_with_the_name_of_one_that_is_over_is_another_run(tmp_path):
+    """As torchrun's is, which has the same port each time."""
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    script = f"{sys.executable} {TRAININGS} 'no loader'; {sys.executable} {TRAININGS} 'no loader'"
+    run(KINETOSCOPE, "run", "-o", "run", "sh", "-c", script, folder=tmp_path, environment=environment)
+    for folder in (tmp_path / "run", tmp_path / "run" / "2"):
+        assert kinetoscope.analyze(folder).run["all_steps"]["num_steps"] == 36
+
+
+THREAD = """
+import runpy, sys, threading
+sys.argv = [sys.argv[1], "no loader"]
+def train():
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit:
+        pass
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_training_on_another_thread_is_one_too(tmp_path):
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-c", THREAD, TRAININGS, folder=tmp_path)
+    assert "window recorded in 36 batches" in done.stderr
+
+
 def test_signals_and_their_exit_codes_are_the_commands(tmp_path):
     script = "import os, sys; sys.stdout.write(str(os.getpid())); sys.stdout.flush(); import time; time.sleep(60)"
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):

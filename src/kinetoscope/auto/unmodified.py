@@ -22,7 +22,8 @@ from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import cyclic_schedule
-from kinetoscope.training.ranks import Ranks, current_ranks, launch_name
+from kinetoscope.recording.trace_folder import is_used
+from kinetoscope.training.ranks import Ranks, current_ranks, launch_name, restart_count
 
 _log = logging.getLogger("kinetoscope")
 _CLAIM = ".launch"
@@ -97,6 +98,8 @@ class UnmodifiedTraining:
 
     def _optimizer_stepped(self, optimizer: object) -> None:
         self._num_stepped += 1
+        if self._profiler is None and not self._has_fetched and _is_pythons(threading.get_ident()):
+            self._thread = threading.get_ident()  # nothing else has told which thread trains
         is_elsewhere = threading.get_ident() != self._thread  # on a thread of autograd's, in a backward pass
         if self._profiler is None and not self._has_given_up:
             if is_elsewhere:
@@ -178,7 +181,8 @@ class UnmodifiedTraining:
     def _give_up(self, why: str) -> None:
         self._has_given_up = True
         self._loader_watch.remove()
-        print(f"kinetoscope run: nothing is recorded: {why}", file=sys.stderr)
+        if current_ranks().rank == 0:
+            print(f"kinetoscope run: nothing is recorded: {why}", file=sys.stderr)
 
     def _end(self) -> None:
         if self._profiler is not None:
@@ -199,6 +203,11 @@ def watch_process() -> None:
 _training: UnmodifiedTraining | None = None
 
 
+def _is_pythons(ident: int) -> bool:
+    """Whether Python has started a thread, and not a library in C++."""
+    return any(thread.ident == ident for thread in threading.enumerate())
+
+
 def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
     """The call, whose errors are logged, and not the training's."""
 
@@ -217,13 +226,14 @@ def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def choose_folder(out: str, ranks: Ranks) -> str:
     """``out`` for the first training of a command, and a folder in it for each other one: ``out/2`` and so on. All
-    ranks of a launch, and its restarts, get the same."""
+    ranks of a launch, and its restarts, get the same. A launch may have the name of one that is over."""
     if "{time}" in out:
         return out
     launch = _launch(ranks)
     for number in itertools.count(1):
         folder = Path(out) if number == 1 else Path(out) / str(number)
-        if number == _MOST_RUNS or _claims(folder, launch):
+        is_ours = _claims(folder, launch) and (restart_count() > 0 or not is_used(folder, ranks))
+        if is_ours or number == _MOST_RUNS:
             return str(folder)
     raise AssertionError
 

@@ -332,7 +332,7 @@ class Run:
     def _batch_until_which_it_skips(self) -> int:
         """The batch up to which the schedule need not be asked, where it is one of ours and skips; else 0."""
         schedule = self.settings.schedule
-        if type(schedule) is not CyclicSchedule or self.action is not ProfilerAction.SKIP:
+        if not isinstance(schedule, CyclicSchedule) or self.action is not ProfilerAction.SKIP:
             return 0
         return plain_count(self.state.timestamp.batch) + schedule.num_skipped(self.state)
 

@@ -296,10 +296,10 @@ def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str
         return folders[0]
     if restart:
         return next((folder for folder in reversed(folders) if Path(folder).exists()), folders[0])
-    return next((folder for folder in folders if not _is_used(Path(folder).expanduser(), ranks)), folders[-1])
+    return next((folder for folder in folders if not is_used(Path(folder).expanduser(), ranks)), folders[-1])
 
 
-def _is_used(run_folder: Path, ranks: Ranks) -> bool:
+def is_used(run_folder: Path, ranks: Ranks) -> bool:
     """Whether this rank has written into the folder before, or another rank that has ended since."""
     try:
         manifests = [one for path in run_folder.glob("*/.manifest") for one in read_manifest(path.parent)]
