@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from statistics import median
 
@@ -10,6 +11,9 @@ import torch
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+from kinetoscope.native import native_module
+from kinetoscope.pulse.layout import FILE_BYTES, Phase
+from kinetoscope.pulse.pure_writer import PulseWriter
 
 _LOOPS = {"0.3 ms": (32, 2, 8), "3 ms": (384, 4, 64), "30 ms": (1024, 6, 256)}
 """Width, layers and batch of models whose steps take about so long."""
@@ -35,6 +39,7 @@ def run(*, quick: bool) -> SuiteResult:
                 cost_ns = _call_ns(step, profiler.step, count) - empty_ns
         detail = f"a step takes {step_ns / 1e6:.2f} ms; median of {count:,}"
         measures.append(Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail))
+    measures += _of_writer()
     return SuiteResult(
         suite="step_in_loop",
         title="one call between real steps",
@@ -42,6 +47,17 @@ def run(*, quick: bool) -> SuiteResult:
         recorder=recorder_name(),
         times_ns={},
     )
+
+
+def _of_writer() -> list[Measure]:
+    """What the pulse itself takes, in a tight loop: the end of a step, and the begin of a phase."""
+    native = native_module()
+    writer = (PulseWriter if native is None else native.PulseWriter)(bytearray(FILE_BYTES), None)
+    calls = {"end of a step": lambda: writer.end_step(7, 0), "begin of a phase": lambda: writer.enter(Phase.FORWARD)}
+    return [
+        Measure(f"pulse alone: {name}", min(timeit.repeat(call, number=20_000, repeat=15)) / 20_000 * 1e6, "us")
+        for name, call in calls.items()
+    ]
 
 
 def _training_step(width: int, num_layers: int, batch: int) -> Callable[[], None]:
