@@ -12,6 +12,7 @@ from types import BuiltinFunctionType
 from typing import Any
 
 from kinetoscope import _native
+from kinetoscope.pulse.layout import BLOCK, COARSE_AT
 
 _EVENTS = b'{"ph":"X","name":"a","pid":1,"tid":2,"ts":3,"dur":4},{"ph":"M","name":"thread_name","pid":1,"tid":7}'
 _KINETO = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":7.125,"dur":1\n  },' * 3
@@ -267,6 +268,7 @@ def objects_of(name: str) -> list[Any]:
         _native.ThreadClocks("/proc/self/schedstat"),
         _native.Sample(3),
         _native.KinetoLines(0, [(1, b"a", b'"b"')], (b'"x',), _KINETO),
+        _native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), None, 2),
     ]
     for group in (recorded(), sampled(), rewritten(), scanned(), *([value] for value in others)):
         if any(isinstance(value, kind) for value in group):

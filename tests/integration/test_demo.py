@@ -76,7 +76,9 @@ def test_the_run_leaves_the_files_it_should(run):
     expected |= {f"{kind}/.manifest/rank{rank}.jsonl" for kind in ("traces", "torch_traces") for rank in (0, 1)}
     found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     found -= {"report.html"}  # on a busy machine it may not be ready in time
-    assert found == expected | {"traces/merged_trace.json"}
+    pulses = {name for name in found if name.startswith("pulse/")}
+    assert len(pulses) == 2
+    assert found - pulses == expected | {"traces/merged_trace.json"}
 
 
 def test_its_report_has_the_same_numbers_everywhere(run):

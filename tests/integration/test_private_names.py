@@ -83,7 +83,8 @@ def names_of(events):
 
 
 OF_RANKS = str(of_recording.default_store)
-IN_ONE_PROCESS = [str(name) for name in names if str(name) != OF_RANKS]
+OF_AUTO = str(of_recording.exit_of_threads)  # only `kinetoscope run` asks for it
+IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_AUTO)]
 WITHOUT_COMPILATIONS = [str(name) for name in (*of_recording.in_dynamo, *of_sources.compilation_callbacks)]
 
 

@@ -219,6 +219,18 @@ with kinetoscope.profile("own", torch=False, system=False, quiet=True) as profil
     assert kinetoscope.analyze(tmp_path / "own").run["all_steps"]["num_steps"] == 20
 
 
+def test_without_the_private_name_for_its_end_a_training_is_saved_all_the_same(tmp_path):
+    script = f"""
+import sys, threading, torch
+del threading._register_atexit
+sys.argv[1:] = ["no loader"]
+exec(open({str(TRAININGS)!r}).read())
+"""
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-c", script, folder=tmp_path)
+    assert done.stderr.count("does not have threading._register_atexit") == 1
+    assert "window recorded in 36 batches" in done.stderr
+
+
 def test_one_line_in_the_script_does_the_same(tmp_path):
     script = f"import kinetoscope.auto, sys; sys.argv[1:] = ['no loader']; exec(open({str(TRAININGS)!r}).read())"
     settings = json.dumps({"out": str(tmp_path / "run"), "after": 2, "num_steps": 3})

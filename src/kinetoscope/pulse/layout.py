@@ -31,7 +31,9 @@ PER_FINE = 64
 NUM_FINE, FINE_PLACES = 64, 128
 """How many complete fine blocks are kept, and the places they go round in."""
 
-COARSE_PLACES = 7340
+COARSE_PLACES, PLACES_AHEAD = 7340, 256
+"""How many coarse blocks there may be, and how many have room on the disk before they are needed."""
+
 
 BEGIN = struct.Struct("<8sII")
 """The magic, the version, the bytes before the steps."""

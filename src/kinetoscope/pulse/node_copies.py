@@ -2,7 +2,6 @@
 them all into one file in the run's folder, now and then. When it is gone, another one goes on.
 """
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -74,6 +73,8 @@ class NodeCopies:
 
     def _is_first(self) -> bool:
         """Whether this is the rank that copies: the kernel gives the lock to one, and frees it with its process."""
+        import fcntl  # this room is read on systems without it
+
         if self._lock is None:
             lock = os.open(self._local / _LOCK, _FLAGS, 0o600)
             try:

@@ -22,11 +22,13 @@ from kinetoscope.pulse.layout import (
     ABOUT_AT,
     BLOCK,
     COARSE_AT,
+    COARSE_PLACES,
     FILE_BYTES,
     FOLDER,
     HEADER_BYTES,
     NOW,
     NOW_AT,
+    PLACES_AHEAD,
     SEEN,
     SEEN_AT,
     SUFFIX,
@@ -96,7 +98,8 @@ class OwnPulse:
         native = native_module()
         writer_type: Any = PulseWriter if native is None else native.PulseWriter
         is_machines = isinstance(self._clock, SystemClock)
-        writer = writer_type(self._file, None if is_machines else self._clock.monotonic_ns)
+        writer = writer_type(self._file, None if is_machines else self._clock.monotonic_ns, PLACES_AHEAD)
+        self._num_places, self._extend = PLACES_AHEAD, writer.extend
         self.enter, self.enter_backward, self.begin_step = writer.enter, writer.enter_backward, writer.begin_step
         self._end_step, self._end_writing = writer.end_step, writer.close
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
@@ -105,6 +108,7 @@ class OwnPulse:
         """Ends a step, after which training is at ``timestamp``."""
         if self._end_step(plain_count(timestamp.batch) - 1, plain_count(timestamp.epoch)):
             self._note_what_is_seen(self._rates(timestamp))
+            self._make_room()
 
     def close(self) -> None:
         """Writes no more, since the run has ended."""
@@ -119,6 +123,17 @@ class OwnPulse:
             os.truncate(self._descriptor, COARSE_AT + (num_coarse + 1) * BLOCK.size)
             self._save_local()
         self._close_file()
+
+    def _make_room(self) -> None:
+        """Has room on the disk for blocks before they are needed. If it is full, the writer does with those there are:
+        writing to a page that the disk does not have would end the process."""
+        num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
+        wanted = min(num_coarse + 2 * PLACES_AHEAD, COARSE_PLACES)
+        if num_coarse + PLACES_AHEAD > self._num_places and self._descriptor is not None:
+            with suppress(OSError):
+                _reserve(self._descriptor, wanted)
+                self._num_places = wanted
+                self._extend(wanted)
 
     def _make(self, run_folder: Path, attempt: Attempt) -> None:
         """Makes the file in the run's folder; if that is on a network file system, in local storage. Raises OSError."""
@@ -182,15 +197,12 @@ class OwnPulse:
 
 
 def _make_in(folder: int, name: str) -> int:
-    """A descriptor of a new file with all its room in a folder, whose descriptor is closed. Only its user can read it.
-    Raises OSError."""
+    """A descriptor of a new file in a folder, whose descriptor is closed. Only its user can read it. Raises OSError."""
     try:
         descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder)
         try:
-            if hasattr(os, "posix_fallocate"):  # writing to a page that a full disk does not have would end the process
-                os.posix_fallocate(descriptor, 0, FILE_BYTES)
-            else:
-                os.write(descriptor, bytes(FILE_BYTES))
+            _reserve(descriptor, PLACES_AHEAD)
+            os.truncate(descriptor, FILE_BYTES)
         except OSError:
             os.close(descriptor)
             os.unlink(name, dir_fd=folder)
@@ -198,6 +210,15 @@ def _make_in(folder: int, name: str) -> int:
     finally:
         os.close(folder)
     return descriptor
+
+
+def _reserve(descriptor: int, num_places: int) -> None:
+    """Has the disk keep room for so many coarse blocks, and all before them. Raises OSError."""
+    size = COARSE_AT + (num_places + 1) * BLOCK.size
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    elif os.fstat(descriptor).st_size < size:
+        os.pwrite(descriptor, bytes(size), 0)
 
 
 def _resident_bytes() -> int:

@@ -1,6 +1,7 @@
 """The writer of a pulse in Python, for machines without the one in C (`src/native/pulse/pulse.c`), whose twin it is."""
 
 import os
+import sys
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any
@@ -31,14 +32,15 @@ _COUNT = 3
 
 
 class PulseWriter:
-    """Writes a pulse into ``file``, a writable buffer of zeros, with as many coarse blocks as it has room for.
+    """Writes a pulse into ``file``, a writable buffer of zeros, with at most ``num_places`` coarse blocks, and as many
+    as it has room for.
 
     A forked child, which has its parent's file mapped, writes nothing. Raises ValueError if the buffer is too short.
     """
 
-    def __init__(self, file: Any, now: Callable[[], int] | None = None) -> None:
+    def __init__(self, file: Any, now: Callable[[], int] | None = None, num_places: int = sys.maxsize) -> None:
         self._file: Any = memoryview(file)
-        self._num_places = (len(self._file) - COARSE_AT) // BLOCK.size // 2 * 2
+        self._num_places = self._places_in(num_places)
         if self._num_places < 2:
             raise ValueError("The file is too short for a pulse.")
         self._now = now or monotonic_ns
@@ -105,6 +107,14 @@ class PulseWriter:
             return False
         self._looked_at_ns = now_ns
         return True
+
+    def extend(self, num_places: int) -> None:
+        """So many coarse blocks have room now."""
+        if self._file is not None:
+            self._num_places = max(self._num_places, self._places_in(num_places))
+
+    def _places_in(self, wanted: int) -> int:
+        return min(wanted, (len(self._file) - COARSE_AT) // BLOCK.size) // 2 * 2
 
     def close(self) -> None:
         """Writes no more."""

@@ -96,11 +96,12 @@ class SideProcess:
 
 
 def _environment() -> dict[str, str]:
-    """The environment in which a Python imports from where this one does.
+    """The environment in which a Python imports from where this one does, and from where it is told to by now.
 
     The working folder may have changed since this one started, or be gone, and what lies in it is a stranger's.
     """
-    imports_from = os.pathsep.join(filter(os.path.isabs, sys.path))
+    told = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    imports_from = os.pathsep.join(dict.fromkeys(filter(os.path.isabs, [*told, *sys.path])))
     return {**os.environ, "PYTHONPATH": imports_from, "PYTHONSAFEPATH": "1"}
 
 

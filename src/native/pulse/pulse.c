@@ -19,7 +19,9 @@ typedef struct {
     PyObject_HEAD
     Py_buffer file;
     PulseFile *pulse; /* NULL after close() */
-    PyObject *now;    /* the clock, in tests; NULL for the machine's */
+    PulseHeader
+        header;    /* the file's, which is only written: others may change what they can write */
+    PyObject *now; /* the clock, in tests; NULL for the machine's */
     uint64_t generation;
     int64_t num_places;                 /* for coarse blocks */
     int64_t looked_at;                  /* when end_step returned True last */
@@ -36,14 +38,12 @@ static void begin_generation(void)
 
 static int64_t now_of(PulseWriter *writer)
 {
-    PyObject *answer = writer->now != NULL ? PyObject_CallNoArgs(writer->now) : NULL;
-    if (answer == NULL) {
-        PyErr_Clear();
-        return monotonic_ns();
-    }
-    int64_t now = PyLong_AsLongLong(answer);
-    Py_DECREF(answer);
-    return now;
+    if (LIKELY(writer->now == NULL)) return monotonic_ns();
+    PyObject *answer = PyObject_CallNoArgs(writer->now);
+    int64_t now = answer != NULL ? PyLong_AsLongLong(answer) : -1;
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return now < 0 ? writer->header.heartbeat : now;
 }
 
 /* The file to write to; NULL if it is closed or the parent's. */
@@ -99,9 +99,8 @@ static PulseBlock block_of(const PulseStep *step)
 }
 
 /* Makes room for more coarse blocks: each two become one. */
-static void fold_in_pairs(PulseFile *pulse)
+static void fold_in_pairs(PulseFile *pulse, PulseHeader *header)
 {
-    PulseHeader *header = &pulse->header;
     for (int64_t i = 0; i < header->num_coarse / 2; i++) {
         PulseBlock pair = pulse->coarse[2 * i];
         add_block(&pair, &pulse->coarse[2 * i + 1]);
@@ -111,43 +110,51 @@ static void fold_in_pairs(PulseFile *pulse)
     header->steps_per_coarse *= 2;
 }
 
-static void fold_fine(PulseFile *pulse, const PulseBlock *fine, int64_t num_places)
+static void fold_fine(PulseWriter *writer, const PulseBlock *fine)
 {
-    PulseHeader *header = &pulse->header;
+    PulseFile *pulse = writer->pulse;
+    PulseHeader *header = &writer->header;
     PulseBlock *coarse = &pulse->coarse[header->num_coarse];
     add_block(coarse, fine);
     if (coarse->count < header->steps_per_coarse) return;
-    if (++header->num_coarse == num_places) fold_in_pairs(pulse);
+    if (++header->num_coarse == writer->num_places) fold_in_pairs(pulse, header);
     memset(&pulse->coarse[header->num_coarse], 0, sizeof *coarse);
 }
 
 /* Takes up a step whose place another one needs. */
-static void fold_step(PulseFile *pulse, const PulseStep *step, int64_t num_places)
+static void fold_step(PulseWriter *writer, const PulseStep *step)
 {
-    PulseHeader *header = &pulse->header;
+    PulseFile *pulse = writer->pulse;
+    PulseHeader *header = &writer->header;
     PulseBlock *fine = &pulse->fine[header->num_fine % PULSE_FINE_PLACES], of_step = block_of(step);
     add_block(fine, &of_step);
     if (fine->count < PULSE_PER_FINE) return;
     if (++header->num_fine - header->first_fine > PULSE_NUM_FINE)
-        fold_fine(pulse, &pulse->fine[header->first_fine++ % PULSE_FINE_PLACES], num_places);
+        fold_fine(writer, &pulse->fine[header->first_fine++ % PULSE_FINE_PLACES]);
     memset(&pulse->fine[header->num_fine % PULSE_FINE_PLACES], 0, sizeof *fine);
 }
 
 /* -- a step -- */
 
-static void begin_writing(PulseHeader *header)
+static void begin_writing(PulseWriter *writer)
 {
-    __atomic_store_n(&header->sequence, header->sequence + 1, __ATOMIC_RELAXED);
+    writer->header.sequence++;
+    __atomic_store_n(&writer->pulse->header.sequence, writer->header.sequence, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
-static void end_writing(PulseHeader *header)
+/* Writes the header, and last the number that says that it is whole. */
+static void show_header(PulseWriter *writer)
 {
-    __atomic_store_n(&header->sequence, header->sequence + 1, __ATOMIC_RELEASE);
+    size_t from = offsetof(PulseHeader, num_steps);
+    memcpy((char *)&writer->pulse->header + from, (char *)&writer->header + from,
+           sizeof(PulseHeader) - from);
+    __atomic_store_n(&writer->pulse->header.sequence, writer->header.sequence, __ATOMIC_RELEASE);
 }
 
-static void enter_phase(PulseWriter *writer, PulseHeader *header, uint32_t phase, int64_t now)
+static void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
 {
+    PulseHeader *header = &writer->header;
     writer->by_phase[header->phase] += now - header->phase_since;
     header->phase = phase;
     header->known |= UINT32_C(1) << phase; /* from now on, a step without it spends no time in it */
@@ -164,8 +171,9 @@ static PyObject *writer_enter(PyObject *self, PyObject *phase)
         return NULL;
     }
     if (pulse == NULL) return Py_NewRef(phase);
-    uint32_t before = pulse->header.phase;
-    enter_phase(writer, &pulse->header, (uint32_t)number, now_of(writer));
+    uint32_t before = writer->header.phase;
+    enter_phase(writer, (uint32_t)number, now_of(writer));
+    show_header(writer);
     return PyLong_FromUnsignedLong(before);
 }
 
@@ -176,13 +184,14 @@ static PyObject *writer_enter_backward(PyObject *self, PyObject *Py_UNUSED(nothi
     PulseWriter *writer = (PulseWriter *)self;
     PulseFile *pulse = file_of(writer);
     if (pulse == NULL) return PyLong_FromLong(PULSE_BACKWARD);
-    PulseHeader *header = &pulse->header;
+    PulseHeader *header = &writer->header;
     uint32_t before = header->phase;
     if (before == PULSE_OTHER || before == PULSE_OPTIMIZER) {
         header->phase = PULSE_FORWARD;
         header->known |= UINT32_C(1) << PULSE_FORWARD;
     }
-    enter_phase(writer, header, PULSE_BACKWARD, now_of(writer));
+    enter_phase(writer, PULSE_BACKWARD, now_of(writer));
+    show_header(writer);
     return PyLong_FromUnsignedLong(before);
 }
 
@@ -192,21 +201,21 @@ static PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
     PulseFile *pulse = file_of(writer);
     if (pulse != NULL) {
         int64_t now = now_of(writer);
-        enter_phase(writer, &pulse->header, pulse->header.phase, now);
-        pulse->header.step_began = now;
+        enter_phase(writer, writer->header.phase, now);
+        writer->header.step_began = now;
+        show_header(writer);
         memset(writer->by_phase, 0, sizeof writer->by_phase);
     }
     return new_none();
 }
 
-static void end_step(PulseWriter *writer, PulseFile *pulse, int64_t batch, uint32_t epoch,
-                     int64_t now)
+static void end_step(PulseWriter *writer, int64_t batch, uint32_t epoch, int64_t now)
 {
-    PulseHeader *header = &pulse->header;
-    enter_phase(writer, header, header->phase, now);
-    begin_writing(header);
-    PulseStep *step = &pulse->steps[header->num_steps % PULSE_NUM_EXACT];
-    if (header->num_steps >= PULSE_NUM_EXACT) fold_step(pulse, step, writer->num_places);
+    PulseHeader *header = &writer->header;
+    enter_phase(writer, header->phase, now);
+    begin_writing(writer);
+    PulseStep *step = &writer->pulse->steps[header->num_steps % PULSE_NUM_EXACT];
+    if (header->num_steps >= PULSE_NUM_EXACT) fold_step(writer, step);
     *step = (PulseStep){.step = batch,
                         .begin = header->step_began,
                         .duration = now - header->step_began,
@@ -215,7 +224,8 @@ static void end_step(PulseWriter *writer, PulseFile *pulse, int64_t batch, uint3
     memcpy(step->by_phase, writer->by_phase, sizeof step->by_phase);
     header->num_steps++;
     header->step_began = now;
-    end_writing(header);
+    header->sequence++;
+    show_header(writer);
     memset(writer->by_phase, 0, sizeof writer->by_phase);
 }
 
@@ -228,7 +238,7 @@ static PyObject *writer_end_step(PyObject *self, PyObject *const *arguments, Py_
     if (PyErr_Occurred()) return NULL;
     if (pulse == NULL) return PyBool_FromLong(0);
     int64_t now = now_of(writer);
-    end_step(writer, pulse, batch, (uint32_t)epoch, now);
+    end_step(writer, batch, (uint32_t)epoch, now);
     int is_due = now - writer->looked_at >= LOOK_EVERY_NS;
     if (is_due) writer->looked_at = now;
     return PyBool_FromLong(is_due);
@@ -242,6 +252,23 @@ static void release(PulseWriter *writer)
     writer->pulse = NULL;
 }
 
+/* How many coarse blocks there may be, with room in the file. */
+static Py_ssize_t places_in(const PulseWriter *writer, Py_ssize_t wanted)
+{
+    Py_ssize_t room = writer->file.len - (Py_ssize_t)offsetof(PulseFile, coarse);
+    Py_ssize_t most = room / (Py_ssize_t)sizeof(PulseBlock);
+    return (wanted < most ? wanted : most) / 2 * 2;
+}
+
+static PyObject *writer_extend(PyObject *self, PyObject *num_places)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    Py_ssize_t places = places_in(writer, PyLong_AsSsize_t(num_places));
+    if (PyErr_Occurred()) return NULL;
+    if (writer->pulse != NULL && places > writer->num_places) writer->num_places = places;
+    return new_none();
+}
+
 static PyObject *writer_close(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     release((PulseWriter *)self);
@@ -251,7 +278,8 @@ static PyObject *writer_close(PyObject *self, PyObject *Py_UNUSED(nothing))
 static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     PyObject *file, *now = Py_None;
-    if (!PyArg_ParseTuple(arguments, "O|O", &file, &now)) return NULL;
+    Py_ssize_t num_places = PY_SSIZE_T_MAX;
+    if (!PyArg_ParseTuple(arguments, "O|On", &file, &now, &num_places)) return NULL;
     PulseWriter *writer = object_new(type);
     if (writer == NULL) return NULL;
     if (PyObject_GetBuffer(file, &writer->file, PyBUF_WRITABLE) < 0) {
@@ -261,14 +289,13 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *P
     writer->pulse = writer->file.buf;
     writer->generation = generation;
     writer->now = now == Py_None ? NULL : Py_NewRef(now);
-    Py_ssize_t room = writer->file.len - (Py_ssize_t)offsetof(PulseFile, coarse);
-    writer->num_places = room / (Py_ssize_t)sizeof(PulseBlock) / 2 * 2;
+    writer->num_places = places_in(writer, num_places);
     if (writer->num_places < 2) {
         PyErr_SetString(PyExc_ValueError, "The file is too short for a pulse.");
         Py_DECREF(writer);
         return NULL;
     }
-    PulseHeader *header = &writer->pulse->header;
+    PulseHeader *header = &writer->header;
     memcpy(header->magic, "KSPULSE", sizeof header->magic);
     header->version = 1;
     header->header_bytes = offsetof(PulseFile, steps);
@@ -277,6 +304,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *P
     header->known = UINT32_C(1) << PULSE_OTHER;
     header->heartbeat = header->phase_since = header->step_began = now_of(writer);
     writer->looked_at = header->heartbeat;
+    memcpy(&writer->pulse->header, header, sizeof *header);
     return (PyObject *)writer;
 }
 
@@ -310,6 +338,7 @@ static PyMethodDef writer_methods[] = {
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
      "since it last returned True."},
+    {"extend", writer_extend, METH_O, "(num_places): so many coarse blocks have room now."},
     {"close", writer_close, METH_NOARGS, "Writes no more."},
     {NULL, NULL, 0, NULL},
 };
@@ -320,8 +349,9 @@ static PyType_Slot writer_slots[] = {
     {Py_tp_traverse, writer_traverse},
     {Py_tp_clear, writer_clear},
     {Py_tp_methods, writer_methods},
-    {Py_tp_doc, "(file, now=None): writes a pulse into a writable buffer of zeros; see "
-                "kinetoscope.pulse.pure_writer."},
+    {Py_tp_doc,
+     "(file, now=None, num_places=all): writes a pulse into a writable buffer of zeros; see "
+     "kinetoscope.pulse.pure_writer."},
     {0, NULL},
 };
 
