@@ -129,7 +129,8 @@ class OwnPulse:
         writing to a page that the disk does not have would end the process."""
         num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
         wanted = min(num_coarse + 2 * PLACES_AHEAD, COARSE_PLACES)
-        if num_coarse + PLACES_AHEAD > self._num_places and self._descriptor is not None:
+        is_short = num_coarse + PLACES_AHEAD > self._num_places
+        if is_short and wanted > self._num_places and self._descriptor is not None:
             with suppress(OSError):
                 _reserve(self._descriptor, wanted)
                 self._num_places = wanted

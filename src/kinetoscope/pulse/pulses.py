@@ -127,9 +127,11 @@ def _copied_pulses(run: RunFolder, name: str) -> Iterator[Pulse]:
     """Those that a rank has copied from local storage."""
     for content in unpacked(run.read(name, _MOST_COPIED)):
         with suppress(TraceFileError):
-            content = content.ljust(COARSE_AT, b"\0")
+            content = content.ljust(COARSE_AT, b"\0")  # a copy leaves zeros at the end out
             _require_pulse(content, run.path / name)
-            yield _decoded(content, run.path / name, is_torn=_Now.of(content).sequence % 2 == 1)
+            now = _Now.of(content)
+            content = content.ljust(_coarse_end(now), b"\0")
+            yield _decoded(content, run.path / name, is_torn=now.sequence % 2 == 1)
 
 
 def read_pulse(folder: RunFolder, name: str) -> Pulse:
@@ -153,10 +155,15 @@ def _read_once(descriptor: int, path: Path) -> tuple[bytes, bool]:
     _require_pulse(first, path)
     then = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
     now = _Now.of(first)
-    coarse = os.pread(descriptor, (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size, COARSE_AT)
+    coarse = os.pread(descriptor, _coarse_end(now) - COARSE_AT, COARSE_AT)
     last = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
     is_whole = now.sequence % 2 == 0 and then.sequence == now.sequence and last.first_fine == now.first_fine
     return first + coarse, is_whole
+
+
+def _coarse_end(now: "_Now") -> int:
+    """Where the last coarse block ends, of those that may be there."""
+    return COARSE_AT + (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size
 
 
 def _require_pulse(content: bytes, path: Path) -> None:

@@ -18,10 +18,9 @@
 typedef struct {
     PyObject_HEAD
     Py_buffer file;
-    PulseFile *pulse; /* NULL after close() */
-    PulseHeader
-        header;    /* the file's, which is only written: others may change what they can write */
-    PyObject *now; /* the clock, in tests; NULL for the machine's */
+    PulseFile *pulse;   /* NULL after close() */
+    PulseHeader header; /* what is true: others may change the file's, which is only written */
+    PyObject *now;      /* the clock, in tests; NULL for the machine's */
     uint64_t generation;
     int64_t num_places;                 /* for coarse blocks */
     int64_t looked_at;                  /* when end_step returned True last */
