@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,8 +60,10 @@ def test_a_training_is_recorded_and_stays_what_it_is(kind, tmp_path):
     assert report.run["ranks"] == ([0, 1] if kind in RANKS else [0])
     assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps, 4)
     assert "window recorded in" in ours.stderr
-    added = [line for line in ours.stderr.splitlines() if line not in plain.stderr.splitlines()]
-    assert all(line.startswith(("Kinetoscope: ", "W", "[rank")) for line in added), "of torch's own, times differ"
+    assert not re.search("USDT|CPUAllocator", ours.stderr)
+    if kind not in RANKS:  # the lines of two ranks run into one another
+        added = [line for line in ours.stderr.splitlines() if line not in plain.stderr.splitlines()]
+        assert all(line.startswith(("Kinetoscope: ", "W1", "W0")) for line in added), "torch's warnings have the time"
 
 
 def test_phases_are_those_that_the_script_times_itself(tmp_path):
