@@ -57,7 +57,7 @@ class TrainerLoop:
 
     def batch_end(self) -> None:
         """The timestamp already counts the batch. The sources act next, so what follows waits for the next event."""
-        self._run.pulse.end_step(self._run.state.timestamp)
+        self._run.end_step_of_pulse()
         before = self._run.next_action()
         self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
         self._acts_at_next_event = True

@@ -41,6 +41,7 @@ from kinetoscope.training.timestamp import Moment, plain_count
 _log = logging.getLogger("kinetoscope")
 LENGTH = struct.Struct("<I")
 _UNKNOWN, _UNKNOWN_RATE = -1, math.nan
+_SECONDS_IF_RECORDED = 10
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
@@ -74,6 +75,7 @@ class OwnPulse:
         self._descriptor: int | None = None
         self._counted: tuple[int, int, int] | None = None
         self._copies: Any = None
+        self._num_due = 0
         self._write_nothing()
 
     def open(self, run_folder: Path, ranks: Ranks, attempt: Attempt) -> None:
@@ -104,11 +106,15 @@ class OwnPulse:
         self._end_step, self._end_writing = writer.end_step, writer.close
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
-    def end_step(self, timestamp: Moment) -> None:
-        """Ends a step, after which training is at ``timestamp``."""
+    def end_step(self, timestamp: Moment, *, is_recorded: bool = False) -> None:
+        """Ends a step, after which training is at ``timestamp``. Once a second it looks at memory and the clocks, more
+        seldom if what Python does ``is_recorded``: these calls would be, too."""
         if self._end_step(plain_count(timestamp.batch) - 1, plain_count(timestamp.epoch)):
-            self._note_what_is_seen(self._rates(timestamp))
-            self._make_room()
+            self._num_due += 1
+            if not is_recorded or self._num_due >= _SECONDS_IF_RECORDED:
+                self._num_due = 0
+                self._note_what_is_seen(self._rates(timestamp))
+                self._make_room()
 
     def close(self) -> None:
         """Writes no more, since the run has ended."""

@@ -303,7 +303,7 @@ class Run:
     def batch_ended(self) -> None:
         """Handles the end of a batch, which the timestamp already counts. Saves the window after its last batch."""
         timestamp = self.state.timestamp
-        self.pulse.end_step(timestamp)
+        self.end_step_of_pulse()
         if plain_count(timestamp.batch) < self._skips_until:  # nothing changes: a step is cheap
             self._note_length(timestamp)
             self.callbacks.fire(Event.BATCH_END)
@@ -314,6 +314,10 @@ class Run:
         if before is ProfilerAction.ACTIVE_AND_SAVE:
             self.save_window()
         self.apply_action()
+
+    def end_step_of_pulse(self) -> None:
+        """Ends a step in the pulse. The timestamp counts it already."""
+        self.pulse.end_step(self.state.timestamp, is_recorded=bool(self._recorder.action))
 
     # -- its windows ------------------------------------------------------------------------------------------
 

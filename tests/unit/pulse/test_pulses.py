@@ -73,6 +73,20 @@ def test_what_it_does_now_is_told_with_its_memory_and_speed(tmp_path):
 
 
 @both
+def test_while_it_is_recorded_it_looks_more_seldom(tmp_path):
+    """What Python calls is in a recording with stacks."""
+    run, looked = Run(tmp_path), []
+    run.pulse._note_what_is_seen = lambda rates: looked.append(run.num_steps)
+    for number in range(1, 41):
+        run.clock.advance(500 * MS)
+        run.num_steps = number
+        run.pulse.end_step(Timestamp(batch=number), is_recorded=number <= 30)
+    assert looked == [20, 32, 34, 36, 38, 40]
+    del run.pulse._note_what_is_seen
+    run.pulse.close()
+
+
+@both
 def test_old_steps_are_sums_of_which_none_is_lost(tmp_path):
     run, num_steps = Run(tmp_path), NUM_EXACT + 70 * PER_FINE + 5
     for number in range(num_steps):
