@@ -158,10 +158,8 @@ def _change(pieces: Sequence[Piece]) -> _Changed | None:
     if num_steps < _FEWEST_STEPS:
         return None
     first = pieces[0]["step"] + max(_WARMUP_STEPS, ceil(_WARMUP_SHARE * num_steps))
-    size = max(1, num_steps // _MOST_PIECES)  # a piece counts as often as it has so many steps
-    pieces = [
-        piece for piece in pieces for _ in range(max(1, piece["num_steps"] // size)) if piece["last_step"] >= first
-    ]
+    # a piece counts as often as it is wide
+    pieces = [piece for piece in pieces for _ in range(piece["width"]) if piece["last_step"] >= first]
     means = _without_far_ones([piece["mean_ns"] for piece in pieces])
     least = max(_FEWEST_PIECES, ceil(_LEAST_SHARE_OF_PIECES * len(pieces)))
     place = max(range(least, len(pieces) - least + 1), key=lambda place: _apart(means, place), default=None)
@@ -212,9 +210,9 @@ def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | No
         return None, False
     ours_ns, others = sum(ours), [row for row in rows if row.num_steps > 1 or not recorded.has(row)]
     count = sum(row.num_steps for row in others)
-    if count < _FEWEST_STEPS - len(ours):
+    others_ns = sum(row.duration_ns for row in others) / max(1, count)
+    if count + len(ours) < _FEWEST_STEPS or not others_ns:
         return None, False
-    others_ns = sum(row.duration_ns for row in others) / count
     variance = max(0.0, sum(row.squares for row in others) / count - others_ns**2)
     change = ours_ns / len(ours) / others_ns - 1
     is_odd = abs(change) >= _ODD and abs(change) * others_ns >= _SURELY_ODD * sqrt(variance / len(ours))

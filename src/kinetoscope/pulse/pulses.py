@@ -262,13 +262,19 @@ def _rows_of(content: bytes, now: _Now, line: ClockLine, *, is_torn: bool) -> tu
     rows += [_step_row(STEP.unpack_from(content, at), line) for at in steps]
     kept: list[StepsRow] = []
     for row in rows:
-        if row.num_steps > 0 and row.duration_ns >= 0 and (not kept or row.begin_ns >= kept[-1].begin_ns):
+        if _is_possible(row) and (not kept or row.begin_ns >= kept[-1].begin_ns):
             kept.append(row)
     missing = now.num_steps - sum(row.num_steps for row in kept)
     notes = [f"Of {now.num_steps:,} steps, {abs(missing):,} cannot be read."] if missing else []
     if is_torn:
         notes.append("It was being written when it was read, or when its process was killed.")
     return kept, notes
+
+
+def _is_possible(row: StepsRow) -> bool:
+    """Whether a writer can have written it, and a table can hold it."""
+    times = (row.begin_ns, row.duration_ns, row.least_ns, row.most_ns)
+    return row.num_steps > 0 and all(0 <= time_ns < _LATEST_NS for time_ns in times)
 
 
 def _step_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
@@ -295,7 +301,7 @@ def _block_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
 
 
 def _whole(number: float) -> int:
-    return round(number) if math.isfinite(number) else 0
+    return round(number) if math.isfinite(number) else -1  # which no time is
 
 
 def _phases(times: Sequence[int], known: int) -> tuple[int | None, ...]:

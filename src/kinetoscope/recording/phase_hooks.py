@@ -64,10 +64,10 @@ class PhaseHooks:
                 self._handles.append(register(hook))
 
     def _hook_backward(self) -> None:
-        original = run_backward.find()
         graph = sys.modules.get("torch.autograd.graph")
-        if original is None or graph is None:
+        if run_backward.find() is None or graph is None:
             return
+        original = getattr(sys.modules["torch.autograd"], run_backward.attribute)  # it may be others' by now
         names: dict[str, Any] = {}
         exec(compile(_AROUND, str(graph.__file__), "exec"), names)
         self._original, self._around = original, names["around"](original, self._backward_begins, self._backward_ends)

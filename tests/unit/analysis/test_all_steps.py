@@ -92,6 +92,14 @@ def test_recorded_steps_like_the_others_are_not_odd_nor_are_some_by_chance(tmp_p
     assert not about(tmp_path / "chance", wild)["is_odd"]
 
 
+@pytest.mark.parametrize("duration_ms", [5.0, 0.0])
+def test_a_run_of_which_all_was_recorded_or_whose_steps_take_no_time_compares_nothing(tmp_path, duration_ms):
+    for name, recorded in (("all", range(150)), ("some", range(10, 14))):
+        said = about(tmp_path / name, [duration_ms] * 150, recorded)
+        assert said["num_steps"] == 150
+        assert not said["is_odd"]
+
+
 def test_once_they_are_in_blocks_nobody_knows_how_the_recorded_ones_compare(tmp_path):
     said = about(tmp_path, [5.0] * 4500)
     assert (said["recorded_change"], said["is_odd"]) == (None, False)
