@@ -210,12 +210,15 @@ def _end_uploads(run_folder):
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)
         time.sleep(0.01)
+    for path in run_folder.glob(f"{queue_name(0)}/lock"):  # held until the last thread of the killed process has ended
+        with path.open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _is_at_work_in(folder, process):
     try:
         state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-        return (process / "cwd").resolve() == folder and state != "Z"  # a zombie has released its locks
+        return (process / "cwd").resolve() == folder and state != "Z"
     except OSError:
         return False
 
