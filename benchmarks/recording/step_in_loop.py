@@ -1,4 +1,4 @@
-"""benchmarks: what a skipped `Profiler.step`, with its pulse, costs between real steps, where caches are cold."""
+"""benchmarks: what the profiler costs between real steps that it skips, where caches are cold."""
 
 import tempfile
 import time
@@ -8,9 +8,10 @@ from statistics import median
 
 import torch
 
+import kinetoscope
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
-from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+from kinetoscope import cyclic_schedule
 from kinetoscope.native import native_module
 from kinetoscope.pulse.layout import FILE_BYTES, Phase
 from kinetoscope.pulse.pure_writer import PulseWriter
@@ -35,10 +36,16 @@ def run(*, quick: bool) -> SuiteResult:
         empty_ns = _call_ns(step, lambda: None, count)
         with tempfile.TemporaryDirectory() as folder:
             never = cyclic_schedule(skip_first=10**9, per="run")
-            with Profiler(never, JSONTraceHandler(f"{folder}/traces"), quiet=True) as profiler:
+            calls = _small_calls()
+            plain_ns = sum(_call_ns(step, call, count) for call in calls)
+            with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
                 cost_ns = _call_ns(step, profiler.step, count) - empty_ns
+                hooks_ns = sum(_call_ns(step, call, count, profiler.step) for call in calls) - plain_ns
         detail = f"a step takes {step_ns / 1e6:.2f} ms; median of {count:,}"
-        measures.append(Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail))
+        measures += [
+            Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail),
+            Measure(f"hooks of a fetch, a backward and an optimizer's step, likewise: {name}", hooks_ns / 1e3, "us"),
+        ]
     measures += _of_writer()
     return SuiteResult(
         suite="step_in_loop",
@@ -74,6 +81,14 @@ def _training_step(width: int, num_layers: int, batch: int) -> Callable[[], None
     return step
 
 
+def _small_calls() -> list[Callable[[], object]]:
+    """A fetch, a backward pass and an optimizer's step that do next to nothing, so that what is added to them shows."""
+    loader = iter(torch.utils.data.DataLoader(range(10**7), batch_size=None))
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    return [lambda: next(loader), lambda: parameter.sum().backward(), optimizer.step]
+
+
 def _typical_ns(step: Callable[[], None], count: int) -> float:
     times = []
     for _ in range(count):
@@ -83,7 +98,9 @@ def _typical_ns(step: Callable[[], None], count: int) -> float:
     return median(times)
 
 
-def _call_ns(step: Callable[[], None], call: Callable[[], object], count: int) -> float:
+def _call_ns(
+    step: Callable[[], None], call: Callable[[], object], count: int, end_step: Callable[[], object] = lambda: None
+) -> float:
     """The median time of a call after each step."""
     now, times = time.perf_counter_ns, []
     for _ in range(count):
@@ -91,4 +108,5 @@ def _call_ns(step: Callable[[], None], call: Callable[[], object], count: int) -
         begin = now()
         call()
         times.append(now() - begin)
+        end_step()
     return median(times)

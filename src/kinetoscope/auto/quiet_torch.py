@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from kinetoscope.sources.torch_profiler import TorchProfiler
+from kinetoscope.training.event import unless_skipped
 from kinetoscope.writing.standard_error import lines_left_out
 
 _OF_KINETO = re.compile(rb"(USDT|INFO|WARNING|ERROR|STAGE):\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(cpp|h):\d+\] ")
@@ -14,6 +15,7 @@ class QuietTorchProfiler(TorchProfiler):
 
     _action: object = None
 
+    @unless_skipped
     def batch_end(self, state: Any, logger: object) -> None:
         action, before = state.profiler.get_action(), self._action
         self._action = action

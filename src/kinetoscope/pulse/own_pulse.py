@@ -36,7 +36,7 @@ from kinetoscope.pulse.layout import (
 )
 from kinetoscope.pulse.pure_writer import PulseWriter
 from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Moment, plain_count
+from kinetoscope.training.timestamp import Counting, Moment, Timestamp, plain_count
 
 _log = logging.getLogger("kinetoscope")
 LENGTH = struct.Struct("<I")
@@ -70,12 +70,20 @@ class OwnPulse:
     begin_step: Callable[[], object]
     """Begins a step: what was before belongs to none."""
 
+    count_step: Callable[[int, int], bool]
+    """Ends a step of so many samples and tokens, if it needs nothing else: see `count_steps`. Returns whether it
+    does not."""
+
+    begin_batch: Callable[[], object]
+    """The data of a batch that may only be counted is there."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._descriptor: int | None = None
         self._counted: tuple[int, int, int] | None = None
         self._copies: Any = None
         self._num_due = 0
+        self._counter: Any = None
         self._write_nothing()
 
     def open(self, run_folder: Path, ranks: Ranks, attempt: Attempt) -> None:
@@ -104,6 +112,9 @@ class OwnPulse:
         self._num_places, self._extend = PLACES_AHEAD, writer.extend
         self.enter, self.enter_backward, self.begin_step = writer.enter, writer.enter_backward, writer.begin_step
         self._end_step, self._end_writing = writer.end_step, writer.close
+        if native is not None:
+            self._counter = writer
+            self.count_step, self.begin_batch = writer.count_step, writer.begin_batch
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
     def end_step(self, timestamp: Moment, *, is_recorded: bool = False) -> None:
@@ -115,6 +126,25 @@ class OwnPulse:
                 self._num_due = 0
                 self._note_what_is_seen(self._rates(timestamp))
                 self._make_room()
+
+    def count_steps(self, num_steps: int, timestamp: Timestamp) -> Counting | None:
+        """Lets `count_step` end the next ``num_steps`` steps, which need nothing else. Returns the timestamp, which
+        moves on with them; None if that is not possible here: the writer in Python would save nothing.
+        """
+        counter = self._counter
+        if counter is None:
+            return None
+        counter.count_steps(num_steps, int(timestamp.batch), int(timestamp.epoch))
+        return Counting(timestamp, counter.counted, counter.count_no_more)
+
+    def count_no_more(self) -> None:
+        """The next step needs more than to be counted."""
+        if self._counter is not None:
+            self._counter.count_no_more()
+
+    def counted_batch(self) -> tuple[int, bool]:
+        """When the batch after those that were counted began, by the clock, and whether its data is there."""
+        return self._counter.batch()
 
     def close(self) -> None:
         """Writes no more, since the run has ended."""
@@ -175,6 +205,7 @@ class OwnPulse:
         self.enter, self.enter_backward, self.begin_step = _enter_nothing, _enter_no_backward, _do_nothing
         self._end_step: Callable[[int, int], bool] = _end_nothing
         self._end_writing: Callable[[], object] = _do_nothing
+        self.count_step, self.begin_batch = count_nothing, _do_nothing
 
     def _close_file(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -255,6 +286,12 @@ def _enter_no_backward() -> int:
 
 def _end_nothing(batch: int, epoch: int) -> bool:
     del batch, epoch
+    return False
+
+
+def count_nothing(samples: int, tokens: int) -> bool:
+    """Where no steps are counted."""
+    del samples, tokens
     return False
 
 

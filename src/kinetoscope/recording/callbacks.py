@@ -6,6 +6,8 @@ from kinetoscope.recording.contract import Guard
 from kinetoscope.training.event import Event, overrides, wanted_events
 from kinetoscope.training.state import RunState
 
+_OF_BATCHES = (Event.BEFORE_DATALOADER, Event.AFTER_DATALOADER, Event.BATCH_START, Event.BATCH_END)
+
 
 class Callbacks:
     """The sources, then the handlers of a run, called through its ``guard`` with its ``state``."""
@@ -23,6 +25,9 @@ class Callbacks:
         callbacks = [*self.sources, *handlers]
         self._wanted = wanted_events(callbacks)
         self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
+        methods = [method for event in _OF_BATCHES for _, method in self._wanted[event]]
+        self.needs_all_batches: bool = not all(getattr(method, "is_unless_skipped", False) for method in methods)
+        """Whether one of them wants to be told also of batches that are skipped: see `unless_skipped`."""
 
     def fire(self, event: Event, *, setup: bool = False) -> None:
         """Calls those that want an event. During ``setup`` their errors are raised."""

@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from enum import Enum
-from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.own_pulse import count_nothing
 from kinetoscope.recording.cycle import LastingSpans
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.marker import Marker
@@ -138,12 +138,12 @@ _NONE, _EXPECTED, _UNTOLD, _TOLD = _BatchPhase
 class _Batch:
     """The current batch."""
 
-    __slots__ = ("added", "began_s", "phase", "span")
+    __slots__ = ("_now", "added", "began_ns", "phase", "span")
 
-    def __init__(self, marker: Marker) -> None:
-        self.span = _OpenSpan(marker)
+    def __init__(self, marker: Marker, now: Callable[[], int]) -> None:
+        self.span, self._now = _OpenSpan(marker), now
         self.phase = _NONE
-        self.began_s = 0.0
+        self.began_ns = 0
         self.added: tuple[int, int] = (0, 0)
         """Samples and tokens that `step` added in a loop over `batches`."""
 
@@ -154,7 +154,7 @@ class _Batch:
 
     def begin(self, phase: _BatchPhase) -> None:
         self.phase = phase
-        self.began_s = monotonic()
+        self.began_ns = self._now()
         self.span.begin()
 
     def forget(self) -> None:
@@ -166,7 +166,7 @@ class _Batch:
         """Ends it; returns how long it took."""
         self.span.end()
         self.phase = _NONE
-        return timedelta(seconds=monotonic() - self.began_s)
+        return timedelta(microseconds=(self._now() - self.began_ns) / 1000)
 
 
 class Loop:
@@ -182,7 +182,7 @@ class Loop:
         run.driver = self
         self._epoch_span = _OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
         self._dataloader = run.marker("event/dataloader", "dataloader")
-        self._batch = _Batch(run.marker("event/batch", "batch"))
+        self._batch = _Batch(run.marker("event/batch", "batch"), run.clock.monotonic_ns)
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)
@@ -196,6 +196,11 @@ class Loop:
         self._last_end = _EpochEnd.COMPLETE
         self._num_evaluations = 0
         self._is_fetching = self._has_fetched = False
+        self._is_counting = False
+        """Whether the pulse counts steps that need nothing else."""
+        self.count_step: Callable[[int, int], bool] = count_nothing
+        """Ends a step of so many samples and tokens in a loop that calls `step`, which is quicker; returns False if
+        `step` has to be called."""
 
     # -- the run's beginning and end --------------------------------------------------------------------------
 
@@ -227,6 +232,7 @@ class Loop:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
         self._watch.remove()
         self.phases.remove()
+        self._catch_up()
         if self._current is None:
             self._epoch_span.abandon()
         if clean or not self._batch.goes_on or self._current is None:
@@ -249,6 +255,7 @@ class Loop:
 
     def iterate(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
         """Yields the items of ``iterable`` as the batches of an epoch; as an evaluation within one of its batches."""
+        self._catch_up()
         if self._is_over():
             yield from iterable
         elif self._is_evaluation(iterable):
@@ -333,6 +340,8 @@ class Loop:
     def _begin_batch(self) -> None:
         self._tell(Event.BATCH_START)
         self._batch.begin(_TOLD)
+        if self._is_counting:
+            self._run.pulse.begin_batch()
 
     # -- loops that call `step` -------------------------------------------------------------------------------
 
@@ -340,9 +349,10 @@ class Loop:
         """Ends a batch. In a loop over `batches` the batch ends with its pass; then this adds samples and tokens."""
         if self._is_over() or self._num_evaluations:
             return
-        if self._current is not None and self._current.iterable is not None:
+        if self._is_over_batches():
             self._batch.added = (self._batch.added[0] + samples, self._batch.added[1] + tokens)
             return
+        self._catch_up()
         if self._current is None:
             self._begin_epoch(None, is_implied=True)
         if self._batch.phase is _NONE:  # its begin is unknown: after a loop over batches
@@ -357,6 +367,7 @@ class Loop:
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
         """A context around an epoch, whose batches are counted by `step` or by a loop over `batches`."""
+        self._catch_up()
         if self._is_over() or self._current is not None:
             if self._current is not None:
                 self._run.report("An epoch was begun inside an epoch; epochs do not nest, so the inner one is ignored.")
@@ -370,6 +381,7 @@ class Loop:
             yield
             end = _EpochEnd.COMPLETE
         finally:
+            self._catch_up()
             self._batch.forget()  # the time after the last step is no batch
             self._end_epoch(epoch, end)
 
@@ -382,6 +394,10 @@ class Loop:
         if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
             return fetch()
         self._has_fetched = True
+        if self._is_counting:  # nobody wants to be told
+            item = self._fetch(fetch)
+            self._run.pulse.begin_batch()
+            return item
         is_expected = self._batch.phase is _EXPECTED
         return self._fetch_expected(fetch) if is_expected else self._fetch(fetch)
 
@@ -407,6 +423,7 @@ class Loop:
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
         """A context around an evaluation. Between batches, only its own span is recorded."""
+        self._catch_up()
         if self._is_over():
             yield
             return
@@ -482,14 +499,53 @@ class Loop:
 
     def _end_batch(self, samples: int = 0, tokens: int = 0) -> None:
         added, self._batch.added = self._batch.added, (0, 0)
+        samples, tokens = samples + added[0], tokens + added[1]
+        if self._is_counting and self._run.pulse.count_step(samples, tokens):
+            self._batch.phase = _NONE
+            return
+        self._catch_up()
         duration = self._batch.end()
         if self._run.is_running:
             state = self._state
-            state.timestamp = state.timestamp.to_next_batch(samples + added[0], tokens + added[1], duration)
+            state.timestamp = state.timestamp.to_next_batch(samples, tokens, duration)
             self._run.batch_ended()
+            self._count_idle_steps()
+
+    # -- steps that need nothing else -------------------------------------------------------------------------
+
+    def _count_idle_steps(self) -> None:
+        """Lets the pulse count the next steps, if they need nothing else."""
+        num_steps, state = self._run.num_idle_steps(), self._state
+        if num_steps <= 0 or type(state) is not State:
+            return
+        counting = self._run.pulse.count_steps(num_steps, state.timestamp)
+        if counting is not None:
+            state.follow(counting)
+            self._is_counting = True
+            if not self._is_over_batches():
+                self.count_step = self._run.pulse.count_step
+
+    def _catch_up(self) -> None:
+        """Ends this: the loop is where the pulse has counted it to be."""
+        if not self._is_counting:
+            return
+        calls_step = self.count_step is not count_nothing
+        self._is_counting, self.count_step = False, count_nothing
+        self._state.settle()
+        self._run.note_length(self._state.timestamp)
+        if calls_step:
+            self._batch.began_ns, is_fetched = self._run.pulse.counted_batch()
+            self._batch.phase = _TOLD if is_fetched else _EXPECTED
+
+    def _is_over_batches(self) -> bool:
+        """Whether this is a loop over `batches`."""
+        return self._current is not None and self._current.iterable is not None
+
+    # -- their epochs -----------------------------------------------------------------------------------------
 
     def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> _Epoch:
         """Begins an epoch. If it is the first and implied, its span is open since the run began."""
+        self._catch_up()
         self._current = epoch = _Epoch(is_implied)
         state, left_at = self._state, None
         if self._last_end is not _EpochEnd.COMPLETE:
@@ -507,6 +563,7 @@ class Loop:
     def _end_epoch(self, epoch: _Epoch, end: _EpochEnd) -> None:
         if self._current is not epoch:
             return
+        self._catch_up()
         self._current = None
         self._epoch_span.end()
         if not self._run.is_running:

@@ -241,7 +241,9 @@ class Profiler(AnyProfiler):
         The wait for a torch DataLoader is recorded as in `batches`. In a loop that uses `batches`, this only adds the
         samples and tokens.
         """
-        self._loop.step(samples, tokens)
+        loop = self._loop
+        if not loop.count_step(samples, tokens):
+            loop.step(samples, tokens)
 
     def epoch(self, length: int | None = None) -> contextlib.AbstractContextManager[None]:
         """A context around one epoch of ``length`` batches, in a loop that uses `step`."""

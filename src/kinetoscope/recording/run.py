@@ -154,6 +154,7 @@ class Run:
     def set_handlers(self, handlers: list[Any]) -> None:
         """From now on, these handlers get the events and the cycles."""
         self.callbacks.set_handlers(handlers)
+        self.pulse.count_no_more()
         names, anchor = self._recorder.names, take_anchor(self.clock)
         listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor, self._note_taken)
         self._recorder.listener = listeners if listeners else None
@@ -221,6 +222,7 @@ class Run:
         self.resumption_batch = plain_count(batch_in_epoch)
         self.resumption_epoch = plain_count(self.state.timestamp.epoch)
         self._skips_until = 0
+        self.pulse.count_no_more()
         self._note_first_batch()
 
     def _note_first_batch(self) -> None:
@@ -305,7 +307,7 @@ class Run:
         timestamp = self.state.timestamp
         self.end_step_of_pulse()
         if plain_count(timestamp.batch) < self._skips_until:  # nothing changes: a step is cheap
-            self._note_length(timestamp)
+            self.note_length(timestamp)
             self.callbacks.fire(Event.BATCH_END)
             compiler.teach_dynamo(Marker)
             return
@@ -327,10 +329,11 @@ class Run:
         It takes effect in `apply_action`, after sources and handlers have had their event.
         """
         before, self.action = self.action, self.schedule(self.state)
-        self._note_length(self.state.timestamp)
+        self.note_length(self.state.timestamp)
         return before
 
-    def _note_length(self, timestamp: Moment) -> None:
+    def note_length(self, timestamp: Moment) -> None:
+        """Notes how long the epoch is by now."""
         self._longest_epoch = max(self._longest_epoch, plain_count(timestamp.batch_in_epoch))
 
     def _batch_until_which_it_skips(self) -> int:
@@ -339,6 +342,14 @@ class Run:
         if not isinstance(schedule, CyclicSchedule) or self.action is not ProfilerAction.SKIP:
             return 0
         return plain_count(self.state.timestamp.batch) + schedule.num_skipped(self.state)
+
+    def num_idle_steps(self) -> int:
+        """How many of the next steps need nothing but to be counted: the run surely skips them, and nobody wants to be
+        told of their batches.
+        """
+        if self.callbacks.needs_all_batches or not self._skips_until:
+            return 0
+        return self._skips_until - plain_count(self.state.timestamp.batch) - 1
 
     def is_broken_off(self, before: ProfilerAction) -> bool:
         """Whether recording ends here without a batch that saves; ``before`` is the last batch's action."""

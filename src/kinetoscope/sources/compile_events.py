@@ -22,6 +22,7 @@ from kinetoscope.sources.private_names import (
     recompile_reason,
 )
 from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.training.event import unless_skipped
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.private_names import find_all
 
@@ -47,6 +48,7 @@ class CompileEvents(WindowSource):
     def install(self, run: RunInside) -> None:
         self._watch_if_loaded(run)
 
+    @unless_skipped
     def batch_start(self, state: RunState, logger: object) -> None:
         if self._watch is None and self._run is not None:
             self._watch_if_loaded(self._run)

@@ -24,6 +24,7 @@ from kinetoscope.sources.instructions import (
 )
 from kinetoscope.sources.private_names import module_children, module_parameters
 from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.training.event import unless_skipped
 from kinetoscope.training.state import RunState
 
 CATEGORY = "float64"
@@ -51,6 +52,7 @@ class Float64Tensors(WindowSource):
     def install(self, run: RunInside) -> None:
         self._has_looked = False
 
+    @unless_skipped
     def batch_end(self, state: RunState, logger: Any) -> None:
         if self._run is not None and not self._has_looked and "torch.nn" in sys.modules:
             with look(self._run, sys._getframe().f_back) as objects:

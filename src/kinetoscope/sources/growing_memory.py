@@ -15,6 +15,7 @@ from kinetoscope.sources.growing_lines import growing_line
 from kinetoscope.sources.held_objects import Held, Kinds, is_container, length_of, look
 from kinetoscope.sources.held_tensors import TensorFacts, find_facts, graph_clock, grows_by_steps, new_tensors
 from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.training.event import unless_skipped
 from kinetoscope.training.state import RunState
 
 CATEGORY = "memory_holder"
@@ -57,6 +58,7 @@ class GrowingMemory(WindowSource):
     def install(self, run: RunInside) -> None:
         self._thread, self._tid = threading.get_ident(), threading.get_native_id()
 
+    @unless_skipped
     def batch_end(self, state: RunState, logger: Any) -> None:
         if self._run is None:
             return

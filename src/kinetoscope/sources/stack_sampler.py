@@ -10,6 +10,7 @@ from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.sources.worker_sampler import WorkerSampling
+from kinetoscope.training.event import unless_skipped
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import OwnThread
 
@@ -65,6 +66,7 @@ class StackSampler(WindowSource):
         self._thread = OwnThread(partial(_sample, run, self._spans), name)
         self._thread.start()
 
+    @unless_skipped
     def batch_end(self, state: ProfiledState, logger: Any) -> None:
         if self._clocks is not None:
             self._clocks.read(state.profiler)

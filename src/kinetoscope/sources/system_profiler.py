@@ -13,7 +13,7 @@ import psutil
 from kinetoscope.recording.contract import ProfiledState, ProfilerInside, check_number
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.sources import nvml
-from kinetoscope.training.event import Callback
+from kinetoscope.training.event import Callback, unless_skipped
 from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
@@ -89,6 +89,7 @@ class SystemProfiler(Callback):
             self._thread = OwnThread(partial(self._loop, state), "kinetoscope-system")
             self._thread.start()
 
+    @unless_skipped
     def batch_start(self, state: ProfiledState, logger: object) -> None:
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
@@ -96,6 +97,7 @@ class SystemProfiler(Callback):
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
+    @unless_skipped
     def batch_end(self, state: ProfiledState, logger: object) -> None:
         if state.profiler.get_action() is ProfilerAction.SKIP:
             self._recording = False

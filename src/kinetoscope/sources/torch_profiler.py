@@ -18,9 +18,9 @@ from kinetoscope.torch import profile
 from kinetoscope.torch.private_names import MissingNameError
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.session import Activity, select_activities
-from kinetoscope.training.event import Callback
+from kinetoscope.training.event import Callback, unless_skipped
 from kinetoscope.training.file_names import FileNameFormat
-from kinetoscope.training.timestamp import Moment
+from kinetoscope.training.timestamp import Moment, plain_count
 
 _log = logging.getLogger("kinetoscope")
 
@@ -90,7 +90,7 @@ class TorchProfiler(Callback):
             "experimental_config": experimental_config,
         }
         select_activities(self._options["activities"])
-        self._num_windows = 0
+        self._num_windows = self._first_batch = 0
         self.profiler: profile | None = None
         """The `kinetoscope.torch.profile` that runs; None before the run has begun and after it has ended."""
 
@@ -116,6 +116,7 @@ class TorchProfiler(Callback):
         """A torch profiler with these settings, which follows ``get_action`` and gives its windows to the run of
         ``state``.
         """
+        self._first_batch = plain_count(state.timestamp.batch)
         return profile(
             schedule=lambda step: _TORCH_ACTIONS[get_action()],
             on_trace_ready=lambda torch_profiler: self._hand_over(state, torch_profiler.take_results()),
@@ -135,10 +136,12 @@ class TorchProfiler(Callback):
             self.save_if_recording_ends(state)
             self._move_on(state, self.profiler.follow_schedule)
 
+    @unless_skipped
     def batch_end(self, state: ProfiledState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self.profiler.end_step()
+            self.profiler.step_num = plain_count(state.timestamp.batch) - self._first_batch - 1  # some were skipped
             self._move_on(state, self.profiler.step)
 
     def _move_on(self, state: ProfiledState, move: Callable[[], None]) -> None:

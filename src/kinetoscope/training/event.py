@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from kinetoscope.training.state import RunState
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Event(StrEnum):
@@ -99,6 +101,14 @@ def _event_method(event: Event) -> Any:
 
 for _event in Event:
     setattr(Callback, _event.value, _event_method(_event))
+
+
+def unless_skipped(method: F) -> F:
+    """Marks a method of a `Callback`: in batches that the run surely skips it need not be called. These then cost
+    less, if no method of any callback is called.
+    """
+    cast("Any", method).is_unless_skipped = True
+    return method
 
 
 def wanted_events(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:

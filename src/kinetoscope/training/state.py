@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kinetoscope.training.timestamp import Moment, Timestamp
+from kinetoscope.training.timestamp import Counting, Moment, Timestamp
 
 
 class RunState(Protocol):
@@ -46,3 +46,33 @@ class State:
     dataloader_len: int | None = None
     profiler: Any = None
     callbacks: list[Any] = field(default_factory=list)
+
+    def follow(self, counting: Counting) -> None:
+        """From now on the timestamp is what is counted, until another one is set."""
+        _slot.__set__(self, counting)
+
+    def settle(self) -> None:
+        """Stops to follow: the timestamp stays what it is by now."""
+        self.timestamp = self.timestamp
+
+
+# The timestamp is made when somebody reads it: in a loop that records nothing, nobody does.
+_slot: Any = State.timestamp
+
+
+def _timestamp(state: State) -> Any:
+    value = _slot.__get__(state)
+    return value.now() if type(value) is Counting else value
+
+
+def _set_timestamp(state: State, timestamp: Any) -> None:
+    try:
+        before = _slot.__get__(state)
+    except AttributeError:  # a new state
+        before = None
+    if type(before) is Counting:
+        before.stop()
+    _slot.__set__(state, timestamp)
+
+
+State.timestamp = property(_timestamp, _set_timestamp)  # pyright: ignore[reportAttributeAccessIssue]

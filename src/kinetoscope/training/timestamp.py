@@ -1,6 +1,6 @@
 """The progress of a run: counts of epochs, batches, samples and tokens, and the wall-clock times they took."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -117,20 +117,28 @@ class Timestamp:
 
     def to_next_batch(self, samples: int = 0, tokens: int = 0, duration: timedelta | None = None) -> "Timestamp":
         """The timestamp after one more batch of ``samples`` samples and ``tokens`` tokens that took ``duration``."""
-        epoch, batch, in_epoch, sample, sample_in, token, token_in, total, of_epoch, _ = self._fields
         took = _ZERO if duration is None else duration
+        return self.to_later_batch(1, samples, tokens, took, took)
+
+    def to_later_batch(
+        self, num_batches: int, samples: int, tokens: int, duration: timedelta, duration_of_last: timedelta
+    ) -> "Timestamp":
+        """The timestamp after ``num_batches`` more batches of so many samples and tokens together, which took
+        ``duration``.
+        """
+        epoch, batch, in_epoch, sample, sample_in, token, token_in, total, of_epoch, _ = self._fields
         return self._of(
             (
                 epoch,
-                batch + 1,
-                in_epoch + 1,
+                batch + num_batches,
+                in_epoch + num_batches,
                 sample + samples,
                 sample_in + samples,
                 token + tokens,
                 token_in + tokens,
-                total + took,
-                of_epoch + took,
-                took,
+                total + duration,
+                of_epoch + duration,
+                duration_of_last,
             )
         )
 
@@ -155,6 +163,29 @@ class Timestamp:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Timestamp, self._fields
+
+
+Counted = tuple[int, int, int, int, int]
+"""How many batches, their samples, tokens and nanoseconds, and the nanoseconds of the last of them."""
+
+
+class Counting:
+    """A timestamp that moves on by itself: ``begin``, and what ``count`` says that was counted since, until ``stop`` is
+    called.
+    """
+
+    __slots__ = ("_begin", "_count", "stop")
+
+    def __init__(self, begin: Timestamp, count: Callable[[], Counted], stop: Callable[[], object]) -> None:
+        self._begin, self._count, self.stop = begin, count, stop
+
+    def now(self) -> Timestamp:
+        """The timestamp by now."""
+        num_batches, samples, tokens, took_ns, last_ns = self._count()
+        if not num_batches:
+            return self._begin
+        took, of_last = (timedelta(microseconds=ns / 1000) for ns in (took_ns, last_ns))
+        return self._begin.to_later_batch(num_batches, samples, tokens, took, of_last)
 
 
 def timestamp_fields(timestamp: Moment) -> dict[str, int | float]:

@@ -15,6 +15,14 @@
 
 #define LOOK_EVERY_NS 1000000000
 
+/* Steps that need nothing but to be counted, and what was counted of them. */
+typedef struct {
+    int64_t num_left, next_batch;
+    uint32_t epoch;
+    int is_fetched; /* the data of the batch that is running */
+    int64_t batch_began, num_steps, samples, tokens, took, last_took;
+} Counting;
+
 typedef struct {
     PyObject_HEAD
     Py_buffer file;
@@ -25,6 +33,7 @@ typedef struct {
     int64_t num_places;                 /* for coarse blocks */
     int64_t looked_at;                  /* when end_step returned True last */
     int64_t by_phase[PULSE_NUM_PHASES]; /* of the step that is running */
+    Counting counting;
 } PulseWriter;
 
 /* A forked child has its parent's file mapped, but nothing to say there. */
@@ -243,6 +252,86 @@ static PyObject *writer_end_step(PyObject *self, PyObject *const *arguments, Py_
     return PyBool_FromLong(is_due);
 }
 
+/* -- steps that are only counted -- */
+
+static PyObject *writer_count_steps(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (count != 3)
+        return PyErr_Format(PyExc_TypeError, "count_steps takes a number, a batch and an epoch.");
+    int64_t num_steps = PyLong_AsLongLong(arguments[0]), batch = PyLong_AsLongLong(arguments[1]);
+    int64_t epoch = PyLong_AsLongLong(arguments[2]);
+    if (PyErr_Occurred()) return NULL;
+    writer->counting = (Counting){.num_left = num_steps,
+                                  .next_batch = batch,
+                                  .epoch = (uint32_t)epoch,
+                                  .batch_began = now_of(writer)};
+    return new_none();
+}
+
+static PyObject *writer_count_no_more(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    ((PulseWriter *)self)->counting.num_left = 0;
+    return new_none();
+}
+
+static PyObject *writer_begin_batch(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (!writer->counting.is_fetched) writer->counting.batch_began = now_of(writer);
+    writer->counting.is_fetched = 1;
+    return new_none();
+}
+
+/* Whether these are plain numbers, whose sum has room. */
+static int are_counts(PyObject *const *arguments, int64_t *samples, int64_t *tokens)
+{
+    const int64_t most = INT64_C(1) << 60;
+    int is_beyond = 0, is_too = 0;
+    if (!PyLong_CheckExact(arguments[0]) || !PyLong_CheckExact(arguments[1])) return 0;
+    *samples += PyLong_AsLongLongAndOverflow(arguments[0], &is_beyond);
+    *tokens += PyLong_AsLongLongAndOverflow(arguments[1], &is_too);
+    return !is_beyond && !is_too && *samples < most && *samples > -most && *tokens < most &&
+           *tokens > -most;
+}
+
+static PyObject *writer_count_step(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    Counting *counting = &writer->counting;
+    int64_t samples = counting->samples, tokens = counting->tokens;
+    if (counting->num_left <= 0 || file_of(writer) == NULL || count != 2 ||
+        !are_counts(arguments, &samples, &tokens))
+        return PyBool_FromLong(0);
+    int64_t now = now_of(writer);
+    if (now - writer->looked_at >= LOOK_EVERY_NS) return PyBool_FromLong(0);
+    end_step(writer, counting->next_batch++, counting->epoch, now);
+    counting->num_left--;
+    counting->num_steps++;
+    counting->samples = samples;
+    counting->tokens = tokens;
+    counting->last_took = now - counting->batch_began;
+    counting->took += counting->last_took;
+    counting->batch_began = now;
+    counting->is_fetched = 0;
+    return PyBool_FromLong(1);
+}
+
+static PyObject *writer_counted(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    const Counting *counting = &((PulseWriter *)self)->counting;
+    return Py_BuildValue("(LLLLL)", (long long)counting->num_steps, (long long)counting->samples,
+                         (long long)counting->tokens, (long long)counting->took,
+                         (long long)counting->last_took);
+}
+
+static PyObject *writer_batch(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    const Counting *counting = &((PulseWriter *)self)->counting;
+    return Py_BuildValue("(LN)", (long long)counting->batch_began,
+                         PyBool_FromLong(counting->is_fetched));
+}
+
 /* -- from Python -- */
 
 static void release(PulseWriter *writer)
@@ -337,6 +426,18 @@ static PyMethodDef writer_methods[] = {
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
      "since it last returned True."},
+    {"count_steps", (PyCFunction)(void (*)(void))writer_count_steps, METH_FASTCALL,
+     "(num_steps, batch, epoch): so many steps, from that batch on, need nothing but count_step."},
+    {"count_no_more", writer_count_no_more, METH_NOARGS, "(): the next step needs more."},
+    {"begin_batch", writer_begin_batch, METH_NOARGS, "(): the data of the batch is there."},
+    {"count_step", (PyCFunction)(void (*)(void))writer_count_step, METH_FASTCALL,
+     "(samples, tokens): ends a step, if it needs nothing else, and returns whether it does not. "
+     "Once a second one does."},
+    {"counted", writer_counted, METH_NOARGS,
+     "(): how many steps count_step has ended since count_steps, their samples, tokens and "
+     "nanoseconds, and the nanoseconds of the last."},
+    {"batch", writer_batch, METH_NOARGS,
+     "(): when the batch that is running began, and whether its data is there."},
     {"extend", writer_extend, METH_O, "(num_places): so many coarse blocks have room now."},
     {"close", writer_close, METH_NOARGS, "Writes no more."},
     {NULL, NULL, 0, NULL},
