@@ -1,12 +1,16 @@
 """benchmarks: what the profiler costs between real steps that it skips, where caches are cold."""
 
+import contextlib
+import itertools
 import tempfile
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import kinetoscope
 from benchmarks.recording.profilers import recorder_name
@@ -36,11 +40,12 @@ def run(*, quick: bool) -> SuiteResult:
         empty_ns = _call_ns(step, lambda: None, count)
         with tempfile.TemporaryDirectory() as folder:
             never = cyclic_schedule(skip_first=10**9, per="run")
-            calls = _small_calls()
-            plain_ns = sum(_call_ns(step, call, count) for call in calls)
             with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
                 cost_ns = _call_ns(step, profiler.step, count) - empty_ns
-                hooks_ns = sum(_call_ns(step, call, count, profiler.step) for call in calls) - plain_ns
+            with _without_work() as call:
+                plain_ns = _call_ns(step, call, count)
+                with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
+                    hooks_ns = _call_ns(step, call, count, profiler.step) - plain_ns
         detail = f"a step takes {step_ns / 1e6:.2f} ms; median of {count:,}"
         measures += [
             Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail),
@@ -81,12 +86,27 @@ def _training_step(width: int, num_layers: int, batch: int) -> Callable[[], None
     return step
 
 
-def _small_calls() -> list[Callable[[], object]]:
-    """A fetch, a backward pass and an optimizer's step that do next to nothing, so that what is added to them shows."""
-    loader = iter(torch.utils.data.DataLoader(range(10**7), batch_size=None))
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
-    return [lambda: next(loader), lambda: parameter.sum().backward(), optimizer.step]
+@contextlib.contextmanager
+def _without_work() -> Iterator[Callable[[], object]]:
+    """A fetch, a backward pass and an optimizer's step without the work of any: what is left are the hooks of each."""
+    engine, fetches = torch.autograd._engine_run_backward, _BaseDataLoaderIter.__next__
+    pre_hooks, post_hooks = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
+    torch.autograd._engine_run_backward = lambda *arguments, **options: (
+        engine(*arguments, **options) if arguments else 0
+    )
+    _BaseDataLoaderIter.__next__ = lambda iterator: 0
+    iterator = object.__new__(_BaseDataLoaderIter)
+
+    def call() -> None:
+        iterator.__next__()
+        torch.autograd._engine_run_backward()
+        for hook in itertools.chain(pre_hooks.values(), post_hooks.values()):
+            hook(None, (), {})
+
+    try:
+        yield call
+    finally:
+        torch.autograd._engine_run_backward, _BaseDataLoaderIter.__next__ = engine, fetches
 
 
 def _typical_ns(step: Callable[[], None], count: int) -> float:

@@ -83,12 +83,12 @@ class UnmodifiedTraining:
 
     # -- what is seen of it --
 
-    def _before_the_first_step(self, iterator: object, fetch: Callable[[], Any]) -> Any:
+    def _before_the_first_step(self, fetch: Callable[[Any], Any], iterator: Any) -> Any:
         self._has_fetched, self._thread = True, threading.get_ident()
         if self._is_due:
             _spared(self._begin_and_end_first)()
         self._last_fetched = weakref.ref(iterator)
-        return fetch()
+        return fetch(iterator)
 
     def _begin_and_end_first(self) -> None:
         self._is_due = False
@@ -123,8 +123,9 @@ class UnmodifiedTraining:
             return
         if rule.fetches():
             profiler.step()
-        if self._num_backward != self._loop.phases.num_backward:
-            self._num_backward = self._loop.phases.num_backward
+        num_backward = profiler.run.pulse.writer.num_backward()
+        if self._num_backward != num_backward:
+            self._num_backward = num_backward
             self._note_trained()
         is_evaluation = self._is_evaluation(iterator)
         self._last_fetched = weakref.ref(iterator)

@@ -32,7 +32,6 @@ from kinetoscope.pulse.layout import (
     SEEN,
     SEEN_AT,
     SUFFIX,
-    Phase,
 )
 from kinetoscope.pulse.pure_writer import PulseWriter
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -58,24 +57,17 @@ class PulseProcess(msgspec.Struct, frozen=True):
 class OwnPulse:
     """The pulse of this process. `enter` tells that a phase begins, `end_step` that a step ends.
 
-    Nothing here raises: if there is no file, nothing is written, and one warning says why.
+    Nothing here raises: if no file can be made, it is kept in memory, and one warning says why.
     """
+
+    writer: Any
+    """The `PulseWriter`, once it is open, whose methods are called in hot places."""
 
     enter: Callable[[int], int]
     """Begins a `Phase`, and returns the one before, to which the caller goes back."""
 
-    enter_backward: Callable[[], int]
-    """The same for a backward pass; the time since the phase before began was the forward pass."""
-
     begin_step: Callable[[], object]
     """Begins a step: what was before belongs to none."""
-
-    count_step: Callable[[int, int], bool]
-    """Ends a step of so many samples and tokens, if it needs nothing else: see `count_steps`. Returns whether it
-    does not."""
-
-    begin_batch: Callable[[], object]
-    """The data of a batch that may only be counted is there."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -86,35 +78,38 @@ class OwnPulse:
         self._counter: Any = None
         self._write_nothing()
 
-    def open(self, run_folder: Path, ranks: Ranks, attempt: Attempt) -> None:
-        """Makes the file in the folder of the run."""
+    def open(self, run_folder: Path | None, ranks: Ranks, attempt: Attempt) -> None:
+        """Makes the file in the folder of the run, if it has one."""
         anchor = take_anchor(self._clock)
         about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns))
-        if not HAS_RUN_FOLDERS or len(about) > HEADER_BYTES - ABOUT_AT - LENGTH.size:
-            return
         self._name = f"{attempt.start}{SUFFIX}"
-        try:
-            self._make(run_folder, attempt)
-        except OSError as error:
-            _log.warning(
-                "The pulse of this run, which tells of all its steps, cannot be written to %s: %s.",
-                run_folder / FOLDER,
-                error.strerror or error,
-            )
-            self._close_file()
-            return
-        LENGTH.pack_into(self._file, ABOUT_AT, len(about))
-        self._file[ABOUT_AT + LENGTH.size : ABOUT_AT + LENGTH.size + len(about)] = about
+        has_room = len(about) <= HEADER_BYTES - ABOUT_AT - LENGTH.size
+        if run_folder is not None and HAS_RUN_FOLDERS and has_room:
+            try:
+                self._make(run_folder, attempt)
+            except OSError as error:
+                _log.warning(
+                    "The pulse of this run, which tells of all its steps, cannot be written to %s: %s.",
+                    run_folder / FOLDER,
+                    error.strerror or error,
+                )
+                self._close_file()
+        if self._descriptor is None:
+            self._file = mmap.mmap(-1, FILE_BYTES)
+        else:
+            LENGTH.pack_into(self._file, ABOUT_AT, len(about))
+            self._file[ABOUT_AT + LENGTH.size : ABOUT_AT + LENGTH.size + len(about)] = about
+        self._begin_writing()
+
+    def _begin_writing(self) -> None:
         native = native_module()
         writer_type: Any = PulseWriter if native is None else native.PulseWriter
         is_machines = isinstance(self._clock, SystemClock)
-        writer = writer_type(self._file, None if is_machines else self._clock.monotonic_ns, PLACES_AHEAD)
-        self._num_places, self._extend = PLACES_AHEAD, writer.extend
-        self.enter, self.enter_backward, self.begin_step = writer.enter, writer.enter_backward, writer.begin_step
-        self._end_step, self._end_writing = writer.end_step, writer.close
+        self._num_places = PLACES_AHEAD
+        writer = self.writer = writer_type(self._file, None if is_machines else self._clock.monotonic_ns, PLACES_AHEAD)
+        self.enter, self.begin_step, self._end_step = writer.enter, writer.begin_step, writer.end_step
         if native is not None:
             self._counter = writer
-            self.count_step, self.begin_batch = writer.count_step, writer.begin_batch
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
     def end_step(self, timestamp: Moment, *, is_recorded: bool = False) -> None:
@@ -127,14 +122,15 @@ class OwnPulse:
                 self._note_what_is_seen(self._rates(timestamp))
                 self._make_room()
 
-    def count_steps(self, num_steps: int, timestamp: Timestamp) -> Counting | None:
-        """Lets `count_step` end the next ``num_steps`` steps, which need nothing else. Returns the timestamp, which
-        moves on with them; None if that is not possible here: the writer in Python would save nothing.
+    def count_steps(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> Counting | None:
+        """Lets the writer's ``count_step`` end the next ``num_steps`` steps, which need nothing else; ``with_fetches``,
+        its ``begin_fetch`` and ``end_fetch`` be told of fetches, if these need nothing else, either. Returns the
+        timestamp, which moves on with them; None if the writer is the one in Python, which would save nothing.
         """
         counter = self._counter
         if counter is None:
             return None
-        counter.count_steps(num_steps, int(timestamp.batch), int(timestamp.epoch))
+        counter.count_steps(num_steps, int(timestamp.batch), int(timestamp.epoch), with_fetches)
         return Counting(timestamp, counter.counted, counter.count_no_more)
 
     def count_no_more(self) -> None:
@@ -148,17 +144,18 @@ class OwnPulse:
 
     def close(self) -> None:
         """Writes no more, since the run has ended."""
-        if self._descriptor is None:
+        if self.writer is None:
             return
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE), has_ended=True)
-        self._end_writing()
+        self.writer.close()
         self._write_nothing()
         num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
         self._file.close()
-        with suppress(OSError):
-            os.truncate(self._descriptor, COARSE_AT + (num_coarse + 1) * BLOCK.size)
-            self._save_local()
-        self._close_file()
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.truncate(self._descriptor, COARSE_AT + (num_coarse + 1) * BLOCK.size)
+                self._save_local()
+            self._close_file()
 
     def _make_room(self) -> None:
         """Has room on the disk for blocks before they are needed. If it is full, the writer does with those there are:
@@ -170,7 +167,7 @@ class OwnPulse:
             with suppress(OSError):
                 _reserve(self._descriptor, wanted)
                 self._num_places = wanted
-                self._extend(wanted)
+                self.writer.extend(wanted)
 
     def _make(self, run_folder: Path, attempt: Attempt) -> None:
         """Makes the file in the run's folder; if that is on a network file system, in local storage. Raises OSError."""
@@ -202,10 +199,8 @@ class OwnPulse:
             copies.stop()
 
     def _write_nothing(self) -> None:
-        self.enter, self.enter_backward, self.begin_step = _enter_nothing, _enter_no_backward, _do_nothing
-        self._end_step: Callable[[int, int], bool] = _end_nothing
-        self._end_writing: Callable[[], object] = _do_nothing
-        self.count_step, self.begin_batch = count_nothing, _do_nothing
+        self.writer = None
+        self.enter, self.begin_step, self._end_step = _enter_nothing, _do_nothing, _end_nothing
 
     def _close_file(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -280,18 +275,8 @@ def _enter_nothing(phase: int) -> int:
     return phase
 
 
-def _enter_no_backward() -> int:
-    return Phase.OTHER
-
-
 def _end_nothing(batch: int, epoch: int) -> bool:
     del batch, epoch
-    return False
-
-
-def count_nothing(samples: int, tokens: int) -> bool:
-    """Where no steps are counted."""
-    del samples, tokens
     return False
 
 

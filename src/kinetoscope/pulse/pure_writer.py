@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from time import monotonic_ns
 from typing import Any
 
@@ -29,6 +30,7 @@ _LOOK_EVERY_NS = 1_000_000_000
 _EMPTY = bytes(BLOCK.size)
 _FIELDS_BEFORE_SUMS, _FIELDS_OF_SUM = 7, 4
 _COUNT = 3
+_MOST_STRETCHES = 1 << 20
 
 
 class PulseWriter:
@@ -51,6 +53,10 @@ class PulseWriter:
         self._steps_per_coarse = NUM_EXACT
         self._phase, self._known = int(Phase.OTHER), 1 << Phase.OTHER
         self._heartbeat_ns = self._phase_since_ns = self._step_began_ns = self._looked_at_ns = began_ns
+        self._thread = self._backward_depth = self._num_backward = 0
+        self._before_backward = self._before_optimizer = int(Phase.OTHER)
+        self._stretches: list[tuple[int, int, int]] | None = None
+        self._notes_since_ns = self._num_left_out = 0
         BEGIN.pack_into(self._file, 0, MAGIC, VERSION, HEADER_BYTES)
         self._write_now()
 
@@ -65,17 +71,82 @@ class PulseWriter:
         self._write_now()
         return before
 
-    def enter_backward(self) -> int:
-        """Begins a backward pass, and returns the phase before. What went before it was the forward pass, which nothing
-        else tells, also within the closure of an optimizer's step."""
-        if self._file is None or self._pid != os.getpid():
-            return Phase.BACKWARD
-        before = self._phase
+    # -- what torch's hooks tell --
+
+    def watch_thread(self, ident: int) -> None:
+        """What begins and ends from now on is of interest on this thread; 0 for none."""
+        self._thread = ident
+
+    def begin_backward(self) -> None:
+        """Begins a backward pass. What went before it was the forward pass, which nothing else tells, also within the
+        closure of an optimizer's step."""
+        if not self._is_watched():
+            return
+        self._backward_depth += 1
+        if self._backward_depth > 1:
+            return
+        self._num_backward += 1
+        before = self._before_backward = self._phase
         if before in (Phase.OTHER, Phase.OPTIMIZER):
             self._phase, self._known = int(Phase.FORWARD), self._known | 1 << Phase.FORWARD
         self._enter(int(Phase.BACKWARD), self._now())
         self._write_now()
-        return before
+
+    def end_backward(self) -> None:
+        """Back to the phase before."""
+        if not self._is_watched():
+            return
+        self._backward_depth = max(0, self._backward_depth - 1)
+        if self._backward_depth == 0:
+            self._enter(self._before_backward, self._now())
+            self._write_now()
+
+    def begin_optimizer(self, *_: object) -> None:
+        """Begins a step of an optimizer; a hook of torch's."""
+        if self._is_watched():
+            self._before_optimizer = self._phase
+            self._enter(int(Phase.OPTIMIZER), self._now())
+            self._write_now()
+
+    def end_optimizer(self, *_: object) -> None:
+        """Back to the phase before; a hook of torch's."""
+        if self._is_watched():
+            self._enter(self._before_optimizer, self._now())
+            self._write_now()
+
+    def num_backward(self) -> int:
+        """How many backward passes have begun on the watched thread."""
+        return self._num_backward
+
+    def _is_watched(self) -> bool:
+        return self._thread == get_ident() and self._file is not None and self._pid == os.getpid()
+
+    # -- the stretches of phases --
+
+    def note_phases(self) -> None:
+        """Keeps each stretch of a forward or backward pass or of an optimizer from now on."""
+        self._stretches, self._notes_since_ns, self._num_left_out = [], self._now(), 0
+
+    def take_phases(self) -> tuple[list[tuple[int, int, int]], int]:
+        """Ends this; returns phases with their begins and ends, and how many found no room."""
+        if self._stretches is not None:
+            self._note_stretch(self._phase, self._phase_since_ns, self._now())
+        taken, self._stretches = self._stretches or [], None
+        return taken, self._num_left_out
+
+    def _note_stretch(self, phase: int, begin_ns: int, end_ns: int) -> None:
+        kept = self._stretches
+        if kept is None or phase not in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+            return
+        begin_ns = max(begin_ns, self._notes_since_ns)
+        if kept and kept[-1][0] == phase and kept[-1][2] == begin_ns:
+            kept[-1] = phase, kept[-1][1], end_ns  # a step has ended in it
+        elif begin_ns < end_ns and len(kept) < _MOST_STRETCHES:
+            kept.append((phase, begin_ns, end_ns))
+        else:
+            self._num_left_out += begin_ns < end_ns
+
+    # -- steps --
 
     def begin_step(self) -> None:
         """Begins a step: what was before belongs to none."""
@@ -123,6 +194,8 @@ class PulseWriter:
             self._file = None
 
     def _enter(self, phase: int, now_ns: int) -> None:
+        if self._stretches is not None:
+            self._note_stretch(self._phase, self._phase_since_ns, now_ns)
         self._by_phase[self._phase] += now_ns - self._phase_since_ns
         self._phase, self._known = phase, self._known | 1 << phase
         self._phase_since_ns = self._heartbeat_ns = now_ns

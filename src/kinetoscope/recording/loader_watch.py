@@ -1,18 +1,17 @@
 """Watches the fetches of torch's DataLoaders, for which torch has no hook."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from kinetoscope.recording.private_names import loader_iterator
 from kinetoscope.recording.replaced_method import ReplacedMethod
 
-Around = Callable[[Any, Callable[[], Any]], Any]
-"""Called with the iterator of a loader and a function that fetches its next batch, which it returns."""
+Around = Callable[[Callable[[Any], Any], Any], Any]
+"""Called with a function that fetches the next batch of an iterator, and with the iterator; returns the batch."""
 
 
 class DataLoaderWatch:
-    """While installed, calls ``around(iterator, fetch)`` in place of each fetch of a torch DataLoader, on any thread.
+    """While installed, calls ``around(fetch, iterator)`` in place of each fetch of a torch DataLoader, on any thread.
 
     We replace the iterators' ``__next__``. If torch is not loaded, nothing happens.
     Several watches may be installed and removed in any order.
@@ -27,12 +26,9 @@ class DataLoaderWatch:
         """Begins to watch, if torch's DataLoader is loaded and not watched yet."""
         if self._replaced is None and not self._is_removed and (kind := loader_iterator.find()) is not None:
             if "__next__" in vars(kind):
-                self._replaced = ReplacedMethod(kind, "__next__", self._fetch)
+                self._replaced = ReplacedMethod(kind, "__next__", self._around)
             else:
                 loader_iterator.tell(f"{loader_iterator} has no __next__ of its own")
-
-    def _fetch(self, original: Callable[[Any], Any], iterator: Any) -> Any:
-        return self._around(iterator, partial(original, iterator))
 
     def remove(self) -> None:
         """Ends watching, for good."""

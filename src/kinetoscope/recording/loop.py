@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.own_pulse import count_nothing
 from kinetoscope.recording.cycle import LastingSpans
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.marker import Marker
@@ -19,6 +19,14 @@ from kinetoscope.training.event import Event
 from kinetoscope.training.state import State
 
 T = TypeVar("T")
+
+
+def count_nothing(samples: int, tokens: int) -> bool:
+    """What ends no step: where none is only counted."""
+    del samples, tokens
+    return False
+
+
 # Plain numbers: an enum's member takes Python longer to look up than the pulse takes to write.
 _DATA_WAIT, _EVALUATION, _OTHER = map(int, (Phase.DATA_WAIT, Phase.EVALUATION, Phase.OTHER))
 
@@ -341,7 +349,7 @@ class Loop:
         self._tell(Event.BATCH_START)
         self._batch.begin(_TOLD)
         if self._is_counting:
-            self._run.pulse.begin_batch()
+            self._run.pulse.writer.begin_batch()
 
     # -- loops that call `step` -------------------------------------------------------------------------------
 
@@ -385,21 +393,34 @@ class Loop:
             self._batch.forget()  # the time after the last step is no batch
             self._end_epoch(epoch, end)
 
-    def _fetch_watched(self, iterator: object, fetch: Callable[[], T]) -> T:
+    def _fetch_watched(self, original: Callable[[Any], T], iterator: Any) -> T:
         """Called in place of each fetch of a DataLoader. In a loop that calls `step`, the first fetch after it is the
         wait for the next batch."""
+        if self.before_fetch is None and self._is_counting and self._run.pulse.writer.begin_fetch():
+            return self._fetch_counted(original, iterator)
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
         if is_ours and self.before_fetch is not None:
             self.before_fetch(iterator)
         if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
-            return fetch()
+            return original(iterator)
+        if self._is_counting and self._run.pulse.writer.begin_fetch():
+            return self._fetch_counted(original, iterator)
         self._has_fetched = True
-        if self._is_counting:  # nobody wants to be told
-            item = self._fetch(fetch)
-            self._run.pulse.begin_batch()
-            return item
+        fetch = partial(original, iterator)
         is_expected = self._batch.phase is _EXPECTED
         return self._fetch_expected(fetch) if is_expected else self._fetch(fetch)
+
+    def _fetch_counted(self, original: Callable[[Any], T], iterator: Any) -> T:
+        """Nobody wants to be told of this fetch."""
+        self._has_fetched = True
+        end_fetch = self._run.pulse.writer.end_fetch
+        try:
+            item = original(iterator)
+        except BaseException:
+            end_fetch(False)
+            raise
+        end_fetch(True)
+        return item
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
         self._batch.forget()
@@ -500,7 +521,7 @@ class Loop:
     def _end_batch(self, samples: int = 0, tokens: int = 0) -> None:
         added, self._batch.added = self._batch.added, (0, 0)
         samples, tokens = samples + added[0], tokens + added[1]
-        if self._is_counting and self._run.pulse.count_step(samples, tokens):
+        if self._is_counting and self._run.pulse.writer.count_step(samples, tokens):
             self._batch.phase = _NONE
             return
         self._catch_up()
@@ -518,12 +539,13 @@ class Loop:
         num_steps, state = self._run.num_idle_steps(), self._state
         if num_steps <= 0 or type(state) is not State:
             return
-        counting = self._run.pulse.count_steps(num_steps, state.timestamp)
+        calls_step, pulse = not self._is_over_batches(), self._run.pulse
+        counting = pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
         if counting is not None:
             state.follow(counting)
             self._is_counting = True
-            if not self._is_over_batches():
-                self.count_step = self._run.pulse.count_step
+            if calls_step:
+                self.count_step = pulse.writer.count_step
 
     def _catch_up(self) -> None:
         """Ends this: the loop is where the pulse has counted it to be."""

@@ -282,9 +282,7 @@ class Run:
             self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
 
     def _open_pulse(self) -> None:
-        folder = run_folder_of(self.handlers)
-        if folder is not None:
-            self.pulse.open(folder, self.ranks, self.attempt)
+        self.pulse.open(run_folder_of(self.handlers), self.ranks, self.attempt)
 
     # -- events -----------------------------------------------------------------------------------------------
 

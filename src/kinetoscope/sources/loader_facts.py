@@ -33,11 +33,11 @@ class LoaderFacts(WindowSource):
         self._watch = DataLoaderWatch(partial(self._fetch, run, _Loaders(run)))
         self._watch.install()
 
-    def _fetch(self, run: RunInside, loaders: "_Loaders", iterator: Any, fetch: Callable[[], Any]) -> Any:
+    def _fetch(self, run: RunInside, loaders: "_Loaders", fetch: Callable[[Any], Any], iterator: Any) -> Any:
         """Fetches a batch, the first time after noting the loader."""
         if loaders.last() is not iterator:
             run.call_in_hook(self, loaders.look, iterator)
-        return fetch()
+        return fetch(iterator)
 
     def remove(self) -> None:
         watch, self._watch = self._watch, None

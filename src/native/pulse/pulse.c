@@ -6,11 +6,12 @@
 #endif
 
 #include "module.h"
-#include "pulse/layout.h"
+#include "pulse/blocks.h"
 #include "recorder/clock.h"
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOOK_EVERY_NS 1000000000
@@ -19,9 +20,26 @@
 typedef struct {
     int64_t num_left, next_batch;
     uint32_t epoch;
-    int is_fetched; /* the data of the batch that is running */
+    int with_fetches; /* fetches need nothing else, either */
+    int is_fetched;   /* the data of the batch that is running */
     int64_t batch_began, num_steps, samples, tokens, took, last_took;
 } Counting;
+
+/* A stretch of a forward or backward pass, or of an optimizer's step. */
+typedef struct {
+    int64_t begin, end;
+    uint32_t phase;
+} Stretch;
+
+#define MOST_STRETCHES (1 << 20)
+
+/* The stretches since note_phases. */
+typedef struct {
+    Stretch *kept;
+    size_t count, room, left_out;
+    int64_t since;
+    int is_on;
+} Notes;
 
 typedef struct {
     PyObject_HEAD
@@ -34,6 +52,11 @@ typedef struct {
     int64_t looked_at;                  /* when end_step returned True last */
     int64_t by_phase[PULSE_NUM_PHASES]; /* of the step that is running */
     Counting counting;
+    Notes notes;
+    unsigned long thread;                       /* of which torch's hooks tell; 0 for none */
+    uint32_t before_backward, before_optimizer; /* the phases to go back to */
+    int64_t backward_depth, num_backward;
+    int is_fetching;
 } PulseWriter;
 
 /* A forked child has its parent's file mapped, but nothing to say there. */
@@ -60,88 +83,6 @@ static PulseFile *file_of(const PulseWriter *writer)
     return LIKELY(writer->generation == generation) ? writer->pulse : NULL;
 }
 
-/* -- blocks -- */
-
-static void add_sum(PulseSum *to, const PulseSum *more, int is_first)
-{
-    to->sum = is_first ? more->sum : to->sum + more->sum;
-    to->squares = is_first ? more->squares : to->squares + more->squares;
-    to->least = is_first || more->least < to->least ? more->least : to->least;
-    to->most = is_first || more->most > to->most ? more->most : to->most;
-}
-
-/* Adds a block of later steps. */
-static void add_block(PulseBlock *to, const PulseBlock *more)
-{
-    int is_first = to->count == 0;
-    if (is_first) {
-        to->step = more->step;
-        to->begin = more->begin;
-        to->epoch = more->epoch;
-        to->known = more->known;
-    }
-    if (is_first || more->sums[0].most > to->sums[0].most) to->slowest = more->slowest;
-    to->known &= more->known;
-    to->count += more->count;
-    for (unsigned i = 0; i <= PULSE_NUM_PHASES; i++)
-        add_sum(&to->sums[i], &more->sums[i], is_first);
-}
-
-static PulseSum sum_of(int64_t duration)
-{
-    return (PulseSum){duration, (double)duration * (double)duration, (float)duration,
-                      (float)duration};
-}
-
-static PulseBlock block_of(const PulseStep *step)
-{
-    PulseBlock block = {.step = step->step,
-                        .begin = step->begin,
-                        .slowest = step->step,
-                        .count = 1,
-                        .epoch = step->epoch,
-                        .known = step->known};
-    block.sums[0] = sum_of(step->duration);
-    for (unsigned i = 0; i < PULSE_NUM_PHASES; i++) block.sums[1 + i] = sum_of(step->by_phase[i]);
-    return block;
-}
-
-/* Makes room for more coarse blocks: each two become one. */
-static void fold_in_pairs(PulseFile *pulse, PulseHeader *header)
-{
-    for (int64_t i = 0; i < header->num_coarse / 2; i++) {
-        PulseBlock pair = pulse->coarse[2 * i];
-        add_block(&pair, &pulse->coarse[2 * i + 1]);
-        pulse->coarse[i] = pair;
-    }
-    header->num_coarse /= 2;
-    header->steps_per_coarse *= 2;
-}
-
-static void fold_fine(PulseWriter *writer, const PulseBlock *fine)
-{
-    PulseFile *pulse = writer->pulse;
-    PulseHeader *header = &writer->header;
-    PulseBlock *coarse = &pulse->coarse[header->num_coarse];
-    add_block(coarse, fine);
-    if (coarse->count < header->steps_per_coarse) return;
-    if (++header->num_coarse == writer->num_places) fold_in_pairs(pulse, header);
-    memset(&pulse->coarse[header->num_coarse], 0, sizeof *coarse);
-}
-
-/* Takes up a step whose place another one needs. */
-static void fold_step(PulseWriter *writer, const PulseStep *step)
-{
-    PulseFile *pulse = writer->pulse;
-    PulseHeader *header = &writer->header;
-    PulseBlock *fine = &pulse->fine[header->num_fine % PULSE_FINE_PLACES], of_step = block_of(step);
-    add_block(fine, &of_step);
-    if (fine->count < PULSE_PER_FINE) return;
-    if (++header->num_fine - header->first_fine > PULSE_NUM_FINE)
-        fold_fine(writer, &pulse->fine[header->first_fine++ % PULSE_FINE_PLACES]);
-    memset(&pulse->fine[header->num_fine % PULSE_FINE_PLACES], 0, sizeof *fine);
-}
-
 /* -- a step -- */
 
 static void begin_writing(PulseWriter *writer)
@@ -160,9 +101,36 @@ static void show_header(PulseWriter *writer)
     __atomic_store_n(&writer->pulse->header.sequence, writer->header.sequence, __ATOMIC_RELEASE);
 }
 
+/* Makes room for one more stretch; 0 if there is none. */
+static int has_room(Notes *notes)
+{
+    if (notes->count < notes->room) return 1;
+    size_t room = notes->room ? 2 * notes->room : 1024;
+    Stretch *kept = room > MOST_STRETCHES ? NULL : realloc(notes->kept, room * sizeof *kept);
+    if (kept == NULL) return 0;
+    notes->kept = kept;
+    notes->room = room;
+    return 1;
+}
+
+static void note_stretch(Notes *notes, uint32_t phase, int64_t begin, int64_t end)
+{
+    if (phase < PULSE_FORWARD || phase > PULSE_OPTIMIZER) return;
+    if (begin < notes->since) begin = notes->since;
+    Stretch *last = notes->count ? &notes->kept[notes->count - 1] : NULL;
+    if (last != NULL && last->phase == phase && last->end == begin)
+        last->end = end; /* a step has ended in it */
+    else if (begin < end && has_room(notes))
+        notes->kept[notes->count++] = (Stretch){begin, end, phase};
+    else
+        notes->left_out += begin < end;
+}
+
 static void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
 {
     PulseHeader *header = &writer->header;
+    if (UNLIKELY(writer->notes.is_on))
+        note_stretch(&writer->notes, header->phase, header->phase_since, now);
     writer->by_phase[header->phase] += now - header->phase_since;
     header->phase = phase;
     header->known |= UINT32_C(1) << phase; /* from now on, a step without it spends no time in it */
@@ -185,23 +153,104 @@ static PyObject *writer_enter(PyObject *self, PyObject *phase)
     return PyLong_FromUnsignedLong(before);
 }
 
-/* A backward pass begins: what went before it was the forward pass, which nothing else tells, also
- * within the closure of an optimizer's step. */
-static PyObject *writer_enter_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
+/* -- what torch's hooks tell -- */
+
+static PyObject *writer_watch_thread(PyObject *self, PyObject *ident)
+{
+    unsigned long thread = PyLong_AsUnsignedLong(ident);
+    if (PyErr_Occurred()) return NULL;
+    ((PulseWriter *)self)->thread = thread;
+    return new_none();
+}
+
+static int is_watched(const PulseWriter *writer)
+{
+    return writer->thread == PyThread_get_thread_ident() && file_of(writer) != NULL;
+}
+
+/* What went before a backward pass was the forward pass, which nothing else tells, also within the
+ * closure of an optimizer's step. */
+static PyObject *writer_begin_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
-    PulseFile *pulse = file_of(writer);
-    if (pulse == NULL) return PyLong_FromLong(PULSE_BACKWARD);
     PulseHeader *header = &writer->header;
-    uint32_t before = header->phase;
+    if (!is_watched(writer) || ++writer->backward_depth > 1) return new_none();
+    writer->num_backward++;
+    uint32_t before = writer->before_backward = header->phase;
     if (before == PULSE_OTHER || before == PULSE_OPTIMIZER) {
         header->phase = PULSE_FORWARD;
         header->known |= UINT32_C(1) << PULSE_FORWARD;
     }
     enter_phase(writer, PULSE_BACKWARD, now_of(writer));
     show_header(writer);
-    return PyLong_FromUnsignedLong(before);
+    return new_none();
 }
+
+static PyObject *writer_end_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (!is_watched(writer) || --writer->backward_depth > 0) return new_none();
+    writer->backward_depth = 0; /* below it, where the hooks came within a pass */
+    enter_phase(writer, writer->before_backward, now_of(writer));
+    show_header(writer);
+    return new_none();
+}
+
+static PyObject *writer_begin_optimizer(PyObject *self, PyObject *const *Py_UNUSED(arguments),
+                                        Py_ssize_t Py_UNUSED(count))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (!is_watched(writer)) return new_none();
+    writer->before_optimizer = writer->header.phase;
+    enter_phase(writer, PULSE_OPTIMIZER, now_of(writer));
+    show_header(writer);
+    return new_none();
+}
+
+static PyObject *writer_end_optimizer(PyObject *self, PyObject *const *Py_UNUSED(arguments),
+                                      Py_ssize_t Py_UNUSED(count))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (!is_watched(writer)) return new_none();
+    enter_phase(writer, writer->before_optimizer, now_of(writer));
+    show_header(writer);
+    return new_none();
+}
+
+static PyObject *writer_num_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyLong_FromLongLong(((PulseWriter *)self)->num_backward);
+}
+
+/* -- the stretches of phases -- */
+
+static PyObject *writer_note_phases(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    writer->notes.since = now_of(writer);
+    writer->notes.is_on = 1;
+    return new_none();
+}
+
+static PyObject *writer_take_phases(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PulseHeader *header = &writer->header;
+    Notes taken = writer->notes;
+    writer->notes = (Notes){0};
+    if (taken.is_on) note_stretch(&taken, header->phase, header->phase_since, now_of(writer));
+    PyObject *list = PyList_New((Py_ssize_t)taken.count);
+    for (size_t i = 0; list != NULL && i < taken.count; i++) {
+        Stretch *each = &taken.kept[i];
+        PyObject *item = Py_BuildValue("(kLL)", (unsigned long)each->phase, (long long)each->begin,
+                                       (long long)each->end);
+        if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) Py_CLEAR(list);
+    }
+    free(taken.kept);
+    return list == NULL ? NULL : Py_BuildValue("(Nn)", list, (Py_ssize_t)taken.left_out);
+}
+
+/* -- steps -- */
 
 static PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
@@ -223,7 +272,8 @@ static void end_step(PulseWriter *writer, int64_t batch, uint32_t epoch, int64_t
     enter_phase(writer, header->phase, now);
     begin_writing(writer);
     PulseStep *step = &writer->pulse->steps[header->num_steps % PULSE_NUM_EXACT];
-    if (header->num_steps >= PULSE_NUM_EXACT) fold_step(writer, step);
+    if (header->num_steps >= PULSE_NUM_EXACT)
+        fold_step(writer->pulse, header, writer->num_places, step);
     *step = (PulseStep){.step = batch,
                         .begin = header->step_began,
                         .duration = now - header->step_began,
@@ -257,29 +307,62 @@ static PyObject *writer_end_step(PyObject *self, PyObject *const *arguments, Py_
 static PyObject *writer_count_steps(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     PulseWriter *writer = (PulseWriter *)self;
-    if (count != 3)
-        return PyErr_Format(PyExc_TypeError, "count_steps takes a number, a batch and an epoch.");
+    if (count != 4)
+        return PyErr_Format(PyExc_TypeError, "count_steps takes a number, a batch, an epoch, and "
+                                             "whether fetches need nothing, either.");
     int64_t num_steps = PyLong_AsLongLong(arguments[0]), batch = PyLong_AsLongLong(arguments[1]);
     int64_t epoch = PyLong_AsLongLong(arguments[2]);
+    int with_fetches = PyObject_IsTrue(arguments[3]);
     if (PyErr_Occurred()) return NULL;
     writer->counting = (Counting){.num_left = num_steps,
                                   .next_batch = batch,
                                   .epoch = (uint32_t)epoch,
+                                  .with_fetches = with_fetches,
                                   .batch_began = now_of(writer)};
     return new_none();
 }
 
 static PyObject *writer_count_no_more(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    ((PulseWriter *)self)->counting.num_left = 0;
+    Counting *counting = &((PulseWriter *)self)->counting;
+    counting->num_left = counting->with_fetches = 0;
     return new_none();
+}
+
+static void begin_batch(PulseWriter *writer, int64_t now)
+{
+    if (!writer->counting.is_fetched) writer->counting.batch_began = now;
+    writer->counting.is_fetched = 1;
 }
 
 static PyObject *writer_begin_batch(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
+    begin_batch((PulseWriter *)self, now_of((PulseWriter *)self));
+    return new_none();
+}
+
+static PyObject *writer_begin_fetch(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
     PulseWriter *writer = (PulseWriter *)self;
-    if (!writer->counting.is_fetched) writer->counting.batch_began = now_of(writer);
-    writer->counting.is_fetched = 1;
+    int is_alone = writer->counting.with_fetches && !writer->is_fetching && is_watched(writer) &&
+                   writer->header.phase != PULSE_EVALUATION;
+    if (is_alone) {
+        writer->is_fetching = 1;
+        enter_phase(writer, PULSE_DATA_WAIT, now_of(writer));
+        show_header(writer);
+    }
+    return PyBool_FromLong(is_alone);
+}
+
+static PyObject *writer_end_fetch(PyObject *self, PyObject *is_there)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    writer->is_fetching = 0;
+    if (file_of(writer) == NULL) return new_none();
+    int64_t now = now_of(writer);
+    enter_phase(writer, PULSE_OTHER, now);
+    show_header(writer);
+    if (is_there == Py_True) begin_batch(writer, now);
     return new_none();
 }
 
@@ -414,22 +497,40 @@ static void writer_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
     release((PulseWriter *)self);
+    free(((PulseWriter *)self)->notes.kept);
     writer_clear(self);
     object_free(self);
 }
 
 static PyMethodDef writer_methods[] = {
     {"enter", writer_enter, METH_O, "(phase): begins a phase; returns the one before."},
-    {"enter_backward", writer_enter_backward, METH_NOARGS,
-     "(): begins a backward pass, before which was the forward pass; returns the phase before."},
+    {"watch_thread", writer_watch_thread, METH_O,
+     "(ident): what begins and ends from now on is of interest on this thread; 0 for none."},
+    {"begin_backward", writer_begin_backward, METH_NOARGS,
+     "(): begins a backward pass, before which was the forward pass."},
+    {"end_backward", writer_end_backward, METH_NOARGS, "(): back to the phase before."},
+    {"begin_optimizer", (PyCFunction)(void (*)(void))writer_begin_optimizer, METH_FASTCALL,
+     "(...): begins a step of an optimizer; a hook of torch's."},
+    {"end_optimizer", (PyCFunction)(void (*)(void))writer_end_optimizer, METH_FASTCALL,
+     "(...): back to the phase before; a hook of torch's."},
+    {"num_backward", writer_num_backward, METH_NOARGS,
+     "(): how many backward passes have begun on the watched thread."},
+    {"note_phases", writer_note_phases, METH_NOARGS,
+     "(): keeps each stretch of a forward or backward pass or of an optimizer from now on."},
+    {"take_phases", writer_take_phases, METH_NOARGS,
+     "(): ends this; returns a list of (phase, begin, end), and how many found no room."},
     {"begin_step", writer_begin_step, METH_NOARGS, "(): what was before belongs to no step."},
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
      "since it last returned True."},
     {"count_steps", (PyCFunction)(void (*)(void))writer_count_steps, METH_FASTCALL,
-     "(num_steps, batch, epoch): so many steps, from that batch on, need nothing but count_step."},
+     "(num_steps, batch, epoch, with_fetches): so many steps, from that batch on, need nothing but "
+     "count_step, and fetches nothing but begin_fetch and end_fetch."},
     {"count_no_more", writer_count_no_more, METH_NOARGS, "(): the next step needs more."},
     {"begin_batch", writer_begin_batch, METH_NOARGS, "(): the data of the batch is there."},
+    {"begin_fetch", writer_begin_fetch, METH_NOARGS,
+     "(): begins to wait for data, if that needs nothing else, and returns whether it does not."},
+    {"end_fetch", writer_end_fetch, METH_O, "(is_there): ends this; whether there is data."},
     {"count_step", (PyCFunction)(void (*)(void))writer_count_step, METH_FASTCALL,
      "(samples, tokens): ends a step, if it needs nothing else, and returns whether it does not. "
      "Once a second one does."},

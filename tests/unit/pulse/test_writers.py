@@ -2,6 +2,7 @@
 
 import os
 import random
+from threading import get_ident
 
 import pytest
 
@@ -36,15 +37,22 @@ class Training:
         self.clock, self.durations = Clock(), []
         self.file = bytearray(COARSE_AT + num_coarse * BLOCK.size)
         self.writer = kind(self.file, self.clock)
+        self.writer.watch_thread(get_ident())
 
     def step(self, *phases):
         """A step of phases and nanoseconds."""
         for phase, duration_ns in phases:
             if phase == Phase.BACKWARD:
-                self.writer.enter_backward()
+                self.writer.begin_backward()
+            elif phase == Phase.OPTIMIZER:
+                self.writer.begin_optimizer(None, (), {})
             else:
                 self.writer.enter(phase)
             self.clock.now_ns += duration_ns
+            if phase == Phase.BACKWARD:
+                self.writer.end_backward()
+            elif phase == Phase.OPTIMIZER:
+                self.writer.end_optimizer(None, (), {})
         self.durations.append(sum(duration_ns for _, duration_ns in phases))
         return self.writer.end_step(len(self.durations) - 1, len(self.durations) // 100)
 
