@@ -75,6 +75,18 @@ def gan(num_critic_steps):
     return num_steps, loss
 
 
+def hooks_of_its_own():
+    """Hooks for all optimizers, registered before the first step, at which a profiler begins between them."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    seen = []
+    register_optimizer_step_pre_hook(lambda *_: seen.append("pre"))
+    register_optimizer_step_post_hook(lambda *_: seen.append("post"))
+    num_steps, loss = plain()
+    assert seen == ["pre", "post"] * num_steps
+    return num_steps, loss
+
+
 def two_optimizers():
     model = network()
     optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model[0], model[2])]
@@ -295,6 +307,7 @@ KINDS = {
     "accumulation": accumulation,
     "gan 5": lambda: gan(5),
     "gan 15": lambda: gan(15),
+    "hooks of its own": hooks_of_its_own,
     "two optimizers": two_optimizers,
     "optimizer in backward": optimizer_in_backward,
     "ppo": ppo,

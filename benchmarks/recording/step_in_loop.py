@@ -1,18 +1,21 @@
 """benchmarks: what the profiler costs between real steps that it skips, where caches are cold."""
 
 import contextlib
+import io
 import itertools
 import tempfile
 import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median
+from typing import Any
 
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import kinetoscope
+from benchmarks.interleaved import measure, statement
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import cyclic_schedule
@@ -51,7 +54,7 @@ def run(*, quick: bool) -> SuiteResult:
             Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail),
             Measure(f"hooks of a fetch, a backward and an optimizer's step, likewise: {name}", hooks_ns / 1e3, "us"),
         ]
-    measures += _of_writer()
+    measures += [_of_whole_loop(rounds=8 if quick else 80), *_of_writer()]
     return SuiteResult(
         suite="step_in_loop",
         title="one call between real steps",
@@ -59,6 +62,34 @@ def run(*, quick: bool) -> SuiteResult:
         recorder=recorder_name(),
         times_ns={},
     )
+
+
+def _of_whole_loop(rounds: int) -> Measure:
+    """How much longer the loop of 0.3 ms takes as a whole, with a DataLoader."""
+    step, never = _training_step(*_LOOPS["0.3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
+
+    @contextlib.contextmanager
+    def plain() -> Iterator[Mapping[str, Any]]:
+        loader = torch.utils.data.DataLoader(range(10**7), batch_size=None)
+        yield {"fetch": iter(loader).__next__, "step": step, "end": lambda: None}
+
+    @contextlib.contextmanager
+    def profiled() -> Iterator[Mapping[str, Any]]:
+        with (
+            plain() as variables,
+            tempfile.TemporaryDirectory() as folder,
+            contextlib.redirect_stderr(io.StringIO()),  # at its end it says that nothing was recorded
+            kinetoscope.profile(folder, schedule=never) as profiler,
+        ):
+            yield {**variables, "end": profiler.step}
+
+    text = "fetch()\nstep()\nend()"
+    candidates = [statement("plain", text, plain), statement("profiled", text, profiled)]
+    timings = measure(candidates, rounds=rounds, round_ms=150, collect_garbage=True)
+    low, high = (100 * end for end in timings.slow_down_interval("profiled", "plain"))
+    slow_down = 100 * timings.slow_down("profiled", "plain")
+    name = "the whole loop of 0.3 ms, with a DataLoader, is slower by"
+    return Measure(name, slow_down, "%", f"between {low:.1f} and {high:.1f} %; {rounds} rounds, interleaved")
 
 
 def _of_writer() -> list[Measure]:

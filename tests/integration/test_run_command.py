@@ -23,7 +23,7 @@ TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
 RANKS = ("ddp", "fsdp")
-QUICK = ("plain", "accumulation", "validation", "compiled step", "ppo", "ddp")
+QUICK = ("plain", "accumulation", "validation", "compiled step", "ppo", "hooks of its own", "ddp")
 KINDS = (
     *QUICK,
     *("gan 5", "gan 15", "two optimizers", "optimizer in backward", "lbfgs", "autograd.grad", "iterable dataset"),

@@ -18,6 +18,7 @@ from kinetoscope.auto.quiet_torch import QuietTorchProfiler
 from kinetoscope.auto.settings import AutoSettings, settings_of
 from kinetoscope.auto.step_rule import StepRule
 from kinetoscope.recording.loader_watch import DataLoaderWatch
+from kinetoscope.recording.phase_hooks import reserve_hooks
 from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
@@ -51,6 +52,8 @@ class UnmodifiedTraining:
         self._loop: Any = None
         self._num_stepped = 0
         self._last_fetched: Callable[[], object] = lambda: None
+        self._is_noted = False
+        """Whether the iterator that was fetched from last is among these already."""
 
     def watch(self) -> None:
         """Waits for the first step of an optimizer. Torch must be loaded."""
@@ -59,8 +62,8 @@ class UnmodifiedTraining:
             _log.warning("This torch has no hooks for steps of optimizers, so nothing is recorded. It has since 2.0.")
             return
         self._loader_watch.install()
-        stepped = _spared(self._optimizer_stepped)
-        register(lambda optimizer, *_: stepped(optimizer))
+        reserve_hooks()
+        register(_spared(self._optimizer_stepped))
         self._watch_scaler()
 
     def _watch_scaler(self) -> None:
@@ -87,7 +90,7 @@ class UnmodifiedTraining:
         self._has_fetched, self._thread = True, threading.get_ident()
         if self._is_due:
             _spared(self._begin_and_end_first)()
-        self._last_fetched = weakref.ref(iterator)
+        self._note_fetched(iterator)
         return fetch(iterator)
 
     def _begin_and_end_first(self) -> None:
@@ -96,7 +99,7 @@ class UnmodifiedTraining:
         if self._profiler is not None:
             self._profiler.step()
 
-    def _optimizer_stepped(self, optimizer: object) -> None:
+    def _optimizer_stepped(self, optimizer: object, *_: object) -> None:
         self._num_stepped += 1
         if self._profiler is None and not self._has_fetched and _is_pythons(threading.get_ident()):
             self._thread = threading.get_ident()  # nothing else has told which thread trains
@@ -128,15 +131,21 @@ class UnmodifiedTraining:
             self._num_backward = num_backward
             self._note_trained()
         is_evaluation = self._is_evaluation(iterator)
-        self._last_fetched = weakref.ref(iterator)
+        self._note_fetched(iterator)
         if is_evaluation and self._evaluation is None:
             self._evaluation = profiler.eval()
             self._evaluation.__enter__()
         elif not is_evaluation:
             self._end_evaluation()
 
+    def _note_fetched(self, iterator: Any) -> None:
+        if self._last_fetched() is not iterator:
+            self._last_fetched, self._is_noted = weakref.ref(iterator), False
+
     def _note_trained(self) -> None:
-        self._has_trained = True
+        if self._is_noted:
+            return
+        self._has_trained = self._is_noted = True
         if (iterator := self._last_fetched()) is not None:
             self._trained.add(iterator)
 

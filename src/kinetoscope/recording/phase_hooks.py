@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -21,6 +22,38 @@ def around(original, entered, left):
 """
 
 
+class _Relay:
+    """A hook that passes on to ``target``."""
+
+    def __init__(self) -> None:
+        self.target: Callable[..., object] = _do_nothing
+
+    def __call__(self, *arguments: object) -> None:
+        self.target(*arguments)
+
+
+_relays: dict[str, _Relay] = {}
+
+
+def reserve_hooks() -> None:
+    """Registers hooks of optimizers for a `PhaseHooks` to come, which may then be installed also while torch calls
+    hooks: it goes through a dictionary of them, and raises an error into the training if that has changed meanwhile.
+    """
+    for name in ("pre", "post"):
+        register = _register(name)
+        if register is not None and name not in _relays:
+            register(_relays.setdefault(name, _Relay()))
+
+
+def _register(name: str) -> Callable[[Any], Any] | None:
+    """Torch's function that registers a hook before or after the steps of all optimizers, as it has since 2.0."""
+    return getattr(sys.modules.get("torch.optim.optimizer"), f"register_optimizer_step_{name}_hook", None)
+
+
+def _do_nothing(*_: object) -> None:
+    pass
+
+
 class PhaseHooks:
     """While installed, tells ``pulse``, which must be open, what the thread that installed it does. Without torch
     nothing happens.
@@ -29,7 +62,7 @@ class PhaseHooks:
     def __init__(self, pulse: OwnPulse) -> None:
         self._pulse = pulse
         self._is_installed = False
-        self._handles: list[Any] = []
+        self._removals: list[Callable[[], object]] = []
         self._around: Callable[..., Any] | None = None
         self._original: Any = None
 
@@ -47,19 +80,21 @@ class PhaseHooks:
             return
         self._is_installed = False
         self._pulse.writer.watch_thread(0)
-        while self._handles:
-            self._handles.pop().remove()
+        while self._removals:
+            self._removals.pop()()
         autograd = sys.modules.get("torch.autograd")
         if self._around is not None and getattr(autograd, run_backward.attribute, None) is self._around:
             setattr(autograd, run_backward.attribute, self._original)
         self._around = None  # else other code has replaced it since: ours stays beneath it, and tells nothing
 
     def _hook_optimizers(self) -> None:
-        module, writer = sys.modules.get("torch.optim.optimizer"), self._pulse.writer
+        writer = self._pulse.writer
         for name, hook in (("pre", writer.begin_optimizer), ("post", writer.end_optimizer)):
-            register = getattr(module, f"register_optimizer_step_{name}_hook", None)  # since torch 2.0
-            if register is not None:
-                self._handles.append(register(hook))
+            if (relay := _relays.get(name)) is not None:
+                relay.target = hook
+                self._removals.append(partial(setattr, relay, "target", _do_nothing))
+            elif (register := _register(name)) is not None:
+                self._removals.append(register(hook).remove)
 
     def _hook_backward(self) -> None:
         graph = sys.modules.get("torch.autograd.graph")
