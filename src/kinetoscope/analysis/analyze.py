@@ -308,6 +308,8 @@ def _about(
     missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
     samples_per_s, tokens_per_s = per_second((trace.counted for trace in traces), step_ns)
     is_unclear = any(summary.unclear for summary in summaries)
+    if bound_by == "host" and not any(summary.is_of_torch for summary in summaries):
+        bound_by = "unknown"  # there may be a device, of which nothing was recorded
     parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_unclear else step_ns
     rates = computed(parts_computed, timed_ns)
     notes = [*why_unjudged(traces), *(note for trace in traces for note in trace.notes), *notes]

@@ -142,6 +142,10 @@ class HostTime:
         spans = self.window.named("|".join([_PHASE % _NAMES[phase], *others]))
         return self.window.on_loop(spans).filter(~pl.col("category").is_in(list(_NOT_NAMED)))
 
+    def watched_phase(self, phase: str) -> pl.DataFrame:
+        """The same as hooks of torch's told of it, without a word of the loop."""
+        return self.window.watched_phases.filter(pl.col("name") == f"event/{phase}")
+
     @cached_property
     def forward(self) -> pl.DataFrame:
         """Spans that say that they are the forward pass, if there are some."""

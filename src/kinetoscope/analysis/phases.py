@@ -15,13 +15,17 @@ class Phases:
     """The phases of a window's steps, each as stretches of time (``begin``, ``end``) that belong to no other phase.
 
     Spans of a phase's name (`HostTime.of_phase`) count first; of a phase that no name says, torch's own spans do. Where
-    they lie in one another, the innermost counts: so forward and backward within an optimizer's closure are theirs.
+    there are neither, what hooks told does. Where they lie in one another, the innermost counts: so forward and
+    backward within an optimizer's closure are theirs.
     """
 
     def __init__(self, host: HostTime) -> None:
         self._host, self._window = host, host.window
         self.named = {phase: host.of_phase(phase) for phase in (FORWARD, BACKWARD, OPTIMIZER)}
-        """Spans whose name says the phase, if there are some."""
+        """Spans that say the phase, if there are some."""
+
+        if not any(map(self.knows, self.named)):
+            self.named = {phase: host.watched_phase(phase) for phase in self.named}
 
     @cached_property
     def backward_of_torch(self) -> pl.DataFrame | None:

@@ -51,6 +51,7 @@ _NO_TRACK = 2**32 - 1
 _OF_OPERATORS = ("begin", "end", "track", "name", "shapes", "types")
 _OTHERS_WITH_STREAMS = (*OPERATORS, *ANNOTATIONS, "cuda_event", "cuda_profiler_range", "overhead", "python_function")
 _BATCH = "event/batch"
+_WATCHED = "watched_phase"
 _NUMBER = r"[ #_]?(\d{1,18})$"
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch")
 _ARGUMENTS = (
@@ -84,6 +85,7 @@ class RankWindow:
     device: pl.DataFrame
     steps: pl.DataFrame
     samples: pl.DataFrame
+    watched_phases: pl.DataFrame
     unclear: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -231,14 +233,15 @@ def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWin
     """The window of these ``spans``, a frame that has no columns afterwards."""
     counts = spans.group_by("category").len()
     unclear = _unclear(spans, counts)
-    not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, *unclear}
+    not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, _WATCHED, *unclear}
     not_host &= set(counts["category"])
     is_other = pl.col("category").is_in(list(not_host)).fill_null(False)  # a span may have no category
     host, others = _split(spans, spans.select(is_other=is_other)["is_other"])
     is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
     device = _with_launches(_device_events(others.filter(is_device)), host)
     samples = others.filter(pl.col("category").is_in(list(SAMPLES)))
-    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples, unclear)
+    watched = others.filter(pl.col("category") == _WATCHED)
+    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples, watched, unclear)
 
 
 def _split(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -99,7 +99,8 @@ class UnmodifiedTraining:
         if self._profiler is not None:
             self._profiler.step()
 
-    def _optimizer_stepped(self, optimizer: object, *_: object) -> None:
+    def _optimizer_stepped(self, optimizer: object, *arguments: object) -> None:
+        del arguments
         self._num_stepped += 1
         if self._profiler is None and not self._has_fetched and _is_pythons(threading.get_ident()):
             self._thread = threading.get_ident()  # nothing else has told which thread trains

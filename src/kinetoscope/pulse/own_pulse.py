@@ -142,6 +142,15 @@ class OwnPulse:
         """When the batch after those that were counted began, by the clock, and whether its data is there."""
         return self._counter.batch()
 
+    def note_phases(self) -> None:
+        """Keeps each stretch of a forward or backward pass or of an optimizer's step, until `take_phases`."""
+        if self.writer is not None:
+            self.writer.note_phases()
+
+    def take_phases(self) -> list[tuple[int, int, int]]:
+        """The phases with their begins and ends, one after the other."""
+        return [] if self.writer is None else self.writer.take_phases()[0]
+
     def close(self) -> None:
         """Writes no more, since the run has ended."""
         if self.writer is None:

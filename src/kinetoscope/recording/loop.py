@@ -187,7 +187,7 @@ class Loop:
 
     def __init__(self, run: Run, state: State) -> None:
         self._run, self._state = run, state
-        run.driver = self
+        run.driver, run.notes_phases = self, True
         self._epoch_span = _OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
         self._dataloader = run.marker("event/dataloader", "dataloader")
         self._batch = _Batch(run.marker("event/batch", "batch"), run.clock.monotonic_ns)

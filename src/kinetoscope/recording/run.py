@@ -16,6 +16,7 @@ from kinetoscope.clock.clock import Clock, process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
+from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording import compiler
 from kinetoscope.recording.callbacks import Callbacks
@@ -73,6 +74,9 @@ class _Phase(Enum):
     CLOSED = 4
 
 
+_PHASES_TID = 1 << 30  # of no thread: Linux numbers these up to 1 << 22
+_PHASE_NAMES = {int(phase): f"event/{phase.name.lower()}" for phase in Phase}
+
 # Looked up once: Python 3.11 takes 0.2 microseconds each time, and each event of a batch asks for it.
 _RUNNING = _Phase.RUNNING
 
@@ -122,6 +126,8 @@ class Run:
         """The `Uploads` of each run folder, which handlers and sources share."""
         self.action: ProfilerAction = ProfilerAction.SKIP
         """The action of the current batch, once the run has begun."""
+        self.notes_phases: bool = False
+        """Whether windows have the phases that the pulse is told of as spans: in a loop without spans of its own."""
         self.is_held = self.is_paused = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
@@ -360,6 +366,8 @@ class Run:
         if began := self._window.enter_epoch(plain_count(timestamp.epoch)):
             self._live.note_epoch(*began)
         if self._window.set_action(self.action, timestamp):
+            if self.notes_phases:
+                self.pulse.note_phases()
             self._live.note_opened(self._window.num_cycles, timestamp)
             self.callbacks.tell_of_window(is_open=True)
         if self._window.notes_active(self.action, self._recorder.batch):
@@ -382,6 +390,8 @@ class Run:
         """Closes the window, with ``timestamp`` or the current one, and hands its cycle to the writer thread. With
         ``measure``, the clocks are compared once more before."""
         self.callbacks.tell_of_window(is_open=False)
+        if self.notes_phases and self._window.is_open:
+            self._note_phases()
         listener = self._recorder.listener
         timestamp = self.state.timestamp if timestamp is None else timestamp
         cycle = self._window.close(self.state.run_name, timestamp, self.lasting.take(self._recorder.window))
@@ -390,6 +400,14 @@ class Run:
         if cycle is not None:
             self._note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
+
+    def _note_phases(self) -> None:
+        """Adds spans of the phases on a track of their own: a forward pass need not nest in spans of the loop's."""
+        stretches = self.pulse.take_phases()
+        if stretches:
+            self.name_track(_PHASES_TID, "phases of the loop")
+        for phase, begin_ns, end_ns in stretches:
+            self.note(SourceEvent(_PHASE_NAMES[phase], "watched_phase", begin_ns, end_ns, _PHASES_TID, {}))
 
     def _note_closed(self, cycle: Cycle) -> None:
         recorded = cycle.recorded

@@ -76,6 +76,52 @@ def test_c_and_python_write_the_same_bytes(num_steps):
     assert first.file == second.file
 
 
+@pytest.mark.skipif(NATIVE is None, reason="there is no writer in C")
+def test_c_and_python_keep_the_same_stretches_of_phases():
+    taken = []
+    for kind in WRITERS:
+        training = Training(kind)
+        training.writer.begin_backward()
+        training.clock.now_ns += 5
+        training.writer.note_phases()
+        training.clock.now_ns += 7
+        training.writer.end_backward()
+        train(training, 300)
+        training.writer.begin_optimizer()
+        training.clock.now_ns += 3
+        taken.append(training.writer.take_phases())
+        assert training.writer.take_phases() == ([], 0)
+    assert taken[0] == taken[1]
+    (first, *_, last), num_left_out = taken[0]
+    assert (first[0], first[2] - first[1]) == (Phase.BACKWARD, 7), "nothing before it was asked for"
+    assert (last[0], last[2] - last[1]) == (Phase.OPTIMIZER, 3), "what has not ended is cut there"
+    assert num_left_out == 0
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_phase_in_which_a_step_ends_is_one_stretch(kind):
+    training = Training(kind)
+    training.writer.note_phases()
+    training.writer.begin_optimizer()
+    training.clock.now_ns += 3
+    training.writer.end_step(0, 0)
+    training.clock.now_ns += 4
+    training.writer.end_optimizer()
+    ((stretch,), _) = training.writer.take_phases()
+    assert stretch == (Phase.OPTIMIZER, 10**12, 10**12 + 7)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_other_threads_do_is_not_told(kind):
+    training = Training(kind)
+    training.writer.watch_thread(get_ident() + 1)
+    before = bytes(training.file)
+    training.clock.now_ns += 5
+    for call in (training.writer.begin_backward, training.writer.end_backward, training.writer.begin_optimizer):
+        call()
+    assert (training.file, training.writer.num_backward()) == (before, 0)
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_second_is_told_once(kind):
     training = Training(kind)

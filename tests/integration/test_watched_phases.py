@@ -1,0 +1,89 @@
+"""A loop that says nothing of its phases: torch's hooks tell of them, and its traces have them as spans."""
+
+import time
+
+import polars as pl
+import pytest
+
+import kinetoscope
+from kinetoscope import cyclic_schedule
+from trace_processor.trace_processor import load
+
+torch = pytest.importorskip("torch")
+both = pytest.mark.usefixtures("twin")
+MS = 1_000_000
+
+
+class Sleeps(torch.autograd.Function):
+    """Takes 5 ms forward and 7 ms backward."""
+
+    @staticmethod
+    def forward(context, values):
+        time.sleep(0.005)
+        return values.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(0.007)
+        return gradient
+
+
+class SlowOptimizer(torch.optim.SGD):
+    def step(self, closure=None):
+        time.sleep(0.003)
+        return super().step(closure)
+
+
+def train(folder, *, num_micro_batches=1, **options):
+    model = torch.nn.Linear(2, 2)
+    optimizer = SlowOptimizer(model.parameters(), lr=0.1)
+    schedule = cyclic_schedule(skip_first=2, warmup=1, active=4, per="run")
+    with kinetoscope.profile(folder, schedule=schedule, system=False, quiet=True, **options) as profiler:
+        for batch in profiler.batches([torch.ones(2)] * 12):
+            with profiler.marker("train"):
+                for _ in range(num_micro_batches):
+                    Sleeps.apply(model(batch)).sum().backward()
+                optimizer.step()
+
+
+def phases_of(folder):
+    spans = kinetoscope.load(folder).spans.filter(pl.col("category") == "watched_phase").sort("ts").collect()
+    return list(zip(spans["name"], spans["dur"], strict=True))
+
+
+@both
+def test_a_trace_has_the_phases_of_a_loop_without_markers_of_them(tmp_path):
+    train(tmp_path / "run", torch=False)
+    phases = phases_of(tmp_path / "run")
+    assert [name for name, _ in phases] == ["event/forward", "event/backward", "event/optimizer"] * 5
+    for name, least_ms in (("event/forward", 5), ("event/backward", 7), ("event/optimizer", 3)):
+        assert all(duration_ns >= least_ms * MS for found, duration_ns in phases if found == name), name
+    with load(tmp_path / "run" / "traces" / "merged_trace.json") as trace:
+        assert not trace.errors()
+
+
+@both
+def test_each_micro_batch_has_a_forward_and_a_backward_pass(tmp_path):
+    train(tmp_path / "run", torch=False, num_micro_batches=3)
+    of_a_step = ["event/forward", "event/backward"] * 3 + ["event/optimizer"]
+    assert [name for name, _ in phases_of(tmp_path / "run")] == of_a_step * 5
+
+
+def test_without_operators_the_phases_are_known_but_not_what_bounds_the_step(tmp_path):
+    """There may be a device, of which nothing was recorded."""
+    train(tmp_path / "run", torch=False)
+    report = kinetoscope.analyze(tmp_path / "run")
+    host = report.run["parts"]["host"]
+    for name, least_ms in (("forward_ns", 5), ("backward_ns", 7), ("optimizer_ns", 3)):
+        assert host[name] >= least_ms * MS, name
+    assert report.run["bound_by"] == "unknown"
+    assert not report.findings
+
+
+def test_with_operators_it_is_these_that_tell_the_phases(tmp_path):
+    train(tmp_path / "told")
+    report = kinetoscope.analyze(tmp_path / "told")
+    host = report.run["parts"]["host"]
+    assert len(phases_of(tmp_path / "told")) == 15
+    assert host["backward_ns"] >= 7 * MS
+    assert report.run["bound_by"] == "host"
