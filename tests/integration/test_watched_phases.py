@@ -1,6 +1,8 @@
 """A loop that says nothing of its phases: torch's hooks tell of them, and its traces have them as spans."""
 
+import sys
 import time
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -87,3 +89,29 @@ def test_with_operators_it_is_these_that_tell_the_phases(tmp_path):
     assert len(phases_of(tmp_path / "told")) == 15
     assert host["backward_ns"] >= 7 * MS
     assert report.run["bound_by"] == "host"
+
+
+@both
+def test_writing_a_checkpoint_is_from_the_first_call_to_the_last(tmp_path, monkeypatch):
+    module = SimpleNamespace(serialize_file=lambda values: time.sleep(0.004), __name__="safetensors.torch")
+    original = module.serialize_file
+    optimizer = SlowOptimizer([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+    with kinetoscope.profile(tmp_path / "run", torch=False, system=False, quiet=True) as profiler:
+        for step in range(4):
+            optimizer.step()
+            if step == 1:
+                monkeypatch.setitem(sys.modules, "safetensors.torch", module)  # imported where it is used first
+            if step == 2:
+                torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+                time.sleep(0.006)
+                module.serialize_file({})
+            profiler.step()
+        with pytest.raises(TypeError):
+            torch.save()
+    assert module.serialize_file is original
+    steps = kinetoscope.load(tmp_path / "run").all_steps
+    checkpoints = steps["checkpoint_ns"].to_list()
+    assert [duration_ns or 0 for duration_ns in checkpoints[:2]] == [0, 0]
+    assert 10 * MS <= checkpoints[2] <= steps["duration_ns"][2] - 3 * MS
+    assert checkpoints[3] == 0
+    assert "optimizer.pt" in {path.name for path in tmp_path.iterdir()}

@@ -54,7 +54,8 @@ class PulseWriter:
         self._phase, self._known = int(Phase.OTHER), 1 << Phase.OTHER
         self._heartbeat_ns = self._phase_since_ns = self._step_began_ns = self._looked_at_ns = began_ns
         self._thread = self._backward_depth = self._num_backward = 0
-        self._before_backward = self._before_optimizer = int(Phase.OTHER)
+        self._before_backward = self._before_optimizer = self._before_checkpoint = int(Phase.OTHER)
+        self._checkpoint_depth, self._has_just_written = 0, False
         self._stretches: list[tuple[int, int, int]] | None = None
         self._notes_since_ns = self._num_left_out = 0
         BEGIN.pack_into(self._file, 0, MAGIC, VERSION, HEADER_BYTES)
@@ -113,6 +114,28 @@ class PulseWriter:
         if self._is_watched():
             self._enter(self._before_optimizer, self._now())
             self._write_now()
+
+    def begin_checkpoint(self) -> None:
+        """Begins to write a checkpoint, which goes on since the last call if nothing else was."""
+        if not self._is_watched():
+            return
+        self._checkpoint_depth += 1
+        if self._checkpoint_depth == 1:
+            self._before_checkpoint = self._phase
+            if self._has_just_written:
+                self._phase = int(Phase.CHECKPOINT)
+            self._enter(int(Phase.CHECKPOINT), self._now())
+            self._write_now()
+
+    def end_checkpoint(self) -> None:
+        """Back to the phase before."""
+        if not self._is_watched():
+            return
+        self._checkpoint_depth = max(0, self._checkpoint_depth - 1)
+        if self._checkpoint_depth == 0:
+            self._enter(self._before_checkpoint, self._now())
+            self._write_now()
+            self._has_just_written = True
 
     def num_backward(self) -> int:
         """How many backward passes have begun on the watched thread."""
@@ -196,6 +219,7 @@ class PulseWriter:
     def _enter(self, phase: int, now_ns: int) -> None:
         if self._stretches is not None:
             self._note_stretch(self._phase, self._phase_since_ns, now_ns)
+        self._has_just_written = False
         self._by_phase[self._phase] += now_ns - self._phase_since_ns
         self._phase, self._known = phase, self._known | 1 << phase
         self._phase_since_ns = self._heartbeat_ns = now_ns

@@ -1,4 +1,4 @@
-"""Tells the pulse when optimizers step and backward passes run, in any loop: by torch's hooks, or in place of one."""
+"""Tells the pulse of optimizers, backward passes and checkpoints in any loop: by torch's hooks, or in place of one."""
 
 import sys
 from collections.abc import Callable
@@ -8,6 +8,13 @@ from typing import Any
 
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording.private_names import run_backward
+from kinetoscope.recording.replaced_method import ReplacedMethod
+
+_WRITE_CHECKPOINTS = (
+    ("torch", "save"),
+    ("torch.distributed.checkpoint", "save"),
+    ("safetensors.torch", "serialize_file"),  # `save_file`, which calls it, is bound by name elsewhere
+)
 
 # Dynamo leaves functions of torch's own autograd/graph.py alone: under its name ours breaks no graph.
 _AROUND = """
@@ -65,6 +72,8 @@ class PhaseHooks:
         self._removals: list[Callable[[], object]] = []
         self._around: Callable[..., Any] | None = None
         self._original: Any = None
+        self._unhooked: list[tuple[str, str]] = []
+        """Functions that write checkpoints, whose modules are not loaded yet."""
 
     def install(self) -> None:
         """Begins, unless it has begun or torch is not loaded."""
@@ -73,6 +82,9 @@ class PhaseHooks:
             self._pulse.writer.watch_thread(get_ident())
             self._hook_optimizers()
             self._hook_backward()
+            self._unhooked = list(_WRITE_CHECKPOINTS)
+        if self._unhooked:
+            self._hook_checkpoints()
 
     def remove(self) -> None:
         """Ends, for good or until it is installed again."""
@@ -85,6 +97,7 @@ class PhaseHooks:
         autograd = sys.modules.get("torch.autograd")
         if self._around is not None and getattr(autograd, run_backward.attribute, None) is self._around:
             setattr(autograd, run_backward.attribute, self._original)
+        self._unhooked = []
         self._around = None  # else other code has replaced it since: ours stays beneath it, and tells nothing
 
     def _hook_optimizers(self) -> None:
@@ -106,3 +119,20 @@ class PhaseHooks:
         writer = self._pulse.writer
         self._original, self._around = original, names["around"](original, writer.begin_backward, writer.end_backward)
         setattr(sys.modules["torch.autograd"], run_backward.attribute, self._around)
+
+    def _hook_checkpoints(self) -> None:
+        for place in list(self._unhooked):
+            module_name, name = place
+            module = sys.modules.get(module_name)
+            if module is not None:
+                self._unhooked.remove(place)
+                if callable(getattr(module, name, None)):
+                    self._removals.append(ReplacedMethod(module, name, self._write_checkpoint).restore)
+
+    def _write_checkpoint(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        writer = self._pulse.writer
+        writer.begin_checkpoint()
+        try:
+            return original(*arguments, **options)
+        finally:
+            writer.end_checkpoint()

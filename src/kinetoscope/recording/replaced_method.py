@@ -1,21 +1,23 @@
-"""A method of another library's class that is replaced for a while, where that library has no hook."""
+"""A method or function of another library that is replaced for a while, where that library has no hook."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 
 class ReplacedMethod:
-    """Calls ``call(original, *arguments)`` in place of the method ``name`` of a class, until `restore`.
+    """Calls ``call(original, *arguments)`` in place of ``name`` of a class or module, until `restore`.
 
     Several replacements of a method may be made and restored in any order. If other code has replaced it since, ours
     stays beneath theirs and only passes the call on.
     """
 
-    def __init__(self, kind: type, name: str, call: Callable[..., Any]) -> None:
+    def __init__(self, kind: Any, name: str, call: Callable[..., Any]) -> None:
         self._kind, self._name = kind, name
         self._call: Callable[..., Any] | None = call
         self._original: Any = getattr(kind, name)
 
+        @wraps(self._original)
         def replaced(*arguments: Any, **options: Any) -> Any:
             call = self._call
             return (

@@ -13,6 +13,7 @@
 #define PULSE_BACKWARD 2
 #define PULSE_OPTIMIZER 3
 #define PULSE_EVALUATION 4
+#define PULSE_CHECKPOINT 5
 #define PULSE_OTHER 6 /* the phase of what is in no other one */
 
 #define PULSE_NUM_EXACT 4096 /* steps, and how many a coarse block holds at first */

@@ -53,9 +53,10 @@ typedef struct {
     int64_t by_phase[PULSE_NUM_PHASES]; /* of the step that is running */
     Counting counting;
     Notes notes;
-    unsigned long thread;                       /* of which torch's hooks tell; 0 for none */
-    uint32_t before_backward, before_optimizer; /* the phases to go back to */
-    int64_t backward_depth, num_backward;
+    unsigned long thread; /* of which torch's hooks tell; 0 for none */
+    uint32_t before_backward, before_optimizer, before_checkpoint; /* the phases to go back to */
+    int64_t backward_depth, checkpoint_depth, num_backward;
+    int has_just_written; /* a checkpoint, and nothing was told since */
     int is_fetching;
 } PulseWriter;
 
@@ -131,6 +132,7 @@ static void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
     PulseHeader *header = &writer->header;
     if (UNLIKELY(writer->notes.is_on))
         note_stretch(&writer->notes, header->phase, header->phase_since, now);
+    writer->has_just_written = 0;
     writer->by_phase[header->phase] += now - header->phase_since;
     header->phase = phase;
     header->known |= UINT32_C(1) << phase; /* from now on, a step without it spends no time in it */
@@ -214,6 +216,30 @@ static PyObject *writer_end_optimizer(PyObject *self, PyObject *const *Py_UNUSED
     if (!is_watched(writer)) return new_none();
     enter_phase(writer, writer->before_optimizer, now_of(writer));
     show_header(writer);
+    return new_none();
+}
+
+/* What is written of a checkpoint, which is all from the first call to the last. */
+static PyObject *writer_begin_checkpoint(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PulseHeader *header = &writer->header;
+    if (!is_watched(writer) || ++writer->checkpoint_depth > 1) return new_none();
+    writer->before_checkpoint = header->phase;
+    if (writer->has_just_written) header->phase = PULSE_CHECKPOINT;
+    enter_phase(writer, PULSE_CHECKPOINT, now_of(writer));
+    show_header(writer);
+    return new_none();
+}
+
+static PyObject *writer_end_checkpoint(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (!is_watched(writer) || --writer->checkpoint_depth > 0) return new_none();
+    writer->checkpoint_depth = 0;
+    enter_phase(writer, writer->before_checkpoint, now_of(writer));
+    show_header(writer);
+    writer->has_just_written = 1;
     return new_none();
 }
 
@@ -513,6 +539,9 @@ static PyMethodDef writer_methods[] = {
      "(...): begins a step of an optimizer; a hook of torch's."},
     {"end_optimizer", (PyCFunction)(void (*)(void))writer_end_optimizer, METH_FASTCALL,
      "(...): back to the phase before; a hook of torch's."},
+    {"begin_checkpoint", writer_begin_checkpoint, METH_NOARGS,
+     "(): begins to write a checkpoint, which goes on since the last call if nothing else was."},
+    {"end_checkpoint", writer_end_checkpoint, METH_NOARGS, "(): back to the phase before."},
     {"num_backward", writer_num_backward, METH_NOARGS,
      "(): how many backward passes have begun on the watched thread."},
     {"note_phases", writer_note_phases, METH_NOARGS,
