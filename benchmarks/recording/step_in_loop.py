@@ -120,24 +120,24 @@ def _training_step(width: int, num_layers: int, batch: int) -> Callable[[], None
 @contextlib.contextmanager
 def _without_work() -> Iterator[Callable[[], object]]:
     """A fetch, a backward pass and an optimizer's step without the work of any: what is left are the hooks of each."""
-    engine, fetches = torch.autograd._engine_run_backward, _BaseDataLoaderIter.__next__
-    pre_hooks, post_hooks = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
-    torch.autograd._engine_run_backward = lambda *arguments, **options: (
-        engine(*arguments, **options) if arguments else 0
-    )
-    _BaseDataLoaderIter.__next__ = lambda iterator: 0
-    iterator = object.__new__(_BaseDataLoaderIter)
+    autograd: Any = torch.autograd
+    kind: Any = _BaseDataLoaderIter
+    engine, fetches = autograd._engine_run_backward, kind.__next__
+    hooks: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
+    autograd._engine_run_backward = lambda *tensors, **options: engine(*tensors, **options) if tensors else 0
+    kind.__next__ = lambda iterator: 0
+    iterator = object.__new__(kind)
 
     def call() -> None:
         iterator.__next__()
-        torch.autograd._engine_run_backward()
-        for hook in itertools.chain(pre_hooks.values(), post_hooks.values()):
+        autograd._engine_run_backward()
+        for hook in itertools.chain.from_iterable(each.values() for each in hooks):
             hook(None, (), {})
 
     try:
         yield call
     finally:
-        torch.autograd._engine_run_backward, _BaseDataLoaderIter.__next__ = engine, fetches
+        autograd._engine_run_backward, kind.__next__ = engine, fetches
 
 
 def _typical_ns(step: Callable[[], None], count: int) -> float:

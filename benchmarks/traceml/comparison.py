@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.suite import Measure, SuiteResult
-from benchmarks.traceml import endings, healthy
+from benchmarks.traceml import endings, healthy, unmodified
 from benchmarks.traceml.faults import FAULTS, VALIDATION, Judged, judge
 from benchmarks.traceml.tools import Ran, Said, said_of
 
@@ -40,8 +40,14 @@ def run(quick: bool) -> SuiteResult:
             *_cost_rows(medium, "2 ms"),
             *_cost_rows(small, "0.2 ms"),
         ]
+        without_change = unmodified.rows(folder, quick=quick)
         slowdowns = [*_slowdowns(medium, "2 ms"), *_slowdowns(small, "0.2 ms")]
-    tables = {"faults": _markdown(_fault_rows(judged)), "others": _markdown([["what", *_NAMES.values()], *others])}
+    head = ["what", *_NAMES.values()]
+    tables = {
+        "faults": _markdown(_fault_rows(judged)),
+        "unmodified": _markdown([["what", "traceml run", "kinetoscope run"], *without_change]),
+        "others": _markdown([head, *others]),
+    }
     for name, table in tables.items():
         print(table)
         if not quick:
@@ -112,11 +118,9 @@ def _ending_rows(folder: Path) -> Rows:
         ]
         for how, what in {"exit": "`sys.exit(3)`", "wait": "SIGTERM", "kill": "SIGKILL"}.items()
     ]
-    plain = _left(endings.run_plain_script(folder))
     neighbours = ["; ".join(map(_left, endings.run_two_at_once(tool, folder))) for tool in _TOOLS]
     return [
         *rows,
-        ["a plain loop's script, unchanged", plain, "not possible"],
         ["two runs at once, as if each were alone", *neighbours],
     ]
 

@@ -4,21 +4,18 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import PIPE, STDOUT, Popen
+from subprocess import Popen
 
 from benchmarks.traceml.tools import (
-    SWITCH,
     Ran,
     Training,
     finish,
     kinetoscope,
     said_of,
     start,
-    traceml_command,
 )
 
 _END_AT = 30
-_SCRIPTS = SWITCH.parent / "trainings"
 _LONG = Training(
     script="long_training.py", arguments=("--steps", "100000", "--end-at", str(_END_AT)), num_recorded=1000
 )
@@ -47,14 +44,6 @@ def end_early(how: str, tool: str, folder: Path) -> Left:
     ran = finish(tool, out, process)
     if tool == "kinetoscope" and how == "kill":
         kinetoscope("recover", str(out))
-    return Left(ran.exit_code, _num_steps(ran))
-
-
-def run_plain_script(folder: Path) -> Left:
-    """TraceML on a script that knows no profiler."""
-    out = folder / "traceml-plain"
-    command = traceml_command(_SCRIPTS / "plain_training.py", out, [])
-    ran = finish("traceml", out, Popen(command, cwd=folder, text=True, stdout=PIPE, stderr=STDOUT))
     return Left(ran.exit_code, _num_steps(ran))
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 TOOLS = ("none", "traceml", "kinetoscope")
 SWITCH = Path(__file__).parent / "switch.py"
-_BIN = Path(sys.executable).parent
+PYTHON = Path(sys.executable)
+BIN = PYTHON.parent
 _NOT_TIMED = 2  # steps at the begin, which warm up
 _BLOCK = 12  # steps
 _LONGEST_S = 300
@@ -124,13 +125,13 @@ def _plain_command(num_ranks: int, arguments: Sequence[str]) -> list[str]:
     if num_ranks == 1:
         return [sys.executable, str(SWITCH), *arguments]
     options = [f"--nproc-per-node={num_ranks}", f"--master-port={free_port()}"]
-    return [str(_BIN / "torchrun"), *options, str(SWITCH), *arguments]
+    return [str(BIN / "torchrun"), *options, str(SWITCH), *arguments]
 
 
 def traceml_command(script: Path, out: Path, options: Sequence[str], arguments: Sequence[str] = ()) -> list[str]:
     """``traceml run`` with its defaults and ``options``; the logs of the run are below those of all runs."""
     logs = ["--logs-dir", str(out.parent / "logs"), "--run-name", out.name]
-    return [str(_BIN / "traceml"), "run", str(script), *logs, *options, *(["--args", *arguments] if arguments else [])]
+    return [str(BIN / "traceml"), "run", str(script), *logs, *options, *(["--args", *arguments] if arguments else [])]
 
 
 def free_port() -> int:
@@ -200,13 +201,13 @@ def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
 
 def kinetoscope(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs our command."""
-    command = [str(_BIN / "kinetoscope"), *arguments]
+    command = [str(BIN / "kinetoscope"), *arguments]
     return subprocess.run(command, text=True, capture_output=True, timeout=_LONGEST_S, check=False)
 
 
 def traceml(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Runs TraceML's command in a folder."""
-    command = [str(_BIN / "traceml"), *arguments]
+    command = [str(BIN / "traceml"), *arguments]
     return subprocess.run(command, text=True, capture_output=True, timeout=_LONGEST_S, check=False, cwd=folder)
 
 
