@@ -11,7 +11,13 @@ from kinetoscope.auto.unmodified import choose_folder
 from kinetoscope.errors import SettingsError
 from kinetoscope.training.ranks import Ranks
 
-CRITIC, GENERATOR = object(), object()
+
+class Optimizer:
+    def __init__(self, *parameters):
+        self.param_groups = [{"params": parameters}]
+
+
+CRITIC, GENERATOR = Optimizer(1, 2), Optimizer(3, 4)
 
 
 def ends(rule, seen):
@@ -35,6 +41,25 @@ def test_sixteen_steps_without_a_fetch_count_and_so_it_stays():
     assert ends(rule, [CRITIC] * 15 + ["fetch"]) == [0] * 15 + [1], "fifteen are those of one step"
     assert ends(rule, [CRITIC] * 16) == [0] * 15 + [16]
     assert ends(rule, ["fetch", CRITIC, CRITIC, "fetch"]) == [0, 1, 1, 0]
+
+
+def test_a_second_training_has_a_first_optimizer_of_its_own():
+    rule = StepRule("optimizer", has_loader=True)
+    first, second = Optimizer(1, 2), Optimizer(2, 3)
+    assert ends(rule, [first, second, first]) == [1, 0, 1]
+    assert ends(rule, [second, "fetch"] * 15) == [0, 0] * 15, "fifteen may be those of one step"
+    assert ends(rule, [second, second, first]) == [16, 1, 0], "the first one is not used any more"
+    del second
+    assert ends(rule, [first, first]) == [2, 1], "or gone"
+    assert ends(rule, [GENERATOR] * 80) == [0] * 80, "it trains something else in turns, as PPO's critic"
+
+
+def test_steps_between_fetches_are_those_of_one_step_also_in_a_second_training():
+    rule = StepRule(None, has_loader=True)
+    first, second = Optimizer(1), Optimizer(1)
+    assert ends(rule, [first, "fetch"]) == [0, 1]
+    assert ends(rule, [second, "fetch"] * 20) == [0, 1] * 20
+    assert ends(rule, [second] * 16) == [0] * 15 + [16]
 
 
 @pytest.mark.parametrize(("count_by", "expected"), [("fetch", [0] * 20 + [1]), ("optimizer", [1] * 20 + [0])])
