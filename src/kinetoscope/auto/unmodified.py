@@ -251,7 +251,8 @@ def choose_folder(out: str, ranks: Ranks) -> str:
 
 def _launch(ranks: Ranks) -> str:
     """A name that all ranks of a launch share, and no other launch has."""
-    if "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+    is_named = ranks.world_size > 1 and "MASTER_PORT" in os.environ  # also where the first rank starts the others
+    if is_named or "RANK" in os.environ or "SLURM_PROCID" in os.environ:
         return launch_name()
     return f"{socket.gethostname()}-{os.getppid() if ranks.world_size > 1 else os.getpid()}"
 

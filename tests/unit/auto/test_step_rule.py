@@ -99,3 +99,16 @@ def test_ranks_of_a_launch_share_a_folder_also_after_a_restart(tmp_path, monkeyp
         assert choose_folder(str(tmp_path), Ranks(rank, rank, 2, 2)) == str(tmp_path)
     monkeypatch.setenv("MASTER_PORT", "29501")
     assert choose_folder(str(tmp_path), Ranks(0, 0, 2, 2)) == str(tmp_path / "2")
+
+
+def test_ranks_of_which_the_first_starts_the_others_share_a_folder(tmp_path, monkeypatch):
+    """As Lightning's do, and without a number in their environment."""
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "41234")
+    for rank, parent in enumerate((10, 11)):
+        monkeypatch.setattr(os, "getppid", lambda parent=parent: parent)
+        assert choose_folder(str(tmp_path), Ranks(rank, rank, 2, 2)) == str(tmp_path)
+    monkeypatch.setattr(os, "getppid", lambda: 12)
+    monkeypatch.delenv("MASTER_PORT")
+    assert choose_folder(str(tmp_path), Ranks(0, 0, 2, 2)) == str(tmp_path / "2")
