@@ -199,6 +199,56 @@ def validation_with_gradients():
     return num_steps, loss
 
 
+def validation_first():
+    """At the begin of a step, when its batch has come already."""
+    model, held_out = network(), data(5)
+    optimizer = torch.optim.Adam(model.parameters())
+    num_steps = 0
+    for batch in data():
+        if num_steps % 10 == 5:
+            validate(model, held_out)
+        loss = train_on(model, optimizer, batch)
+        num_steps += 1
+    return num_steps, loss
+
+
+def ahead(loader):
+    """Fetches a batch before the one before it is trained on, as accelerate does, to know which one is the last."""
+    batches = iter(loader)
+    current = next(batches)
+    for following in batches:
+        yield current
+        current = following
+    yield current
+
+
+def fetched_ahead():
+    """And gradients are off only while the model runs."""
+    model, train, held_out = network(), data(), data(5)
+    optimizer = torch.optim.Adam(model.parameters())
+    steps = []
+    for _ in range(3):
+        steps += [train_on(model, optimizer, batch) for batch in ahead(train)]
+        for batch in ahead(held_out):
+            with torch.no_grad():
+                loss = loss_of(model, batch)
+    for batch in ahead(train):
+        steps.append(train_on(model, optimizer, batch))
+        loss = steps[-1]
+        if len(steps) == 130:
+            break
+    return len(steps), loss
+
+
+def kept_iterator():
+    """It is there until the process ends, so the last step has no fetch after it."""
+    global batches
+    model, batches = network(), iter(data())
+    optimizer = torch.optim.Adam(model.parameters())
+    steps = [train_on(model, optimizer, next(batches)) for _ in range(NUM_BATCHES)]
+    return len(steps), steps[-1]
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         for _ in range(4 * NUM_BATCHES):
@@ -315,6 +365,9 @@ KINDS = {
     "autograd.grad": autograd_grad,
     "validation": validation,
     "validation with gradients": validation_with_gradients,
+    "validation first": validation_first,
+    "fetched ahead": fetched_ahead,
+    "kept iterator": kept_iterator,
     "iterable dataset": iterable_dataset,
     "no loader": no_loader,
     "skipped by scaler": skipped_by_scaler,

@@ -23,11 +23,12 @@ TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
 RANKS = ("ddp", "fsdp")
-QUICK = ("plain", "accumulation", "validation", "compiled step", "ppo", "hooks of its own", "ddp")
+QUICK = ("plain", "accumulation", "validation", "fetched ahead", "compiled step", "ppo", "hooks of its own", "ddp")
 KINDS = (
     *QUICK,
     *("gan 5", "gan 15", "two optimizers", "optimizer in backward", "lbfgs", "autograd.grad", "iterable dataset"),
-    *("validation with gradients", "no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp"),
+    *("validation with gradients", "validation first", "kept iterator"),
+    *("no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp"),
 )
 ALL = os.environ.get("KINETOSCOPE_ALL_TRAININGS") == "1"
 
@@ -79,13 +80,22 @@ def test_phases_are_those_that_the_script_times_itself(tmp_path):
         assert median(apart) <= 0, name
 
 
-@pytest.mark.parametrize("kind", ["validation", "validation with gradients"])
-def test_evaluations_are_a_phase_of_the_step_after_them(kind, tmp_path):
-    if kind == "validation" or ALL:
+EVALUATED = {
+    "validation": [10, 20, 30, 36, 40, 50, 60, 70],
+    "validation with gradients": [12],
+    "validation first": [5, 15, 25, 35],
+    "fetched ahead": [36, 72, 108],
+}
+
+
+@pytest.mark.parametrize("kind", EVALUATED)
+def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, tmp_path):
+    if kind in QUICK or ALL:
         run(KINETOSCOPE, "run", "--after", 1000, "-o", "run", *command_of(kind), folder=tmp_path)
         steps = frame_of(tmp_path / "run")
-        evaluated = steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list()
-        assert evaluated == ([10, 20, 30, 36, 40, 50, 60, 70] if kind == "validation" else [12])
+        assert steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list() == EVALUATED[kind]
+        trained = steps.filter(pl.col("step") > 0)  # of the first, only what follows its optimizer's step is timed
+        assert trained.filter((pl.col("forward_ns") == 0) | (pl.col("optimizer_ns") == 0)).is_empty()
 
 
 def frame_of(folder):

@@ -1,5 +1,6 @@
 """Begins a profiler at the first step of an optimizer, tells it when steps end, and ends it with the process."""
 
+import atexit
 import contextlib
 import itertools
 import logging
@@ -11,9 +12,11 @@ import weakref
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
+from kinetoscope.auto.evaluation_rule import EvaluationRule
 from kinetoscope.auto.quiet_torch import QuietTorchProfiler
 from kinetoscope.auto.settings import AutoSettings, settings_of
 from kinetoscope.auto.step_rule import StepRule
@@ -27,6 +30,7 @@ from kinetoscope.recording.trace_folder import is_used
 from kinetoscope.training.ranks import Ranks, current_ranks, launch_name, restart_count
 
 _log = logging.getLogger("kinetoscope")
+_PACKAGE = __name__.partition(".")[0]
 _CLAIM = ".launch"
 _REFUSES_THREADS = sys.version_info[:2] == (3, 12)
 """Python 3.12 starts no thread any more when it waits for those that there are; others do."""
@@ -41,19 +45,16 @@ class UnmodifiedTraining:
         self._settings = settings
         self._profiler: Profiler | None = None
         self._rule: StepRule | None = None
-        self._has_fetched = self._has_trained = self._has_given_up = self._is_due = False
+        self._has_fetched = self._has_given_up = self._is_due = False
         self._loader_watch = DataLoaderWatch(self._before_the_first_step)
         self._thread = threading.main_thread().ident
+        self._evaluations = EvaluationRule()
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
-        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The iterators of DataLoaders on whose batches a backward pass was run, or an optimizer has stepped."""
-
         self._num_backward = 0
         self._loop: Any = None
         self._num_stepped = 0
-        self._last_fetched: Callable[[], object] = lambda: None
-        self._is_noted = False
-        """Whether the iterator that was fetched from last is among these already."""
+        self._last_fetched: weakref.ref[Any] | None = None  # kept, since it calls back
+        self._iterator_gone = _spared(self._loop_left)
 
     def watch(self) -> None:
         """Waits for the first step of an optimizer. Torch must be loaded."""
@@ -90,7 +91,7 @@ class UnmodifiedTraining:
         self._has_fetched, self._thread = True, threading.get_ident()
         if self._is_due:
             _spared(self._begin_and_end_first)()
-        self._note_fetched(iterator)
+        self._evaluations.is_evaluation(iterator, has_gradients=_has_gradients())
         return fetch(iterator)
 
     def _begin_and_end_first(self) -> None:
@@ -115,8 +116,8 @@ class UnmodifiedTraining:
         num_steps = self._rule.optimizer_stepped(optimizer)
         if is_elsewhere:
             return
-        self._note_trained()
-        self._end_evaluation()
+        self._evaluations.note_trained()
+        self._end_evaluation()  # its end may not have been seen, or it may have been none
         for _ in range(num_steps):
             self._profiler.step()
 
@@ -130,32 +131,28 @@ class UnmodifiedTraining:
         num_backward = profiler.run.pulse.writer.num_backward()
         if self._num_backward != num_backward:
             self._num_backward = num_backward
-            self._note_trained()
-        is_evaluation = self._is_evaluation(iterator)
-        self._note_fetched(iterator)
+            self._evaluations.note_trained()
+        if self._last_fetched is None or self._last_fetched() is not iterator:
+            self._last_fetched = weakref.ref(iterator, self._iterator_gone)
+        is_evaluation = self._evaluations.is_evaluation(iterator, has_gradients=_has_gradients())
         if is_evaluation and self._evaluation is None:
             self._evaluation = profiler.eval()
             self._evaluation.__enter__()
         elif not is_evaluation:
             self._end_evaluation()
 
-    def _note_fetched(self, iterator: Any) -> None:
-        if self._last_fetched() is not iterator:
-            self._last_fetched, self._is_noted = weakref.ref(iterator), False
-
-    def _note_trained(self) -> None:
-        if self._is_noted:
+    def _loop_left(self, _: object) -> None:
+        """The iterator that was asked last is gone, so the loop over it has ended: by `break` perhaps, or without a
+        last fetch that finds nothing, as accelerate's and Lightning's do. A garbage collection may let go of it at any
+        moment, also within our own code; then the next fetch tells."""
+        if self._rule is None or threading.get_ident() != self._thread or _is_within(_PACKAGE, sys._getframe(1)):
             return
-        self._has_trained = self._is_noted = True
-        if (iterator := self._last_fetched()) is not None:
-            self._trained.add(iterator)
+        self._end_evaluation()
+        self._end_last_step()
 
-    def _is_evaluation(self, iterator: object) -> bool:
-        """Whether gradients are off, or nobody has trained on what another iterator than those for training gave."""
-        if not sys.modules["torch"].is_grad_enabled():
-            return True
-        is_untrained = self._last_fetched() is iterator and iterator not in self._trained
-        return is_untrained and self._has_trained
+    def _end_last_step(self) -> None:
+        if self._profiler is not None and self._rule is not None and self._rule.fetches():
+            self._profiler.step()
 
     def _end_evaluation(self) -> None:
         if self._evaluation is not None:
@@ -185,8 +182,10 @@ class UnmodifiedTraining:
         self._loop = profiler.run.driver
         self._loop.before_fetch = _spared(self._before_fetch)
         register = None if _REFUSES_THREADS else exit_of_threads.find()
-        if register is not None:  # else the run, which is active, ends at exit by itself
+        if register is not None:
             register(_spared(self._end))
+        else:  # the run, which is active, ends at exit by itself, after this
+            atexit.register(_spared(self._end_last_step))
         return None
 
     def _give_up(self, why: str) -> None:
@@ -198,6 +197,7 @@ class UnmodifiedTraining:
     def _end(self) -> None:
         if self._profiler is not None:
             self._end_evaluation()
+            self._end_last_step()
             self._profiler.close()
 
 
@@ -217,6 +217,18 @@ _training: UnmodifiedTraining | None = None
 def _is_pythons(ident: int) -> bool:
     """Whether Python has started a thread, and not a library in C++."""
     return any(thread.ident == ident for thread in threading.enumerate())
+
+
+def _has_gradients() -> bool:
+    return sys.modules["torch"].is_grad_enabled()
+
+
+def _is_within(package: str, frame: FrameType | None) -> bool:
+    """Whether code of a package has called, at any depth, what runs in this frame."""
+    while frame is not None and (frame := frame.f_back) is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+            return True
+    return False
 
 
 def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
