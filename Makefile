@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
 HTA_VENV := .venv-hta
 TRACEML_VENV := .venv-traceml
+TRAINERS_VENV := .venv-trainers
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
@@ -22,7 +23,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge pulse recording sou
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta web check-web bench-report pictures check bench clean
+.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,7 +54,7 @@ test-quick: $(VENV)/test.stamp  ## Run the tests that the change at hand can bre
 test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in Python, with Python only
 	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
 
-test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 200 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 200 of any and 200 with faults drawn anew, 500 examples of each property
+test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 200 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 200 of any and 200 with faults drawn anew, 500 examples of each property; and `make test-trainers`
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=200 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
@@ -62,6 +63,7 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_pulse_after_kill.py tests/integration/test_run_command.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
+	$(MAKE) test-trainers
 
 test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (15 minutes), and write the table of docs/truth-by-doing.md
 	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py
@@ -133,6 +135,15 @@ $(HTA_VENV)/stamp: $(PACKAGE)
 test-hta: $(HTA_VENV)/stamp  ## Compare our numbers with those of HolisticTraceAnalysis, also on the traces of TRACES=DIR
 	KINETOSCOPE_TRACES=$(TRACES) $(HTA_VENV)/bin/python -m pytest tests/compat/hta
 
+$(TRAINERS_VENV)/stamp: $(PACKAGE)
+	$(PYTHON) -m venv $(TRAINERS_VENV)
+	$(TRAINERS_VENV)/bin/pip install --quiet --upgrade pip
+	$(TRAINERS_VENV)/bin/pip install --quiet --group trainers --editable .
+	touch $@
+
+test-trainers: $(TRAINERS_VENV)/stamp  ## Run `kinetoscope run` with Transformers' Trainer, Lightning and accelerate (6 minutes)
+	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest tests/integration/test_trainers.py
+
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)
 	$(PYTHON) -m venv $(TORCH_VENV)
@@ -173,4 +184,4 @@ bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/resul
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
 clean:  ## Remove the virtual environments and everything built
-	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) $(TRACEML_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) $(TRACEML_VENV) $(TRAINERS_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from statistics import median
 
@@ -16,12 +15,11 @@ import pytest
 import kinetoscope
 from kinetoscope.auto.settings import VARIABLE
 from prepared_python import run_command
+from unmodified_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_steps_told, run
 
 pytest.importorskip("torch")
 
 TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
-BIN = Path(sysconfig.get_path("scripts"))
-KINETOSCOPE = str(BIN / "kinetoscope")
 RANKS = ("ddp", "fsdp")
 QUICK = ("plain", "accumulation", "validation", "fetched ahead", "compiled step", "ppo", "hooks of its own", "ddp")
 KINDS = (
@@ -31,13 +29,6 @@ KINDS = (
     *("no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp"),
 )
 ALL = os.environ.get("KINETOSCOPE_ALL_TRAININGS") == "1"
-
-
-def run(*command, folder, **options):
-    environment = {**os.environ, **options.pop("environment", {})}
-    return subprocess.run(
-        [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, timeout=150, **options
-    )
 
 
 def command_of(kind):
@@ -57,15 +48,13 @@ def test_a_training_is_recorded_and_stays_what_it_is(kind, tmp_path):
     ours = run(KINETOSCOPE, "run", *options, "-o", "runs/x", *command_of(kind), folder=tmp_path)
     assert lines_of_training(plain), plain.stderr
     assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain)), ours.stderr
-    num_steps = int(lines_of_training(plain)[-1].split()[1])
     report = kinetoscope.analyze(tmp_path / "runs" / "x")
     assert report.run["ranks"] == ([0, 1] if kind in RANKS else [0])
-    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps, 4)
+    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps_told(plain), 4)
     assert "window recorded in" in ours.stderr
     assert not re.search("USDT|CPUAllocator", ours.stderr)
     if kind not in RANKS:  # the lines of two ranks run into one another
-        added = [line for line in ours.stderr.splitlines() if line not in plain.stderr.splitlines()]
-        assert all(line.startswith(("Kinetoscope: ", "W1", "W0")) for line in added), "torch's warnings have the time"
+        assert all(line.startswith("Kinetoscope: ") for line in lines_added(ours, plain))
 
 
 def test_phases_are_those_that_the_script_times_itself(tmp_path):
@@ -96,12 +85,6 @@ def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, tmp_path):
         assert steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list() == EVALUATED[kind]
         trained = steps.filter(pl.col("step") > 0)  # of the first, only what follows its optimizer's step is timed
         assert trained.filter((pl.col("forward_ns") == 0) | (pl.col("optimizer_ns") == 0)).is_empty()
-
-
-def frame_of(folder):
-    from kinetoscope.table.all_steps import frame_of_steps, pulses_of
-
-    return frame_of_steps(pulses_of(folder))
 
 
 SWEEP = """

@@ -1,0 +1,114 @@
+"""`kinetoscope run` with the trainers of other libraries, which are not in every environment: `make test-trainers`."""
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from statistics import median
+
+import polars as pl
+import pytest
+
+import kinetoscope
+from unmodified_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_steps_told, run
+
+pytest.importorskip("torch")
+
+TRAININGS = Path(__file__).parents[1] / "trainer_trainings.py"
+TRAINERS = ("transformers", "lightning", "pytorch_lightning", "accelerate")
+HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
+EVALUATED = {  # the steps that an evaluation is before
+    "transformers evaluation": [7, 14, 21, 28, 35, 42],
+    "transformers epochs": [24],
+    "lightning evaluation": [7, 14, 21, 31, 38, 45],
+    "lightning epochs": [24],
+    "lightning fit test fit": [24, 48, 72],
+    "pytorch_lightning evaluation": [7, 14, 21, 31, 38, 45],
+    "accelerate evaluation": [7, 14, 21, 31, 38, 45],
+    "accelerate epochs": [24],
+}
+KINDS = (
+    *("transformers", "transformers accumulation", "transformers twice"),
+    *("lightning", "lightning accumulation", "lightning stream", "pytorch_lightning"),
+    *("accelerate", "accelerate accumulation", *EVALUATED),
+)
+ON_TWO_RANKS = ("lightning ddp", "pytorch_lightning ddp", "accelerate ddp", "accelerate accumulation ddp")
+PHASES = ("data_wait", "forward", "backward", "optimizer")
+
+
+@pytest.fixture(autouse=True)
+def its_trainer_is_here(kind):
+    trainer = kind.split()[0]
+    if importlib.util.find_spec(trainer) is None:
+        assert not HAS_ALL, f"{trainer} is missing"
+        pytest.skip(f"needs {trainer}")
+
+
+def command_of(kind):
+    """Lightning starts its other rank itself; accelerate has a launcher, for which a CPU is any other device."""
+    training = kind.removesuffix(" ddp") if kind.startswith("accelerate") else kind
+    if training == kind:
+        return [sys.executable, TRAININGS, training]
+    ranks = ["--multi_gpu", "--num_processes", "2", "--main_process_port", "0"]
+    return [*launcher(*ranks), TRAININGS, training]
+
+
+def launcher(*options):
+    usual = {"--num_machines": "1", "--mixed_precision": "no", "--dynamo_backend": "no"}
+    return [BIN / "accelerate", "launch", *options, *[part for pair in usual.items() for part in pair]]
+
+
+def what_is_told(done):
+    """What is on stdout, but for what differs from one run to the next."""
+    return [line for line in done.stdout.splitlines() if not re.search("^times|_runtime", line)]
+
+
+def check(command, folder, *options, ranks=(0,)):
+    """Runs a training with and without `kinetoscope run`: it is recorded, and what it is without."""
+    plain = run(*command, folder=folder)
+    ours = run(KINETOSCOPE, "run", "--after", 3, "--num-steps", 4, "-o", "run", *options, *command, folder=folder)
+    assert plain.returncode in (0, 1, 3), plain.stderr
+    assert (ours.returncode, what_is_told(ours)) == (plain.returncode, what_is_told(plain)), ours.stderr
+    report = kinetoscope.analyze(folder / "run")
+    assert report.run["ranks"] == list(ranks)
+    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps_told(plain), 4)
+    assert "window recorded in" in ours.stderr
+    if len(ranks) == 1:  # the lines of two ranks run into one another
+        tips = ("💡", "Kinetoscope: ")  # Lightning draws its own by chance
+        assert all(line.startswith(tips) for line in lines_added(ours, plain)), ours.stderr
+    return ours
+
+
+def check_phases(kind, done, steps):
+    """In most steps. Accumulated batches are as many occasions to be apart from what the script times."""
+    (times,) = [json.loads(line[len("times") :]) for line in done.stdout.splitlines() if line.startswith("times")]
+    allowed_ns = 300_000 * (4 if "accumulation" in kind else 1)
+    for name, own_ns in zip(PHASES, zip(*times, strict=True), strict=False):
+        ours_ns = steps[f"{name}_ns"].to_list()
+        apart = [abs(ours - own) - max(0.05 * own, allowed_ns) for ours, own in zip(ours_ns, own_ns, strict=True)]
+        assert median(apart) <= 0, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_in_a_trainer_is_recorded_and_stays_what_it_is(kind, tmp_path):
+    done = check(command_of(kind), tmp_path)
+    steps = frame_of(tmp_path / "run").filter(pl.col("step") > 0)
+    assert steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list() == EVALUATED.get(kind, [])
+    check_phases(kind, done, steps)
+
+
+@pytest.mark.parametrize("kind", ON_TWO_RANKS)
+def test_ranks_that_a_trainer_starts_are_of_one_run(kind, tmp_path):
+    check(command_of(kind), tmp_path, ranks=(0, 1))
+
+
+@pytest.mark.parametrize("kind", ["accelerate accumulation"])
+def test_one_process_that_accelerate_launches_is_recorded(kind, tmp_path):
+    check([*launcher("--cpu", "--num_processes", "1"), TRAININGS, kind], tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["transformers evaluation", "lightning fit test fit", "accelerate evaluation"])
+def test_steps_counted_by_the_optimizer_are_the_same(kind, tmp_path):
+    check(command_of(kind), tmp_path, "--count-by", "optimizer")
