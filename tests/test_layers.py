@@ -38,9 +38,10 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"paths", "texts", "analysis", "table", "formats", "pages"},
     "serving": {"paths", "texts", "writing", "formats", "live", "pages"},
     "composer": LIVE,
-    "auto": {"assemble", "recording", "sources", "training", "writing"},
+    "auto": {"unmodified"},
+    "unmodified": {"assemble", "recording", "sources", "training", "writing"},
     "integrations": {"assemble", "recording", "training"},
-    "cli": LIVE | {"assemble", "auto", "table", "analysis", "report", "pages", "serving", "testing", "native"},
+    "cli": LIVE | {"assemble", "unmodified", "table", "analysis", "report", "pages", "serving", "testing", "native"},
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table", "analysis", "report"},
 }

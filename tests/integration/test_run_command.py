@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.auto.settings import VARIABLE
+from kinetoscope.unmodified.settings import VARIABLE
 from prepared_python import run_command
 from unmodified_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_steps_told, run
 
@@ -268,3 +268,11 @@ def test_the_folder_has_the_name_of_the_job(command, environment, folder):
     from kinetoscope.cli.run import default_output
 
     assert default_output(command, environment) == f"runs/{folder}"
+
+
+def test_the_command_itself_is_there_at_once(tmp_path):
+    """What takes long to import is for the training, not for what starts it."""
+    heavy = ("torch", "polars", "numpy", "psutil", "rich")
+    loaded = f"[name for name in {heavy} if name in sys.modules]"
+    program = f"import sys; from kinetoscope.cli import run; sys.exit(str({loaded}))"
+    assert run(sys.executable, "-c", program, folder=tmp_path).stderr.strip() == "[]"

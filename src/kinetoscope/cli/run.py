@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kinetoscope import __version__
-from kinetoscope.auto.settings import VARIABLE, AutoSettings
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
 from kinetoscope.texts.wording import shown
+from kinetoscope.unmodified.settings import VARIABLE, AutoSettings
 
-_INJECTED = Path(__file__).parent.parent / "auto" / "injected"
+_INJECTED = Path(__file__).parent.parent / "unmodified" / "injected"
 _NOT_FOUND, _NOT_ALLOWED = 127, 126
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "FLUX_JOB_ID")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -102,7 +102,7 @@ def _option(command: Sequence[str], name: str) -> str | None:
 
 
 def environment_with(settings: AutoSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment in which each Python begins with `auto/injected/sitecustomize.py`."""
+    """The environment in which each Python begins with `unmodified/injected/sitecustomize.py`."""
     path = os.pathsep.join(filter(None, [str(_INJECTED), environment.get("PYTHONPATH")]))
     return {**environment, "PYTHONPATH": path, VARIABLE: settings.to_variable()}
 

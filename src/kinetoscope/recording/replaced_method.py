@@ -24,7 +24,7 @@ class ReplacedMethod:
                 self._original(*arguments, **options) if call is None else call(self._original, *arguments, **options)
             )
 
-        replaced.replacement = self  # pyright: ignore[reportFunctionMemberAccess]
+        replaced.replacement = self  # pyright: ignore[reportAttributeAccessIssue]
         self._replaced = replaced
         setattr(kind, name, replaced)
 

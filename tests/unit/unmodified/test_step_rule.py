@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from kinetoscope.auto.settings import VARIABLE, AutoSettings, settings_of
-from kinetoscope.auto.step_rule import StepRule
-from kinetoscope.auto.unmodified import choose_folder
 from kinetoscope.errors import SettingsError
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.unmodified.settings import VARIABLE, AutoSettings, settings_of
+from kinetoscope.unmodified.step_rule import StepRule
+from kinetoscope.unmodified.training import choose_folder
 
 
 class Optimizer:

@@ -16,10 +16,6 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
-from kinetoscope.auto.evaluation_rule import EvaluationRule
-from kinetoscope.auto.quiet_torch import QuietTorchProfiler
-from kinetoscope.auto.settings import AutoSettings, settings_of
-from kinetoscope.auto.step_rule import StepRule
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.phase_hooks import reserve_hooks
 from kinetoscope.recording.private_names import exit_of_threads
@@ -28,6 +24,10 @@ from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import cyclic_schedule
 from kinetoscope.recording.trace_folder import is_used
 from kinetoscope.training.ranks import Ranks, current_ranks, launch_name, restart_count
+from kinetoscope.unmodified.evaluation_rule import EvaluationRule
+from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
+from kinetoscope.unmodified.settings import AutoSettings, settings_of
+from kinetoscope.unmodified.step_rule import StepRule
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]

@@ -1,6 +1,6 @@
 """Which fetches of DataLoaders are those of an evaluation."""
 
-from kinetoscope.auto.evaluation_rule import EvaluationRule
+from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 
 
 class Iterator:

@@ -4,7 +4,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 
-from kinetoscope.auto.settings import CountBy
+from kinetoscope.unmodified.settings import CountBy
 
 _MOST_UNFETCHED = 16
 
