@@ -177,7 +177,8 @@ class Counting:
     __slots__ = ("_begin", "_count", "stop")
 
     def __init__(self, begin: Timestamp, count: Callable[[], Counted], stop: Callable[[], object]) -> None:
-        self._begin, self._count, self.stop = begin, count, stop
+        self._begin, self._count = begin, count
+        self.stop: Callable[[], object] = stop
 
     def now(self) -> Timestamp:
         """The timestamp by now."""

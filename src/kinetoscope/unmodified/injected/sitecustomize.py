@@ -54,7 +54,9 @@ class _AfterTorch(object):
 
 def _begin():
     try:
-        import kinetoscope.auto
+        from kinetoscope.unmodified.training import watch_process
+
+        watch_process()
     except ImportError as error:
         if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
             sys.stderr.write(
