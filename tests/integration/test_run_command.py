@@ -270,6 +270,35 @@ def test_the_folder_has_the_name_of_the_job(command, environment, folder):
     assert default_output(command, environment) == f"runs/{folder}"
 
 
+@pytest.mark.parametrize("wait", [12, 8], ids=["begins within our window", "is running when it opens"])
+def test_a_script_with_a_profiler_of_torchs_gets_its_results(wait, tmp_path):
+    """Kineto records for one at a time. Then ours has the phases, without operators."""
+    script = tmp_path / "profiled.py"
+    script.write_text(
+        f"""
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = torch.profiler.schedule(wait={wait}, warmup=1, active=8, repeat=1)
+ready = lambda profiler: print("recorded", sum("addmm" in event.name for event in profiler.events()))
+activities = [torch.profiler.ProfilerActivity.CPU]
+with torch.profiler.profile(activities=activities, schedule=schedule, on_trace_ready=ready) as own:
+    for _ in range(40):
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        own.step()
+"""
+    )
+    plain = run(sys.executable, script, folder=tmp_path)
+    ours = run(KINETOSCOPE, "run", "-o", "run", sys.executable, script, folder=tmp_path)
+    assert (ours.returncode, ours.stdout) == (0, plain.stdout) == (0, "recorded 8\n")
+    assert "Traceback" not in ours.stderr
+    assert re.search("[Aa]nother (torch )?profiler", ours.stderr)
+    report = kinetoscope.analyze(tmp_path / "run")
+    assert report.run["all_steps"]["num_steps"] == 40
+    assert report.run["parts"]["host"]["backward_ns"] > 0
+
+
 def test_the_command_itself_is_there_at_once(tmp_path):
     """What takes long to import is for the training, not for what starts it."""
     heavy = ("torch", "polars", "numpy", "psutil", "rich")

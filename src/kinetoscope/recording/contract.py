@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from kinetoscope.clock.clock import Anchor, Clock, ClockLine
-from kinetoscope.errors import SettingsError
+from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.paths.remote_url import check_url
@@ -276,13 +276,13 @@ class Guard:
             _log.error(
                 "%s failed and is switched off for the rest of this run; training goes on. %s",
                 name_of(owner),
-                text_of(error),
+                _told(error),
             )
 
     def report(self, job: str, error: BaseException) -> None:
         """Logs and keeps an error that cannot be raised to the user, such as one on the writer thread."""
         with suppress(OSError):  # a log that goes to a terminal which is gone
-            _log.error("%s failed: %s", job, text_of(error))
+            _log.error("%s failed: %s", job, _told(error))
         self.keep(error)
 
     def keep(self, error: BaseException) -> None:
@@ -302,6 +302,11 @@ class Guard:
 def name_of(owner: object) -> str:
     """The name of a source, a handler or a schedule in messages."""
     return getattr(owner, "__qualname__", None) or type(owner).__name__
+
+
+def _told(error: BaseException) -> str:
+    """What is logged of an error. Ours say what to do, and where they come from says no more."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, KinetoscopeError) else text_of(error)
 
 
 def text_of(error: BaseException) -> str:

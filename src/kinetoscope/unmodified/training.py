@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from functools import wraps
@@ -36,6 +37,7 @@ _REFUSES_THREADS = sys.version_info[:2] == (3, 12)
 """Python 3.12 starts no thread any more when it waits for those that there are; others do."""
 
 _MOST_RUNS = 1000
+_LONGEST_CLAIM_S = 1.0
 
 
 class UnmodifiedTraining:
@@ -272,11 +274,25 @@ def _launch(ranks: Ranks) -> str:
 def _claims(folder: Path, launch: str) -> bool:
     """Whether the folder is this launch's. A second name of a file is made at once, with its text, and only once."""
     folder.mkdir(parents=True, exist_ok=True)
+    claim = folder / _CLAIM
     own = folder / f"{_CLAIM}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         own.write_text(launch)
-        with contextlib.suppress(FileExistsError):
-            os.link(own, folder / _CLAIM)
+        try:
+            os.link(own, claim)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without second names
+            with contextlib.suppress(FileExistsError), claim.open("x") as file:
+                file.write(launch)
     finally:
         own.unlink(missing_ok=True)
-    return (folder / _CLAIM).read_text() == launch
+    return _text_of(claim) == launch
+
+
+def _text_of(claim: Path) -> str:
+    """What is in it, once its writer has got so far."""
+    deadline = time.monotonic() + _LONGEST_CLAIM_S
+    while not (text := claim.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return text

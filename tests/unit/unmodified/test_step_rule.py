@@ -1,5 +1,6 @@
 """When a step of a training ends, by what is seen of it; and whose folder is whose."""
 
+import errno
 import multiprocessing
 import os
 
@@ -79,7 +80,14 @@ def claim(out, answers):
     answers.put(choose_folder(out, Ranks()))
 
 
-def test_each_of_many_trainings_at_once_gets_a_folder_of_its_own(tmp_path):
+def refused(*_):
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["", "without second names of files"])
+def test_each_of_many_trainings_at_once_gets_a_folder_of_its_own(tmp_path, monkeypatch, has_links):
+    if not has_links:
+        monkeypatch.setattr(os, "link", refused)
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     processes = [context.Process(target=claim, args=(str(tmp_path / "run"), answers)) for _ in range(8)]
