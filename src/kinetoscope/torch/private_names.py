@@ -69,6 +69,12 @@ records_on_this_thread = _or(
     lambda: autograd_profiler._is_profiler_enabled,
     "a profiler that was not started through torch.profiler is not noticed",
 )
+start_of_others = _or(
+    "torch.autograd.profiler",
+    "_run_on_profiler_start",
+    None,
+    "a profiler that is started while another one records may end when that one does",
+)
 supported_activities = _or(
     "torch.autograd",
     "_supported_activities",

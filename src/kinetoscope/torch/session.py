@@ -28,6 +28,7 @@ from torch.profiler import ProfilerActivity
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
+from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.writing.own_thread import spare_own_threads
 
 Activity = ProfilerActivity | dict[ProfilerActivity, list[str]]
@@ -170,6 +171,8 @@ class Session:
     all_threads: bool = field(default=False, init=False)
     _thread: int = field(default=0, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
+    _is_replaced: bool = field(default=False, init=False)
+    _others: ReplacedMethod | None = field(default=None, init=False)
 
     @property
     def recording(self) -> bool:
@@ -208,6 +211,19 @@ class Session:
         self.all_threads = not private_names.records_on_this_thread()
         self._thread = threading.get_ident()
         self.phase = Phase.RECORDING
+        self._watch_for_others()
+
+    def _watch_for_others(self) -> None:
+        """Kineto records for who has started it last, and ends for who says so first: then it must not be we."""
+        session, self._is_replaced = weakref.ref(self), False
+
+        def note(original: Callable[[], object]) -> object:
+            if (replaced := session()) is not None:
+                replaced._is_replaced = True
+            return original()
+
+        if private_names.start_of_others is not None:
+            self._others = ReplacedMethod(autograd_profiler, private_names.start_of_others.__name__, note)
 
     def stop(self) -> Any:
         """Ends the recording and returns torch's object that holds it; None if nothing was recorded.
@@ -284,12 +300,16 @@ class Session:
     def _release(self) -> None:
         global _holder
         self.phase = Phase.IDLE
+        others, self._others = self._others, None
+        if others is not None:
+            others.restore()
         if _holder is not None and _holder() in (self, None):
             _holder = None
 
     def _taken_over(self) -> bool:
-        """Whether another profiler, one that does not check, has ended this recording, so that it cannot be saved."""
-        if self.all_threads or private_names.records_on_this_thread():
+        """Whether another profiler, one that does not check, has taken or ended this recording, so that it cannot be
+        saved."""
+        if not self._is_replaced and (self.all_threads or private_names.records_on_this_thread()):
             return False
         warnings.warn("Another profiler was started while this one recorded, so the window is lost.", stacklevel=4)
         return True

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+import torch
 
-from kinetoscope.torch import private_names
+from kinetoscope.torch import private_names, profile
 from prepared_python import run_prepared
 
 # Before Kinetoscope is imported, as in a torch that never had the name.
@@ -36,11 +37,14 @@ assert steps == 5
 trace = json.loads(next(Path(sys.argv[2]).glob("traces/ep*.json")).read_text())
 print(json.dumps([event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]))
 """
+CALLED_BY_TORCH = ("_run_on_profiler_start",)  # which therefore cannot be taken away alone
 WITHOUT_OPERATORS = ("profile._prepare_trace", "profile._start_trace")
 
 
 @pytest.mark.parametrize(
-    "name", [f"{module}:{name}" for module, name in private_names.used] + ["torch.profiler._memory_profiler"]
+    "name",
+    [f"{module}:{name}" for module, name in private_names.used if name not in CALLED_BY_TORCH]
+    + ["torch.profiler._memory_profiler"],
 )
 def test_without_a_private_name_of_torch_training_goes_on(name, tmp_path):
     done = run_prepared(
@@ -52,6 +56,13 @@ def test_without_a_private_name_of_torch_training_goes_on(name, tmp_path):
     assert ("aten::linear" in names) is (name.partition(":")[2] not in WITHOUT_OPERATORS)
     assert done.stderr.count("does not have") <= 1
     assert "Traceback" not in done.stderr
+
+
+def test_without_the_name_by_which_torch_starts_profilers_ours_record(monkeypatch):
+    monkeypatch.setattr(private_names, "start_of_others", None)
+    with profile() as profiler:
+        torch.ones(3) + 1
+    assert "aten::add" in {event.name for event in profiler.events()}
 
 
 WITH_A_GROUP = """

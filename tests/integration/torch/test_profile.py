@@ -234,6 +234,20 @@ def test_a_window_that_stocks_profiler_broke_off_is_lost_with_a_warning_and_not_
     assert_profiling_works()
 
 
+def test_a_profiler_of_stocks_that_began_within_ours_has_its_events_when_ours_stops_first():
+    profiler, stock = profile(), torch.profiler.profile()
+    profiler.start()
+    work()
+    stock.start()
+    work()
+    with pytest.warns(UserWarning, match="lost"):
+        profiler.stop()
+    work()
+    stock.stop()
+    assert [event.name for event in stock.events()].count("aten::add") == 2
+    assert_profiling_works()
+
+
 def test_stopping_twice_and_then_exporting_is_harmless(tmp_path):
     profiler = profile()
     profiler.start()
