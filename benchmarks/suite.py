@@ -48,6 +48,10 @@ TARGETS = {
         Target("step() with its pulse, skipped, in a loop of 0.3 ms", "<=", 3),
         Target("step() with its pulse, skipped, in a loop of 3 ms", "<=", 8),
         Target("step() with its pulse, skipped, in a loop of 30 ms", "<=", 8),
+        Target("hooks of a fetch, a backward and an optimizer's step, likewise: 0.3 ms", "<=", 10),
+        Target("hooks of a fetch, a backward and an optimizer's step, likewise: 3 ms", "<=", 25),
+        Target("hooks of a fetch, a backward and an optimizer's step, likewise: 30 ms", "<=", 25),
+        Target("the whole loop of 0.3 ms, with a DataLoader, is slower by", "<=", 8),
     ],
     "marker_cost": [
         Target("marker with, active", "<=", 1.2),

@@ -40,7 +40,7 @@ def run(quick: bool) -> SuiteResult:
             *_cost_rows(medium, "2 ms"),
             *_cost_rows(small, "0.2 ms"),
         ]
-        without_change = unmodified.rows(folder, quick=quick)
+        without_change = unmodified.rows(folder / "unmodified", quick=quick)
         slowdowns = [*_slowdowns(medium, "2 ms"), *_slowdowns(small, "0.2 ms")]
     head = ["what", *_NAMES.values()]
     tables = {

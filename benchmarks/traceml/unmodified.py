@@ -60,7 +60,8 @@ class _Ran:
 
 
 def rows(folder: Path, *, quick: bool) -> list[list[str]]:
-    """The rows of the table, of TraceML and of ours."""
+    """The rows of the table, of TraceML and of ours. The folder is made."""
+    folder.mkdir(exist_ok=True)
     tools = ("traceml", "kinetoscope")
     whole = [_run(tool, folder / f"{tool}-whole", "--steps", str(_NUM_STEPS)) for tool in tools]
     told = [["a plain loop of 400 steps: of which it tells", *(f"{ran.num_steps} steps" for ran in whole)]]
