@@ -66,12 +66,12 @@ def test_forward_and_backward_in_the_closure_of_an_optimizer_are_not_its_own(tmp
         assert row.optimizer_ns <= optimizer_ns - row.forward_ns - row.backward_ns
 
 
-def test_without_torchs_operators_what_no_marker_says_is_unknown(tmp_path):
+def test_without_torchs_operators_hooks_tell_the_phases_and_what_nothing_tells_is_unknown(tmp_path):
     report = train(tmp_path, torch=False)
     parts = adds_up(report)
-    unknown = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_ns", "sync_ns", "python_ns")
-    assert [parts[name] for name in unknown] == [None] * len(unknown)
-    assert parts["unknown_ns"] == max(value for value in parts.values() if value is not None)
+    assert all(parts[name] > 0 for name in ("forward_ns", "backward_ns", "optimizer_ns"))
+    assert {parts[name] for name in ("communication_wait_ns", "sync_ns", "python_ns")} == {None}
+    assert parts["unknown_ns"] > 0
     assert report.run["bound_by"] == "unknown"
     assert "python_overhead" not in [finding.kind for finding in report.findings]
 
