@@ -53,6 +53,8 @@ class UnmodifiedTraining:
         self._evaluations = EvaluationRule()
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
         self._num_backward = 0
+        self._count_backward: Callable[[], int] = lambda: 0
+        self._has_gradients: Callable[[], bool] = lambda: True
         self._loop: Any = None
         self._num_stepped = 0
         self._last_fetched: weakref.ref[Any] | None = None  # kept, since it calls back
@@ -64,6 +66,7 @@ class UnmodifiedTraining:
         if register is None:
             _log.warning("This torch has no hooks for steps of optimizers, so nothing is recorded. It has since 2.0.")
             return
+        self._has_gradients = sys.modules["torch"].is_grad_enabled
         self._loader_watch.install()
         reserve_hooks()
         register(_spared(self._optimizer_stepped))
@@ -93,7 +96,7 @@ class UnmodifiedTraining:
         self._has_fetched, self._thread = True, threading.get_ident()
         if self._is_due:
             _spared(self._begin_and_end_first)()
-        self._evaluations.is_evaluation(iterator, has_gradients=_has_gradients())
+        self._evaluations.is_evaluation(iterator, has_gradients=self._has_gradients())
         return fetch(iterator)
 
     def _begin_and_end_first(self) -> None:
@@ -119,7 +122,8 @@ class UnmodifiedTraining:
         if is_elsewhere:
             return
         self._evaluations.note_trained()
-        self._end_evaluation()  # its end may not have been seen, or it may have been none
+        if self._evaluation is not None:
+            self._end_evaluation()  # its end may not have been seen, or it may have been none
         for _ in range(num_steps):
             self._profiler.step()
 
@@ -130,17 +134,17 @@ class UnmodifiedTraining:
             return
         if rule.fetches():
             profiler.step()
-        num_backward = profiler.run.pulse.writer.num_backward()
+        num_backward = self._count_backward()
         if self._num_backward != num_backward:
             self._num_backward = num_backward
             self._evaluations.note_trained()
         if self._last_fetched is None or self._last_fetched() is not iterator:
             self._last_fetched = weakref.ref(iterator, self._iterator_gone)
-        is_evaluation = self._evaluations.is_evaluation(iterator, has_gradients=_has_gradients())
+        is_evaluation = self._evaluations.is_evaluation(iterator, has_gradients=self._has_gradients())
         if is_evaluation and self._evaluation is None:
             self._evaluation = profiler.eval()
             self._evaluation.__enter__()
-        elif not is_evaluation:
+        elif not is_evaluation and self._evaluation is not None:
             self._end_evaluation()
 
     def _loop_left(self, _: object) -> None:
@@ -182,6 +186,7 @@ class UnmodifiedTraining:
         self._loader_watch.remove()
         self._profiler, self._rule = profiler, StepRule(asked.count_by, has_loader=self._has_fetched)
         self._loop = profiler.run.driver
+        self._count_backward = profiler.run.pulse.writer.num_backward
         self._loop.before_fetch = _spared(self._before_fetch)
         register = None if _REFUSES_THREADS else exit_of_threads.find()
         if register is not None:
@@ -219,10 +224,6 @@ _training: UnmodifiedTraining | None = None
 def _is_pythons(ident: int) -> bool:
     """Whether Python has started a thread, and not a library in C++."""
     return any(thread.ident == ident for thread in threading.enumerate())
-
-
-def _has_gradients() -> bool:
-    return sys.modules["torch"].is_grad_enabled()
 
 
 def _is_within(package: str, frame: FrameType | None) -> bool:
