@@ -147,9 +147,9 @@ class OwnPulse:
         if self.writer is not None:
             self.writer.note_phases()
 
-    def take_phases(self) -> list[tuple[int, int, int]]:
-        """The phases with their begins and ends, one after the other."""
-        return [] if self.writer is None else self.writer.take_phases()[0]
+    def take_phases(self) -> tuple[list[tuple[int, int, int]], int]:
+        """The phases with their begins and ends, one after the other, and how many found no room."""
+        return ([], 0) if self.writer is None else self.writer.take_phases()
 
     def close(self) -> None:
         """Writes no more, since the run has ended."""

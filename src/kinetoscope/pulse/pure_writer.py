@@ -68,8 +68,7 @@ class PulseWriter:
         if self._file is None or self._pid != os.getpid():
             return phase
         before = self._phase
-        self._enter(phase, self._now())
-        self._write_now()
+        self._change_phase(phase)
         return before
 
     # -- what torch's hooks tell --
@@ -90,8 +89,7 @@ class PulseWriter:
         before = self._before_backward = self._phase
         if before in (Phase.OTHER, Phase.OPTIMIZER):
             self._phase, self._known = int(Phase.FORWARD), self._known | 1 << Phase.FORWARD
-        self._enter(int(Phase.BACKWARD), self._now())
-        self._write_now()
+        self._change_phase(int(Phase.BACKWARD))
 
     def end_backward(self) -> None:
         """Back to the phase before."""
@@ -99,21 +97,18 @@ class PulseWriter:
             return
         self._backward_depth = max(0, self._backward_depth - 1)
         if self._backward_depth == 0:
-            self._enter(self._before_backward, self._now())
-            self._write_now()
+            self._change_phase(self._before_backward)
 
     def begin_optimizer(self, *_: object) -> None:
         """Begins a step of an optimizer; a hook of torch's."""
         if self._is_watched():
             self._before_optimizer = self._phase
-            self._enter(int(Phase.OPTIMIZER), self._now())
-            self._write_now()
+            self._change_phase(int(Phase.OPTIMIZER))
 
     def end_optimizer(self, *_: object) -> None:
         """Back to the phase before; a hook of torch's."""
         if self._is_watched():
-            self._enter(self._before_optimizer, self._now())
-            self._write_now()
+            self._change_phase(self._before_optimizer)
 
     def begin_checkpoint(self) -> None:
         """Begins to write a checkpoint, which goes on since the last call if nothing else was."""
@@ -124,8 +119,7 @@ class PulseWriter:
             self._before_checkpoint = self._phase
             if self._has_just_written:
                 self._phase = int(Phase.CHECKPOINT)
-            self._enter(int(Phase.CHECKPOINT), self._now())
-            self._write_now()
+            self._change_phase(int(Phase.CHECKPOINT))
 
     def end_checkpoint(self) -> None:
         """Back to the phase before."""
@@ -133,8 +127,7 @@ class PulseWriter:
             return
         self._checkpoint_depth = max(0, self._checkpoint_depth - 1)
         if self._checkpoint_depth == 0:
-            self._enter(self._before_checkpoint, self._now())
-            self._write_now()
+            self._change_phase(self._before_checkpoint)
             self._has_just_written = True
 
     def num_backward(self) -> int:
@@ -215,6 +208,10 @@ class PulseWriter:
         if self._file is not None:
             self._file.release()
             self._file = None
+
+    def _change_phase(self, phase: int) -> None:
+        self._enter(phase, self._now())
+        self._write_now()
 
     def _enter(self, phase: int, now_ns: int) -> None:
         if self._stretches is not None:

@@ -21,7 +21,7 @@ from kinetoscope.training.state import State
 T = TypeVar("T")
 
 
-def count_nothing(samples: int, tokens: int) -> bool:
+def _count_nothing(samples: int, tokens: int) -> bool:
     """What ends no step: where none is only counted."""
     del samples, tokens
     return False
@@ -206,7 +206,7 @@ class Loop:
         self._is_fetching = self._has_fetched = False
         self._is_counting = False
         """Whether the pulse counts steps that need nothing else."""
-        self.count_step: Callable[[int, int], bool] = count_nothing
+        self.count_step: Callable[[int, int], bool] = _count_nothing
         """Ends a step of so many samples and tokens in a loop that calls `step`, which is quicker; returns False if
         `step` has to be called."""
 
@@ -396,15 +396,13 @@ class Loop:
     def _fetch_watched(self, original: Callable[[Any], T], iterator: Any) -> T:
         """Called in place of each fetch of a DataLoader. In a loop that calls `step`, the first fetch after it is the
         wait for the next batch."""
-        if self.before_fetch is None and self._is_counting and self._run.pulse.writer.begin_fetch():
-            return self._fetch_counted(original, iterator)
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
         if is_ours and self.before_fetch is not None:
             self.before_fetch(iterator)
+        if is_ours and self._is_counting and self._run.pulse.writer.begin_fetch():
+            return self._fetch_counted(original, iterator)
         if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
             return original(iterator)
-        if self._is_counting and self._run.pulse.writer.begin_fetch():
-            return self._fetch_counted(original, iterator)
         self._has_fetched = True
         fetch = partial(original, iterator)
         is_expected = self._batch.phase is _EXPECTED
@@ -412,15 +410,15 @@ class Loop:
 
     def _fetch_counted(self, original: Callable[[Any], T], iterator: Any) -> T:
         """Nobody wants to be told of this fetch."""
-        self._has_fetched = True
-        end_fetch = self._run.pulse.writer.end_fetch
+        self._has_fetched = self._is_fetching = True
+        is_there = False
         try:
             item = original(iterator)
-        except BaseException:
-            end_fetch(False)
-            raise
-        end_fetch(True)
-        return item
+            is_there = True
+            return item
+        finally:
+            self._is_fetching = False
+            self._run.pulse.writer.end_fetch(is_there)
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
         self._batch.forget()
@@ -551,8 +549,8 @@ class Loop:
         """Ends this: the loop is where the pulse has counted it to be."""
         if not self._is_counting:
             return
-        calls_step = self.count_step is not count_nothing
-        self._is_counting, self.count_step = False, count_nothing
+        calls_step = self.count_step is not _count_nothing
+        self._is_counting, self.count_step = False, _count_nothing
         self._state.settle()
         self._run.note_length(self._state.timestamp)
         if calls_step:

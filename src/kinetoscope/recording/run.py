@@ -403,7 +403,8 @@ class Run:
 
     def _note_phases(self) -> None:
         """Adds spans of the phases on a track of their own: a forward pass need not nest in spans of the loop's."""
-        stretches = self.pulse.take_phases()
+        stretches, num_left_out = self.pulse.take_phases()
+        self._window.contributions.events.num_left_out += num_left_out
         if stretches:
             self.name_track(_PHASES_TID, "phases of the loop")
         for phase, begin_ns, end_ns in stretches:

@@ -57,7 +57,6 @@ typedef struct {
     uint32_t before_backward, before_optimizer, before_checkpoint; /* the phases to go back to */
     int64_t backward_depth, checkpoint_depth, num_backward;
     int has_just_written; /* a checkpoint, and nothing was told since */
-    int is_fetching;
 } PulseWriter;
 
 /* A forked child has its parent's file mapped, but nothing to say there. */
@@ -139,6 +138,12 @@ static void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
     header->phase_since = header->heartbeat = now;
 }
 
+static void change_phase(PulseWriter *writer, uint32_t phase)
+{
+    enter_phase(writer, phase, now_of(writer));
+    show_header(writer);
+}
+
 static PyObject *writer_enter(PyObject *self, PyObject *phase)
 {
     PulseWriter *writer = (PulseWriter *)self;
@@ -150,8 +155,7 @@ static PyObject *writer_enter(PyObject *self, PyObject *phase)
     }
     if (pulse == NULL) return Py_NewRef(phase);
     uint32_t before = writer->header.phase;
-    enter_phase(writer, (uint32_t)number, now_of(writer));
-    show_header(writer);
+    change_phase(writer, (uint32_t)number);
     return PyLong_FromUnsignedLong(before);
 }
 
@@ -183,8 +187,7 @@ static PyObject *writer_begin_backward(PyObject *self, PyObject *Py_UNUSED(nothi
         header->phase = PULSE_FORWARD;
         header->known |= UINT32_C(1) << PULSE_FORWARD;
     }
-    enter_phase(writer, PULSE_BACKWARD, now_of(writer));
-    show_header(writer);
+    change_phase(writer, PULSE_BACKWARD);
     return new_none();
 }
 
@@ -193,8 +196,7 @@ static PyObject *writer_end_backward(PyObject *self, PyObject *Py_UNUSED(nothing
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_watched(writer) || --writer->backward_depth > 0) return new_none();
     writer->backward_depth = 0; /* below it, where the hooks came within a pass */
-    enter_phase(writer, writer->before_backward, now_of(writer));
-    show_header(writer);
+    change_phase(writer, writer->before_backward);
     return new_none();
 }
 
@@ -204,8 +206,7 @@ static PyObject *writer_begin_optimizer(PyObject *self, PyObject *const *Py_UNUS
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_watched(writer)) return new_none();
     writer->before_optimizer = writer->header.phase;
-    enter_phase(writer, PULSE_OPTIMIZER, now_of(writer));
-    show_header(writer);
+    change_phase(writer, PULSE_OPTIMIZER);
     return new_none();
 }
 
@@ -214,8 +215,7 @@ static PyObject *writer_end_optimizer(PyObject *self, PyObject *const *Py_UNUSED
 {
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_watched(writer)) return new_none();
-    enter_phase(writer, writer->before_optimizer, now_of(writer));
-    show_header(writer);
+    change_phase(writer, writer->before_optimizer);
     return new_none();
 }
 
@@ -227,8 +227,7 @@ static PyObject *writer_begin_checkpoint(PyObject *self, PyObject *Py_UNUSED(not
     if (!is_watched(writer) || ++writer->checkpoint_depth > 1) return new_none();
     writer->before_checkpoint = header->phase;
     if (writer->has_just_written) header->phase = PULSE_CHECKPOINT;
-    enter_phase(writer, PULSE_CHECKPOINT, now_of(writer));
-    show_header(writer);
+    change_phase(writer, PULSE_CHECKPOINT);
     return new_none();
 }
 
@@ -237,8 +236,7 @@ static PyObject *writer_end_checkpoint(PyObject *self, PyObject *Py_UNUSED(nothi
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_watched(writer) || --writer->checkpoint_depth > 0) return new_none();
     writer->checkpoint_depth = 0;
-    enter_phase(writer, writer->before_checkpoint, now_of(writer));
-    show_header(writer);
+    change_phase(writer, writer->before_checkpoint);
     writer->has_just_written = 1;
     return new_none();
 }
@@ -370,20 +368,15 @@ static PyObject *writer_begin_batch(PyObject *self, PyObject *Py_UNUSED(nothing)
 static PyObject *writer_begin_fetch(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
-    int is_alone = writer->counting.with_fetches && !writer->is_fetching && is_watched(writer) &&
+    int is_alone = writer->counting.with_fetches && is_watched(writer) &&
                    writer->header.phase != PULSE_EVALUATION;
-    if (is_alone) {
-        writer->is_fetching = 1;
-        enter_phase(writer, PULSE_DATA_WAIT, now_of(writer));
-        show_header(writer);
-    }
+    if (is_alone) change_phase(writer, PULSE_DATA_WAIT);
     return PyBool_FromLong(is_alone);
 }
 
 static PyObject *writer_end_fetch(PyObject *self, PyObject *is_there)
 {
     PulseWriter *writer = (PulseWriter *)self;
-    writer->is_fetching = 0;
     if (file_of(writer) == NULL) return new_none();
     int64_t now = now_of(writer);
     enter_phase(writer, PULSE_OTHER, now);
