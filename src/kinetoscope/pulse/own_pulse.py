@@ -69,8 +69,8 @@ class OwnPulse:
     begin_step: Callable[[], object]
     """Begins a step: what was before belongs to none."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, last_loss: Callable[[], float] = lambda: math.nan) -> None:
+        self._clock, self._last_loss = clock, last_loss
         self._descriptor: int | None = None
         self._counted: tuple[int, int, int] | None = None
         self._copies: Any = None
@@ -235,7 +235,8 @@ class OwnPulse:
         anchor = take_anchor(self._clock)
         memory = _resident_bytes(), _device_bytes()
         times = anchor.monotonic_ns, anchor.unix_ns
-        SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, _UNKNOWN_RATE, *rates, *times, int(has_ended))
+        loss = self._last_loss()
+        SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, loss, *rates, *times, int(has_ended))
 
 
 def _make_in(folder: int, name: str) -> int:

@@ -56,6 +56,7 @@ class PulseWriter:
         self._thread = self._backward_depth = self._num_backward = 0
         self._before_backward = self._before_optimizer = self._before_checkpoint = int(Phase.OTHER)
         self._checkpoint_depth, self._has_just_written = 0, False
+        self._num_nested = 0
         self._stretches: list[tuple[int, int, int]] | None = None
         self._notes_since_ns = self._num_left_out = 0
         BEGIN.pack_into(self._file, 0, MAGIC, VERSION, HEADER_BYTES)
@@ -101,13 +102,21 @@ class PulseWriter:
 
     def begin_optimizer(self, *_: object) -> None:
         """Begins a step of an optimizer; a hook of torch's."""
-        if self._is_watched():
-            self._before_optimizer = self._phase
+        if not self._is_watched():
+            return
+        if self._phase == Phase.OPTIMIZER:
+            self._num_nested += 1  # its class calls the step of the one above, and both are hooked
+        else:
+            self._num_nested, self._before_optimizer = 0, self._phase
             self._change_phase(int(Phase.OPTIMIZER))
 
     def end_optimizer(self, *_: object) -> None:
         """Back to the phase before; a hook of torch's."""
-        if self._is_watched():
+        if not self._is_watched():
+            return
+        if self._num_nested > 0:
+            self._num_nested -= 1
+        else:
             self._change_phase(self._before_optimizer)
 
     def begin_checkpoint(self) -> None:

@@ -5,6 +5,8 @@ An open span is an *entry* in its thread's list of open spans. At the end, the e
 memory until they are saved, so a kill loses them.
 """
 
+import contextlib
+import math
 import sys
 import threading
 import weakref
@@ -82,10 +84,19 @@ class PureRecorder:
         self.listener: SpanListener | None = None
         self.names = NameTable()
         self.window = 0
+        self.loss = math.nan
         self._num_windows = 0
         self._window_begin = 0
         self._forget_threads()
         _living.add(self)
+
+    def note_loss(self, values: Any) -> None:
+        """Keeps the loss among a counter's values, recorded or not, for the pulse. A tensor is not asked for its value,
+        which may be a wait for the device."""
+        loss = values.get("loss") if type(values) is dict else None
+        if type(loss) in (int, float):
+            with contextlib.suppress(OverflowError):
+                self.loss = float(loss)
 
     def open_window(self) -> None:
         self._num_windows += 1
@@ -270,6 +281,7 @@ class PureSpan:
 
     def counter(self, values: Any) -> None:
         recorder = self._recorder
+        recorder.note_loss(values)
         if recorder.action & self.mask and not compiler.is_compiling():
             if self.name_id == NO_NAME:
                 self.name_id = self.intern()

@@ -127,6 +127,9 @@ class Recorder(Protocol):
     batch: int
     listener: SpanListener | None
     names: NameTable
+    loss: float
+    """The last loss that a counter told, recorded or not; NaN if none has."""
+
     keeps_files: bool
     """Whether it can keep records in files, and so has `NativeRecorder.open_folder`."""
 

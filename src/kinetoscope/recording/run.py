@@ -153,7 +153,7 @@ class Run:
         submit, make_room = self._delivery.writer.submit, self._delivery.make_room
         self._live = LiveFolder(recorder, submit, make_room, this_process.tell_children)
         self._temporary = TemporaryFiles(self._live)
-        self.pulse: OwnPulse = OwnPulse(clock)
+        self.pulse: OwnPulse = OwnPulse(clock, lambda: recorder.loss)
         """What training does now, and how long its steps take, in a file."""
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
 
@@ -202,7 +202,7 @@ class Run:
     @property
     def is_recording(self) -> bool:
         """Whether markers record now: a window is open, and neither paused nor skipped."""
-        return bool(self._recorder.action)
+        return self._window.is_open and bool(self._recorder.action)
 
     @property
     def is_forked(self) -> bool:
@@ -323,7 +323,7 @@ class Run:
 
     def end_step_of_pulse(self) -> None:
         """Ends a step in the pulse. The timestamp counts it already."""
-        self.pulse.end_step(self.state.timestamp, is_recorded=bool(self._recorder.action))
+        self.pulse.end_step(self.state.timestamp, is_recorded=self.is_recording)
 
     # -- its windows ------------------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ typedef struct {
     unsigned long thread; /* of which torch's hooks tell; 0 for none */
     uint32_t before_backward, before_optimizer, before_checkpoint; /* the phases to go back to */
     int64_t backward_depth, checkpoint_depth, num_backward;
+    int64_t num_nested; /* steps of optimizers within the one that runs */
     int has_just_written; /* a checkpoint, and nothing was told since */
 } PulseWriter;
 
@@ -205,8 +206,13 @@ static PyObject *writer_begin_optimizer(PyObject *self, PyObject *const *Py_UNUS
 {
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_watched(writer)) return new_none();
-    writer->before_optimizer = writer->header.phase;
-    change_phase(writer, PULSE_OPTIMIZER);
+    if (writer->header.phase == PULSE_OPTIMIZER) {
+        writer->num_nested++; /* its class calls the step of the one above, and both are hooked */
+    } else {
+        writer->num_nested = 0;
+        writer->before_optimizer = writer->header.phase;
+        change_phase(writer, PULSE_OPTIMIZER);
+    }
     return new_none();
 }
 
@@ -215,7 +221,10 @@ static PyObject *writer_end_optimizer(PyObject *self, PyObject *const *Py_UNUSED
 {
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_watched(writer)) return new_none();
-    change_phase(writer, writer->before_optimizer);
+    if (writer->num_nested > 0)
+        writer->num_nested--;
+    else
+        change_phase(writer, writer->before_optimizer);
     return new_none();
 }
 

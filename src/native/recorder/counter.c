@@ -137,9 +137,21 @@ static int record_any_counter(Span *span, PyObject *values)
     return result;
 }
 
+/* Keeps the loss among values, recorded or not, for the pulse. A tensor is not asked for its value,
+ * which may be a wait for the device. */
+static void note_loss(Recorder *recorder, PyObject *values)
+{
+    Value value;
+    PyObject *loss = PyDict_GetItemWithError(values, recorder->loss_name);
+    if (loss == NULL) PyErr_Clear();
+    int flags = loss != NULL ? plain_number(loss, &value) : -1;
+    if (flags >= 0) recorder->loss = flags & FLAG_FLOAT ? value.real : (double)value.integer;
+}
+
 PyObject *span_counter(PyObject *self, PyObject *values)
 {
     Span *span = (Span *)self;
+    if (PyDict_CheckExact(values)) note_loss(span->recorder, values);
     if (!span_is_active(span)) return new_none();
     if (!span_has_name(span)) return NULL;
     int result = PyDict_CheckExact(values) ? record_plain_dict(span, values)

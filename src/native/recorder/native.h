@@ -219,6 +219,8 @@ struct Recorder {
     PyObject *now;     /* a clock given by the user; NULL: the machine's */
     PyObject *request; /* called to have another thread call `prepare`; or NULL */
     PyObject *series;  /* dict of the ids that the method `intern_series` returned */
+    PyObject *loss_name;
+    double loss; /* the last one that a counter told; NaN */
     Store *store;
     Track *tracks;
     uint64_t serial; /* unique: different for each recorder, and after a fork */

@@ -101,6 +101,11 @@ static PyObject *get_used_bytes(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromLongLong(((Recorder *)self)->store->used_bytes);
 }
 
+static PyObject *get_loss(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyFloat_FromDouble(((Recorder *)self)->loss);
+}
+
 static PyObject *get_control(PyObject *self, void *field)
 {
     const char *control = (const char *)((Recorder *)self)->control;
@@ -142,9 +147,11 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments)
     recorder->serial = ++num_serials;
     recorder->store = store_new(NULL, 0, DEFAULT_LIMIT_BYTES);
     recorder->series = PyDict_New();
+    recorder->loss_name = PyUnicode_InternFromString("loss");
+    recorder->loss = Py_NAN;
     recorder->next = living;
     living = recorder;
-    if (recorder->store == NULL || recorder->series == NULL) {
+    if (recorder->store == NULL || recorder->series == NULL || recorder->loss_name == NULL) {
         Py_DECREF((PyObject *)recorder);
         return PyErr_NoMemory();
     }
@@ -197,6 +204,7 @@ static void recorder_dealloc(PyObject *self)
     region_unmap(&recorder->control_file);
     region_unlink(recorder->store, &recorder->control_file, "run");
     Py_CLEAR(recorder->series);
+    Py_CLEAR(recorder->loss_name);
     store_drop(recorder->store);
     object_free(self);
 }
@@ -237,6 +245,7 @@ static PyGetSetDef recorder_properties[] = {
      (void *)offsetof(Recorder, request)},
     {"trouble", get_trouble, NULL, "The last errno for which it kept something in memory, or 0.",
      NULL},
+    {"loss", get_loss, NULL, "The last loss that a counter told, recorded or not; NaN for none.", NULL},
     {"used_bytes", get_used_bytes, NULL, "Bytes of all chunks that exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

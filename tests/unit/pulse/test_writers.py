@@ -14,6 +14,8 @@ from kinetoscope.pulse.layout import (
     NUM_EXACT,
     NUM_FINE,
     PER_FINE,
+    STEP,
+    STEPS_AT,
     Phase,
 )
 from kinetoscope.pulse.pure_writer import PulseWriter
@@ -164,3 +166,36 @@ def test_a_phase_that_there_is_not_is_refused(kind, phase):
 def test_a_file_that_is_too_short_is_refused(kind):
     with pytest.raises(ValueError, match="too short"):
         kind(bytearray(COARSE_AT + 2 * BLOCK.size - 1), None)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_step_of_an_optimizer_within_one_ends_with_the_outer(kind):
+    """A subclass's step calls the one above, and torch hooks both."""
+    training = Training(kind)
+    writer = training.writer
+    for _ in range(2):
+        writer.enter(Phase.OTHER)
+        writer.begin_optimizer()
+        writer.begin_optimizer()
+        training.clock.now_ns += 3
+        writer.end_optimizer()
+        training.clock.now_ns += 2
+        writer.end_optimizer()
+        training.clock.now_ns += 4
+    assert writer.enter(Phase.OTHER) == Phase.OTHER
+    writer.end_step(0, 0)
+    by_phase = STEP.unpack_from(training.file, STEPS_AT)[3:-2]
+    assert (by_phase[Phase.OPTIMIZER], by_phase[Phase.OTHER]) == (10, 8)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_step_of_an_optimizer_that_raised_is_none_within_the_next(kind):
+    training = Training(kind)
+    writer = training.writer
+    writer.begin_optimizer()
+    writer.begin_optimizer()  # torch's hooks tell of no end where a step raises
+    writer.enter(Phase.DATA_WAIT)
+    writer.enter(Phase.OTHER)
+    writer.begin_optimizer()
+    writer.end_optimizer()
+    assert writer.enter(Phase.OTHER) == Phase.OTHER

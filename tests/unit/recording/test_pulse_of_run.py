@@ -158,3 +158,48 @@ def test_a_folder_that_cannot_be_made_is_told_once_and_training_goes_on(tmp_path
     assert profiler.state.timestamp.batch == 3
     (told,) = [message for message in caplog.messages if "pulse" in message]
     assert told.endswith(f"cannot be written to {tmp_path}/run/pulse: Not a directory.")
+
+
+class Tensor:
+    """Cannot be read without a wait for its device."""
+
+    def __float__(self):
+        raise AssertionError("it was asked for its value")
+
+
+@both
+@pytest.mark.parametrize("counters", [{"loss": 0.25, "lr": 1e-3}, {"loss": 3}])
+def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recorded(tmp_path, counters):
+    loop = Loop(tmp_path)
+    told = loop.profiler.marker("progress")
+    with loop.profiler as profiler:
+        for _ in profiler.batches(loop.fetched()):
+            loop.train()
+            told.counter(counters)
+    ((pulse,),) = find_pulses(tmp_path).values()
+    assert pulse.loss == counters["loss"]
+
+
+@both
+@pytest.mark.parametrize("value", [Tensor(), None, "0.3", True, 10**400])
+def test_what_is_no_plain_number_is_no_loss(tmp_path, value):
+    loop = Loop(tmp_path)
+    with loop.profiler as profiler:
+        for _ in profiler.batches(loop.fetched()):
+            profiler.marker("progress").counter({"loss": value})
+    ((pulse,),) = find_pulses(tmp_path).values()
+    assert pulse.loss is None
+
+
+@both
+def test_between_windows_it_looks_at_memory_each_second(tmp_path):
+    """A second of the loop is looked at where nothing is recorded, whatever the schedule calls it."""
+    loop = Loop(tmp_path)
+    loss = loop.profiler.marker("progress")
+    with loop.profiler as profiler:
+        for number in profiler.batches(loop.fetched(6)):
+            loop.clock.advance(1000 * MS)
+            loss.counter({"loss": float(number)})
+            if number == 5:
+                ((pulse,),) = find_pulses(tmp_path).values()
+                assert pulse.loss == 4.0
