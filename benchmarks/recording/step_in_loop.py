@@ -7,6 +7,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,6 +23,9 @@ from kinetoscope import cyclic_schedule
 from kinetoscope.native import native_module
 from kinetoscope.pulse.layout import FILE_BYTES, Phase
 from kinetoscope.pulse.pure_writer import PulseWriter
+from kinetoscope.recording.profiler import active_profiler
+from kinetoscope.unmodified.settings import AutoSettings
+from kinetoscope.unmodified.training import UnmodifiedTraining
 
 _LOOPS = {"0.3 ms": (32, 2, 8), "3 ms": (384, 4, 64), "30 ms": (1024, 6, 256)}
 """Width, layers and batch of models whose steps take about so long."""
@@ -36,7 +40,7 @@ def run(*, quick: bool) -> SuiteResult:
     torch.set_num_threads(1)
     measures = []
     for name, shape in _LOOPS.items():
-        step = _training_step(*shape)
+        step, optimizer = _training_step(*shape)
         step_ns = _typical_ns(step, 20)
         most = max(_FEWEST_CALLS, int(_LONGEST_S * 1e9 / step_ns))
         count = _FEWEST_CALLS if quick else min(_NUM_CALLS, most)
@@ -45,14 +49,17 @@ def run(*, quick: bool) -> SuiteResult:
             never = cyclic_schedule(skip_first=10**9, per="run")
             with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
                 cost_ns = _call_ns(step, profiler.step, count) - empty_ns
-            with _without_work() as call:
+            with _without_work(optimizer) as call:
                 plain_ns = _call_ns(step, call, count)
                 with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
                     hooks_ns = _call_ns(step, call, count, profiler.step) - plain_ns
+                with _under_run(step, call, Path(folder) / "run"):
+                    unmodified_ns = _call_ns(step, call, count) - plain_ns
         detail = f"a step takes {step_ns / 1e6:.2f} ms; median of {count:,}"
         measures += [
             Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail),
             Measure(f"hooks of a fetch, a backward and an optimizer's step, likewise: {name}", hooks_ns / 1e3, "us"),
+            Measure(f"these and the step under kinetoscope run: {name}", unmodified_ns / 1e3, "us"),
         ]
     measures += [_of_whole_loop(rounds=8 if quick else 80), *_of_writer()]
     return SuiteResult(
@@ -66,7 +73,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 def _of_whole_loop(rounds: int) -> Measure:
     """How much longer the loop of 0.3 ms takes as a whole, with a DataLoader."""
-    step, never = _training_step(*_LOOPS["0.3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
+    (step, _), never = _training_step(*_LOOPS["0.3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
 
     @contextlib.contextmanager
     def plain() -> Iterator[Mapping[str, Any]]:
@@ -103,7 +110,7 @@ def _of_writer() -> list[Measure]:
     ]
 
 
-def _training_step(width: int, num_layers: int, batch: int) -> Callable[[], None]:
+def _training_step(width: int, num_layers: int, batch: int) -> tuple[Callable[[], None], torch.optim.Optimizer]:
     layers = [layer for _ in range(num_layers) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -114,11 +121,11 @@ def _training_step(width: int, num_layers: int, batch: int) -> Callable[[], None
         model(samples).sum().backward()
         optimizer.step()
 
-    return step
+    return step, optimizer
 
 
 @contextlib.contextmanager
-def _without_work() -> Iterator[Callable[[], object]]:
+def _without_work(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], object]]:
     """A fetch, a backward pass and an optimizer's step without the work of any: what is left are the hooks of each."""
     autograd: Any = torch.autograd
     kind: Any = _BaseDataLoaderIter
@@ -132,12 +139,34 @@ def _without_work() -> Iterator[Callable[[], object]]:
         iterator.__next__()
         autograd._engine_run_backward()
         for hook in itertools.chain.from_iterable(each.values() for each in hooks):
-            hook(None, (), {})
+            hook(optimizer, (), {})
 
     try:
         yield call
     finally:
         autograd._engine_run_backward, kind.__next__ = engine, fetches
+
+
+@contextlib.contextmanager
+def _under_run(step: Callable[[], None], call: Callable[[], object], folder: Path) -> Iterator[None]:
+    """A training that knows nothing of us, which has begun and skips all its steps."""
+    hooks: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
+    before = [dict(each) for each in hooks]
+    training = UnmodifiedTraining(AutoSettings(out=str(folder), after=10**9))
+    training.watch()
+    for _ in range(3):
+        call()  # a fetch comes first, so fetches end steps
+        step()
+    try:
+        yield
+    finally:
+        with contextlib.redirect_stderr(io.StringIO()):  # it says that nothing was recorded
+            active = active_profiler()
+            assert active is not None
+            active.close()
+        for each, kept in zip(hooks, before, strict=True):
+            each.clear()
+            each.update(kept)
 
 
 def _typical_ns(step: Callable[[], None], count: int) -> float:

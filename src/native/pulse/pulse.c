@@ -56,7 +56,7 @@ typedef struct {
     unsigned long thread; /* of which torch's hooks tell; 0 for none */
     uint32_t before_backward, before_optimizer, before_checkpoint; /* the phases to go back to */
     int64_t backward_depth, checkpoint_depth, num_backward;
-    int64_t num_nested; /* steps of optimizers within the one that runs */
+    int64_t num_nested;   /* steps of optimizers within the one that runs */
     int has_just_written; /* a checkpoint, and nothing was told since */
 } PulseWriter;
 

@@ -245,7 +245,8 @@ static PyGetSetDef recorder_properties[] = {
      (void *)offsetof(Recorder, request)},
     {"trouble", get_trouble, NULL, "The last errno for which it kept something in memory, or 0.",
      NULL},
-    {"loss", get_loss, NULL, "The last loss that a counter told, recorded or not; NaN for none.", NULL},
+    {"loss", get_loss, NULL, "The last loss that a counter told, recorded or not; NaN for none.",
+     NULL},
     {"used_bytes", get_used_bytes, NULL, "Bytes of all chunks that exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
