@@ -127,11 +127,13 @@ class Recorder(Protocol):
     batch: int
     listener: SpanListener | None
     names: NameTable
-    loss: float
-    """The last loss that a counter told, recorded or not; NaN if none has."""
-
     keeps_files: bool
     """Whether it can keep records in files, and so has `NativeRecorder.open_folder`."""
+
+    @property
+    def loss(self) -> float:
+        """The last loss that a counter told, recorded or not; NaN if none has."""
+        ...
 
     def open_window(self) -> None:
         """Begins to keep records."""
