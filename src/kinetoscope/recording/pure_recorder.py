@@ -94,7 +94,7 @@ class PureRecorder:
         """Keeps the loss among a counter's values, recorded or not, for the pulse. A tensor is not asked for its value,
         which may be a wait for the device."""
         loss = values.get("loss") if type(values) is dict else None
-        if type(loss) in (int, float):
+        if isinstance(loss, int | float) and not isinstance(loss, bool):
             with contextlib.suppress(OverflowError):
                 self.loss = float(loss)
 

@@ -143,9 +143,14 @@ static void note_loss(Recorder *recorder, PyObject *values)
 {
     Value value;
     PyObject *loss = PyDict_GetItemWithError(values, recorder->loss_name);
-    if (loss == NULL) PyErr_Clear();
-    int flags = loss != NULL ? plain_number(loss, &value) : -1;
-    if (flags >= 0) recorder->loss = flags & FLAG_FLOAT ? value.real : (double)value.integer;
+    if (loss == NULL) {
+        PyErr_Clear();
+    } else if (PyFloat_Check(loss)) {
+        recorder->loss = PyFloat_AsDouble(loss);
+    } else {
+        int flags = plain_number(loss, &value);
+        if (flags >= 0) recorder->loss = flags & FLAG_FLOAT ? value.real : (double)value.integer;
+    }
 }
 
 PyObject *span_counter(PyObject *self, PyObject *values)

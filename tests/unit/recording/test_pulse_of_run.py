@@ -2,6 +2,7 @@
 
 import os
 
+import numpy
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -168,7 +169,7 @@ class Tensor:
 
 
 @both
-@pytest.mark.parametrize("counters", [{"loss": 0.25, "lr": 1e-3}, {"loss": 3}])
+@pytest.mark.parametrize("counters", [{"loss": 0.25, "lr": 1e-3}, {"loss": 3}, {"loss": numpy.float64(0.5)}])
 def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recorded(tmp_path, counters):
     loop = Loop(tmp_path)
     told = loop.profiler.marker("progress")
