@@ -49,6 +49,7 @@ def profile(
     quiet: bool = False,
     report: bool = False,
     redact: Callable[[str], str] | None = None,
+    hangs: bool = False,
 ) -> Profiler:
     """A Profiler with our defaults, which writes its traces below ``out``.
 
@@ -100,6 +101,7 @@ def profile(
         grace_s=grace_s,
         quiet=quiet,
         redact=redact,
+        hangs=hangs,
     )
     profiler.run.set_search(FirstFinding(writes_report=report))
     return profiler

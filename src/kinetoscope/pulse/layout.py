@@ -22,6 +22,39 @@ class Phase(IntEnum):
     """What is in none of the others, or in one that is not watched."""
 
 
+class Stuck(IntEnum):
+    """Of a phase that lasts longer than usual."""
+
+    NONE = 0
+    SUSPECTED = 1
+    """It lasts too long, and nobody has looked closer yet, which takes the GIL."""
+    LONG = 2
+    """It was seen too seldom to say what is usual, or it compiles."""
+    HANGS = 3
+
+
+class Woken(IntEnum):
+    """Why a thread that waits beside training is woken."""
+
+    STOPPED = 0
+    DUE = 1
+    STUCK = 2
+    ASKED = 3
+
+
+class Asked(IntEnum):
+    """What became of a request to record."""
+
+    NONE = 0
+    WAITS = 1
+    RECORDS = 2
+    SAVED = 3
+    LATE = 4
+    """Its steps were over when it was seen."""
+    REFUSED = 5
+    """Another recording was going on, or too many were asked for."""
+
+
 MAGIC = b"KSPULSE\0"
 VERSION = 1
 NUM_EXACT = 4096
@@ -50,6 +83,18 @@ samples and tokens a second, NaN if not known; the same moment by the monotonic 
 has ended."""
 
 SEEN_AT = 128
+WATCHED = struct.Struct("<IIqqQ")
+"""At `WATCHED_AT`, of a phase that lasts too long, as long as the phase began then: `Stuck`; the phase; its begin; when
+that was found; Python's number of the training thread."""
+
+WATCHED_AT = 200
+ASKED = struct.Struct("<IIq")
+"""At `ASKED_AT`, of the last request to record: its number, `Asked`, and its first step."""
+
+ASKED_AT = WATCHED_AT + WATCHED.size
+PLACE_AT, PLACE_BYTES = 256, 256
+"""Where the training thread is that is stuck, as text."""
+
 ABOUT_AT = 512
 """How many bytes of JSON follow, as 32 bits, and these: which process it is."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from kinetoscope.formats.record_request import NAME as REQUEST_FILE
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER, SUFFIX
 from kinetoscope.writing.own_thread import OwnThread
@@ -62,6 +63,7 @@ class NodeCopies:
         with suppress(OSError):
             if not any(self._pulses()):
                 (self._local / _LOCK).unlink(missing_ok=True)
+                (self._local / REQUEST_FILE).unlink(missing_ok=True)
                 self._local.rmdir()
                 self._run.delete(self._name)
 
@@ -70,6 +72,7 @@ class NodeCopies:
             with suppress(OSError):  # the file system may not answer, or be full: it is tried again
                 if self._is_first():
                     self._copy()
+                    self._copy_request()
 
     def _is_first(self) -> bool:
         """Whether this is the rank that copies: the kernel gives the lock to one, and frees it with its process."""
@@ -90,6 +93,14 @@ class NodeCopies:
         packed = [piece for content in contents for piece in (_LENGTH.pack(len(content)), content)]
         self._run.make_folder(FOLDER)
         self._run.write(self._name, b"".join([_MAGIC, _COUNT.pack(len(contents)), *packed]))
+
+    def _copy_request(self) -> None:
+        """The request to record, of which all ranks of the node see the copy. It is overwritten in place."""
+        asked = self._run.read(f"{FOLDER}/{REQUEST_FILE}")
+        copy = self._local / REQUEST_FILE
+        if not copy.exists() or copy.read_bytes() != asked:
+            with open(os.open(copy, _FLAGS, 0o600), "r+b", buffering=0) as file:
+                file.write(asked)
 
     def _pulses(self) -> Iterator[Path]:
         return (path for path in sorted(self._local.iterdir()) if path.name.endswith(SUFFIX))

@@ -15,11 +15,15 @@ import msgspec
 
 from kinetoscope.clock.clock import Clock, SystemClock, take_anchor
 from kinetoscope.formats.own_json import encode_struct
+from kinetoscope.formats.record_request import NAME as REQUEST_FILE
+from kinetoscope.formats.record_request import make_request_file
 from kinetoscope.native import native_module
 from kinetoscope.paths.network import is_on_network
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
+    ASKED,
+    ASKED_AT,
     BLOCK,
     COARSE_AT,
     COARSE_PLACES,
@@ -28,10 +32,19 @@ from kinetoscope.pulse.layout import (
     HEADER_BYTES,
     NOW,
     NOW_AT,
+    NUM_EXACT,
+    PLACE_AT,
+    PLACE_BYTES,
     PLACES_AHEAD,
     SEEN,
     SEEN_AT,
+    STEP,
+    STEPS_AT,
     SUFFIX,
+    WATCHED,
+    WATCHED_AT,
+    Asked,
+    Stuck,
 )
 from kinetoscope.pulse.pure_writer import PulseWriter
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -41,6 +54,7 @@ _log = logging.getLogger("kinetoscope")
 LENGTH = struct.Struct("<I")
 _UNKNOWN, _UNKNOWN_RATE = -1, math.nan
 _SECONDS_IF_RECORDED = 10
+_MOST_NEW = 1024
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
@@ -74,6 +88,10 @@ class OwnPulse:
         self._descriptor: int | None = None
         self._counted: tuple[int, int, int] | None = None
         self._copies: Any = None
+        self._run: RunFolder | None = None
+        self._num_told = 0
+        self.request_file = ""
+        """The file by which this rank is asked to record, once it is open; "" if the run has no folder."""
         self._num_due = 0
         self._counter: Any = None
         self._write_nothing()
@@ -82,7 +100,7 @@ class OwnPulse:
         """Makes the file in the folder of the run, if it has one."""
         anchor = take_anchor(self._clock)
         about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns))
-        self._name = f"{attempt.start}{SUFFIX}"
+        self._stem, self._name = attempt.start, f"{attempt.start}{SUFFIX}"
         has_room = len(about) <= HEADER_BYTES - ABOUT_AT - LENGTH.size
         if run_folder is not None and HAS_RUN_FOLDERS and has_room:
             try:
@@ -94,6 +112,7 @@ class OwnPulse:
                     error.strerror or error,
                 )
                 self._close_file()
+                self._run, self.request_file = None, ""
         if self._descriptor is None:
             self._file = mmap.mmap(-1, FILE_BYTES)
         else:
@@ -151,6 +170,73 @@ class OwnPulse:
         """The phases with their begins and ends, one after the other, and how many found no room."""
         return ([], 0) if self.writer is None else self.writer.take_phases()
 
+    # -- for the thread that watches --
+
+    def new_steps(self) -> tuple[int, list[tuple[int, ...]]]:
+        """How many steps there are, and of those since this was asked last, at most 1,024, the nanoseconds by phase."""
+        num_steps = self.num_steps()
+        first = max(self._num_told, num_steps - _MOST_NEW)
+        self._num_told = num_steps
+        places = (STEPS_AT + number % NUM_EXACT * STEP.size for number in range(first, num_steps))
+        return num_steps, [STEP.unpack_from(self._file, at)[3:-2] for at in places]
+
+    def num_steps(self) -> int:
+        """How many steps there are."""
+        return NOW.unpack_from(self._file, NOW_AT)[1]
+
+    def phase_now(self) -> tuple[int, int]:
+        """The phase that runs, and when it began, on the monotonic clock."""
+        now = NOW.unpack_from(self._file, NOW_AT)
+        return now[8], now[7]
+
+    def note_stuck(self, stuck: Stuck, phase: int, since_ns: int, thread: int, place: str = "") -> None:
+        """Notes what was found of a phase, and where the thread that trains is. It needs no disk."""
+        text = place.encode(errors="replace")[:PLACE_BYTES].ljust(PLACE_BYTES, b"\0")
+        self._file[PLACE_AT : PLACE_AT + PLACE_BYTES] = text
+        WATCHED.pack_into(self._file, WATCHED_AT, stuck, phase, since_ns, self._clock.monotonic_ns(), thread)
+
+    def note_asked(self, sequence: int, asked: Asked, first_step: int) -> None:
+        """Notes what became of a request to record."""
+        with suppress(ValueError):  # the run has ended, and its file is closed
+            ASKED.pack_into(self._file, ASKED_AT, sequence, asked, first_step)
+
+    def path_beside(self, suffix: str) -> str:
+        """The path of a file beside the pulse, with its name but for the ending; "" if the run has no folder."""
+        return "" if self._run is None else str(self._run.path / self._beside(suffix))
+
+    def write_beside(self, suffix: str, content: bytes) -> None:
+        """Writes such a file, for its user's eyes only, whole or not at all. Raises OSError."""
+        if self._run is None:
+            return
+        name = f"{self._stem}{suffix}"
+        partial = f".{name}.partial"
+        with self._run.open_folder(FOLDER) as folder:
+            try:
+                with open(os.open(partial, _FLAGS, 0o600, dir_fd=folder), "wb", buffering=0) as file:
+                    file.write(content)
+                os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(partial, dir_fd=folder)
+                raise
+
+    def open_beside(self, suffix: str) -> int | None:
+        """The descriptor of such a file, which is made anew; None if the run has no folder. Raises OSError."""
+        if self._run is None:
+            return None
+        with self._run.open_folder(FOLDER) as folder:
+            return os.open(f"{self._stem}{suffix}", _FLAGS, 0o600, dir_fd=folder)
+
+    def delete_beside(self, suffix: str) -> None:
+        """Deletes such a file. Raises OSError."""
+        if self._run is not None:
+            self._run.delete(self._beside(suffix))
+
+    def _beside(self, suffix: str) -> str:
+        return f"{FOLDER}/{self._stem}{suffix}"
+
+    # -- its end --
+
     def close(self) -> None:
         """Writes no more, since the run has ended."""
         if self.writer is None:
@@ -180,29 +266,33 @@ class OwnPulse:
 
     def _make(self, run_folder: Path, attempt: Attempt) -> None:
         """Makes the file in the run's folder; if that is on a network file system, in local storage. Raises OSError."""
+        run = self._run = RunFolder(run_folder)
+        run.make_folder(FOLDER)
+        with run.open_folder(FOLDER) as folder:
+            make_request_file(folder)
         if is_on_network(run_folder):
             from kinetoscope.pulse.node_copies import NodeCopies, local_folder
 
             local = local_folder(run_folder)
             self._descriptor = _make_in(os.open(local, _FOLDER), self._name)
             self._copies = NodeCopies(local, run_folder, attempt.host)
-            self._saved_to, self._local = RunFolder(run_folder), local / self._name
+            self._local = local / self._name
             self._copies.start()
+            self.request_file = str(local / REQUEST_FILE)
         else:
-            run = RunFolder(run_folder)
-            run.make_folder(FOLDER)
             with run.open_folder(FOLDER) as folder:
                 self._descriptor = _make_in(os.dup(folder), self._name)
+            self.request_file = str(run_folder / FOLDER / REQUEST_FILE)
         self._file = mmap.mmap(self._descriptor, FILE_BYTES)
 
     def _save_local(self) -> None:
         """Saves a pulse in local storage to the run's folder, and deletes it there. Raises OSError."""
         copies, self._copies = self._copies, None
-        if copies is None:
+        if copies is None or self._run is None:
             return
         try:
-            self._saved_to.make_folder(FOLDER)
-            self._saved_to.write(f"{FOLDER}/{self._name}", self._local.read_bytes())
+            self._run.make_folder(FOLDER)
+            self._run.write(f"{FOLDER}/{self._name}", self._local.read_bytes())
             self._local.unlink()
         finally:
             copies.stop()

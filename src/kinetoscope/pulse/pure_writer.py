@@ -1,12 +1,15 @@
 """The writer of a pulse in Python, for machines without the one in C (`src/native/pulse/pulse.c`), whose twin it is."""
 
+import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
 
+from kinetoscope.formats.record_request import request_sequence
 from kinetoscope.pulse.layout import (
     BEGIN,
     BLOCK,
@@ -23,10 +26,15 @@ from kinetoscope.pulse.layout import (
     STEP,
     STEPS_AT,
     VERSION,
+    WATCHED,
+    WATCHED_AT,
     Phase,
+    Stuck,
+    Woken,
 )
 
 _LOOK_EVERY_NS = 1_000_000_000
+_LOOK_S, _LOOKS_PER_REQUEST = 0.25, 4
 _EMPTY = bytes(BLOCK.size)
 _FIELDS_BEFORE_SUMS, _FIELDS_OF_SUM = 7, 4
 _COUNT = 3
@@ -57,6 +65,7 @@ class PulseWriter:
         self._before_backward = self._before_optimizer = self._before_checkpoint = int(Phase.OTHER)
         self._checkpoint_depth, self._has_just_written = 0, False
         self._num_nested = 0
+        self._is_stopped = threading.Event()
         self._stretches: list[tuple[int, int, int]] | None = None
         self._notes_since_ns = self._num_left_out = 0
         BEGIN.pack_into(self._file, 0, MAGIC, VERSION, HEADER_BYTES)
@@ -204,6 +213,36 @@ class PulseWriter:
         self._looked_at_ns = now_ns
         return True
 
+    # -- the thread that watches --
+
+    def wait(self, limits: tuple[int, ...], spared: int, duration: int, request: bytes, sequence: int) -> int:
+        """Waits until a phase lasts longer than its limit, other than the one that began at ``spared``; until the file
+        ``request`` has another number than ``sequence``; or for ``duration``. Returns which it was, as `Woken`."""
+        until_ns = monotonic_ns() + duration
+        for looks in itertools.count():
+            if request and looks % _LOOKS_PER_REQUEST == 0 and request_sequence(request) not in (0, sequence):
+                return int(Woken.ASKED)
+            now_ns = monotonic_ns()
+            if self._is_stopped.is_set() or self._pid != os.getpid():
+                break
+            if self._is_stuck(limits, spared, now_ns):
+                return int(Woken.STUCK)
+            if now_ns >= until_ns:
+                return int(Woken.DUE)
+            self._is_stopped.wait(min(_LOOK_S, (until_ns - now_ns) / 1e9))
+        return int(Woken.STOPPED)
+
+    def _is_stuck(self, limits: tuple[int, ...], spared: int, now_ns: int) -> bool:
+        since_ns, phase, file = self._phase_since_ns, self._phase, self._file
+        if since_ns == spared or now_ns - since_ns <= limits[phase] or file is None:
+            return False
+        WATCHED.pack_into(file, WATCHED_AT, Stuck.SUSPECTED, phase, since_ns, now_ns, 0)
+        return True
+
+    def stop_waiting(self) -> None:
+        """Ends `wait`, for good."""
+        self._is_stopped.set()
+
     def extend(self, num_places: int) -> None:
         """So many coarse blocks have room now."""
         if self._file is not None:
@@ -214,6 +253,7 @@ class PulseWriter:
 
     def close(self) -> None:
         """Writes no more."""
+        self._is_stopped.set()
         if self._file is not None:
             self._file.release()
             self._file = None

@@ -467,6 +467,7 @@ class RunSettings:
     live_bytes_max: int = LIVE_BYTES_MAX
     is_quiet: bool = False
     redact: Callable[[str], str] | None = None
+    hangs: bool = False
 
     def __post_init__(self) -> None:
         check_schedule(self.schedule)
@@ -477,6 +478,7 @@ class RunSettings:
             check_kind(self.live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
         check_flag(self.strict, "strict")
         check_flag(self.is_quiet, "quiet")
+        check_flag(self.hangs, "hangs")
         check_number(self.grace_s, "grace_s", "seconds")
         check_number(self.close_timeout_s, "close_timeout_s", "seconds")
         check_number(self.live_bytes_max, "live_bytes_max", "bytes")

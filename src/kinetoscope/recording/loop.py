@@ -544,6 +544,8 @@ class Loop:
             self._is_counting = True
             if calls_step:
                 self.count_step = pulse.writer.count_step
+            if self._run.is_asked:  # meanwhile, on another thread
+                self._catch_up()
 
     def _catch_up(self) -> None:
         """Ends this: the loop is where the pulse has counted it to be."""

@@ -25,6 +25,19 @@ default_store = PrivateObject(
     loaded="torch.distributed",
 )
 
+groups_of_process = PrivateObject(
+    "torch.distributed.distributed_c10d",
+    "_world",
+    "a hang does not say how far each process group is, and what collectives may take is not known",
+    loaded="torch.distributed",
+)
+dump_flight_recorder = PrivateObject(
+    "torch._C._distributed_c10d",
+    "_dump_fr_trace_json",
+    "a hang does not name the collective, though torch's flight recorder is on",
+    loaded="torch.distributed",
+)
+
 # Dynamo.
 _UNCOMPILED = (
     "a compiled function with a ready-made `with marker:` inside runs uncompiled; use @marker or "

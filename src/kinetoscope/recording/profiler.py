@@ -156,6 +156,8 @@ class Profiler(AnyProfiler):
     - ``redact``: a function from a text to what may be written instead of it. It is asked for each name and each text
       in what handlers get and in the files of sources: names of spans, counters, threads and operators, texts in their
       args, metadata, the names of the run and its machine. See docs/privacy.md.
+    - ``hangs``: whether a hang that holds the GIL shall have its stacks, too, which takes faulthandler's timer, of
+      which a process has one; see docs/hangs.md. Other hangs are found without it.
     - ``clock``: the clock, for tests.
 
     Raises `SettingsError` for an argument that cannot work.
@@ -178,6 +180,7 @@ class Profiler(AnyProfiler):
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
+        hangs: bool = False,
         clock: Clock | None = None,
     ) -> None: ...
     @overload
@@ -199,6 +202,7 @@ class Profiler(AnyProfiler):
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
+        hangs: bool = False,
         clock: Clock | None = None,
     ) -> None:
         state, schedule, trace_handlers = _in_order(arguments, state, schedule, trace_handlers)
@@ -212,6 +216,7 @@ class Profiler(AnyProfiler):
             live_bytes_max=live_bytes_max,
             is_quiet=quiet,
             redact=redact,
+            hangs=hangs,
         )
         state = _checked_state(state, run_name)
         state.profiler = self

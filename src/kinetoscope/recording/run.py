@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from kinetoscope.clock.clock import Clock, process_base_ns, take_anchor
+from kinetoscope.clock.clock import Clock, SystemClock, process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording import compiler
+from kinetoscope.recording.asked_recording import AskedRecording
 from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, RunSettings, recipe_of, run_folder_of
@@ -39,6 +40,7 @@ from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.watch import TrainingWatch
 from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.event import Event
@@ -155,6 +157,8 @@ class Run:
         self._temporary = TemporaryFiles(self._live)
         self.pulse: OwnPulse = OwnPulse(clock, lambda: recorder.loss)
         """What training does now, and how long its steps take, in a file."""
+        self._asked = AskedRecording(self.pulse, self.ranks.rank)
+        self._watch: TrainingWatch | None = None
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
 
     def set_handlers(self, handlers: list[Any]) -> None:
@@ -205,6 +209,11 @@ class Run:
         return self._window.is_open and bool(self._recorder.action)
 
     @property
+    def is_asked(self) -> bool:
+        """Whether somebody has asked for a recording from outside, which is not over."""
+        return self._asked.request is not None
+
+    @property
     def is_forked(self) -> bool:
         """Whether this is the copy, in a forked child, of its parent's run. It records and saves nothing."""
         return self._pid != os.getpid()
@@ -221,7 +230,8 @@ class Run:
         return ProfilerAction.SKIP if action is None else action
 
     def _ask_schedule(self, state: RunState) -> ProfilerAction:
-        return ProfilerAction(self.settings.schedule(state))
+        own = ProfilerAction(self.settings.schedule(state))
+        return own if self._asked.request is None else self._asked.action(plain_count(state.timestamp.batch), own)
 
     def resume_at(self, batch_in_epoch: object) -> None:
         """Notes that the run was resumed at this batch of the epoch, so that a schedule's skip counts from here."""
@@ -273,6 +283,7 @@ class Run:
         self._phase = _Phase.RUNNING
         this_process.make_active(self)
         self._clocks.begin()
+        self._begin_watch()
         warn_if_pure()
 
     def _open_live_folder(self) -> None:
@@ -289,6 +300,15 @@ class Run:
 
     def _open_pulse(self) -> None:
         self.pulse.open(run_folder_of(self.handlers), self.ranks, self.attempt)
+
+    def _begin_watch(self) -> None:
+        """Watches the thread that trains, which is this one. A test's clock says nothing of how long things take."""
+        if isinstance(self.clock, SystemClock):
+            has_timer, take = self.settings.hangs, self._asked.take
+            self._watch = TrainingWatch(
+                self.pulse, self.ranks, self.attempt, take, has_timer=has_timer, redactor=self.redactor
+            )
+            self._watch.start()
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -310,7 +330,7 @@ class Run:
         """Handles the end of a batch, which the timestamp already counts. Saves the window after its last batch."""
         timestamp = self.state.timestamp
         self.end_step_of_pulse()
-        if plain_count(timestamp.batch) < self._skips_until:  # nothing changes: a step is cheap
+        if plain_count(timestamp.batch) < self._skips_until and not self.is_asked:  # nothing changes: a step is cheap
             self.note_length(timestamp)
             self.callbacks.fire(Event.BATCH_END)
             compiler.teach_dynamo(Marker)
@@ -351,7 +371,7 @@ class Run:
         """How many of the next steps need nothing but to be counted: the run surely skips them, and nobody wants to be
         told of their batches.
         """
-        if self.callbacks.needs_all_batches or not self._skips_until:
+        if self.callbacks.needs_all_batches or not self._skips_until or self.is_asked:
             return 0
         return self._skips_until - plain_count(self.state.timestamp.batch) - 1
 
@@ -414,6 +434,8 @@ class Run:
         recorded = cycle.recorded
         self._live.note_closed(recorded.window, recorded.closed_ns, cycle.timestamp)
         cycle.contributions.afterwards.append(partial(self._live.note_saved, recorded.window))
+        if (request := self._asked.closed()) is not None:
+            cycle.contributions.afterwards.append(partial(self._asked.saved, request))
 
     def drain(self, timeout_s: float) -> bool:
         """Waits until every closed window is written. Returns False if that takes too long."""
@@ -537,6 +559,8 @@ class Run:
             ending.take(self._end.finish_clocks)
             ending.take(self._end.finish_files, is_window_open=self._window.is_open)
             ending.take(end_library_markers, self._recorder)
+            if self._watch is not None:
+                ending.take(self._watch.stop)
             ending.take(self.pulse.close)
             self._phase = _Phase.CLOSED
             ending.take(this_process.make_inactive, self)

@@ -24,6 +24,7 @@ from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import cyclic_schedule
 from kinetoscope.recording.trace_folder import is_used
+from kinetoscope.recording.watch import timer_use
 from kinetoscope.training.ranks import Ranks, current_ranks, launch_name, restart_count
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
@@ -69,6 +70,7 @@ class UnmodifiedTraining:
         self._has_gradients = sys.modules["torch"].is_grad_enabled
         self._loader_watch.install()
         reserve_hooks()
+        timer_use.watch()
         register(_spared(self._optimizer_stepped))
         self._watch_scaler()
 
@@ -178,6 +180,7 @@ class UnmodifiedTraining:
                 schedule=cyclic_schedule(skip_first=asked.after, warmup=1, active=asked.num_steps, per="run"),
                 diagnose=asked.diagnose,
                 report=asked.report,
+                hangs=True,
                 torch=QuietTorchProfiler(profile_memory=asked.diagnose),
             )
             profiler.start()

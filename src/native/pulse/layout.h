@@ -39,6 +39,17 @@ typedef struct {
     int64_t step_began;
 } PulseHeader;
 
+/* What was found of a phase that lasts too long; `docs/hangs.md`. */
+#define PULSE_SUSPECTED 1 /* nobody has looked closer yet */
+
+typedef struct {
+    uint32_t stuck, phase;
+    int64_t since, told; /* when the phase began; when it was found */
+    uint64_t thread;     /* Python's number of the training thread */
+} PulseWatched;
+
+#define PULSE_WATCHED_AT 200
+
 typedef struct {
     int64_t step, begin, duration;
     int64_t by_phase[PULSE_NUM_PHASES];
@@ -61,13 +72,16 @@ typedef struct {
 
 typedef struct {
     PulseHeader header;
-    char more[4096 - sizeof(PulseHeader)];
+    char seen[PULSE_WATCHED_AT - sizeof(PulseHeader)];
+    PulseWatched watched;
+    char more[4096 - PULSE_WATCHED_AT - sizeof(PulseWatched)];
     PulseStep steps[PULSE_NUM_EXACT];
     PulseBlock fine[PULSE_FINE_PLACES];
     PulseBlock coarse[]; /* an even number of them */
 } PulseFile;
 
 _Static_assert(sizeof(PulseHeader) == 96, "Readers know these bytes.");
+_Static_assert(sizeof(PulseWatched) == 32, "Readers know these bytes.");
 _Static_assert(sizeof(PulseStep) == 88, "Readers know these bytes.");
 _Static_assert(sizeof(PulseBlock) == 232, "Readers know these bytes.");
 

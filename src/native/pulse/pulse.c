@@ -7,6 +7,7 @@
 
 #include "module.h"
 #include "pulse/blocks.h"
+#include "pulse/watch.h"
 #include "recorder/clock.h"
 
 #include <pthread.h>
@@ -58,6 +59,7 @@ typedef struct {
     int64_t backward_depth, checkpoint_depth, num_backward;
     int64_t num_nested;   /* steps of optimizers within the one that runs */
     int has_just_written; /* a checkpoint, and nothing was told since */
+    Watch watch;
 } PulseWriter;
 
 /* A forked child has its parent's file mapped, but nothing to say there. */
@@ -443,10 +445,54 @@ static PyObject *writer_batch(PyObject *self, PyObject *Py_UNUSED(nothing))
                          PyBool_FromLong(counting->is_fetched));
 }
 
+/* -- the thread that watches -- */
+
+static int read_limits(PyObject *limits, int64_t into[PULSE_NUM_PHASES])
+{
+    if (PyTuple_Size(limits) != PULSE_NUM_PHASES && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "There is one limit for each phase.");
+    for (int phase = 0; !PyErr_Occurred() && phase < PULSE_NUM_PHASES; phase++)
+        into[phase] = PyLong_AsLongLong(PyTuple_GetItem(limits, phase));
+    return PyErr_Occurred() != NULL ? -1 : 0;
+}
+
+static PyObject *writer_wait(PyObject *self, PyObject *arguments)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PyObject *limits;
+    long long spared, duration;
+    unsigned int sequence;
+    Awaited awaited = {0};
+    if (!PyArg_ParseTuple(arguments, "O!LLyI", &PyTuple_Type, &limits, &spared, &duration,
+                          &awaited.request, &sequence) ||
+        read_limits(limits, awaited.limits) < 0)
+        return NULL;
+    if (*awaited.request == '\0') awaited.request = NULL;
+    awaited.spared = spared;
+    awaited.sequence = sequence;
+    awaited.until = monotonic_ns() + duration;
+    PulseFile *pulse = file_of(writer);
+    int woken = WOKEN_STOPPED;
+    if (pulse != NULL) {
+        Py_BEGIN_ALLOW_THREADS;
+        woken = watch_wait(&writer->watch, &writer->header, pulse, &awaited);
+        Py_END_ALLOW_THREADS;
+    }
+    return PyLong_FromLong(woken);
+}
+
+static PyObject *writer_stop_waiting(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (file_of(writer) != NULL) watch_stop(&writer->watch);
+    return new_none();
+}
+
 /* -- from Python -- */
 
 static void release(PulseWriter *writer)
 {
+    if (file_of(writer) != NULL) watch_stop(&writer->watch);
     if (writer->pulse != NULL) PyBuffer_Release(&writer->file);
     writer->pulse = NULL;
 }
@@ -481,6 +527,10 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *P
     if (!PyArg_ParseTuple(arguments, "O|On", &file, &now, &num_places)) return NULL;
     PulseWriter *writer = object_new(type);
     if (writer == NULL) return NULL;
+    if (watch_setup(&writer->watch) < 0) {
+        Py_DECREF(writer);
+        return PyErr_NoMemory();
+    }
     if (PyObject_GetBuffer(file, &writer->file, PyBUF_WRITABLE) < 0) {
         Py_DECREF(writer);
         return NULL;
@@ -525,6 +575,7 @@ static void writer_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
     release((PulseWriter *)self);
+    watch_drop(&((PulseWriter *)self)->watch);
     free(((PulseWriter *)self)->notes.kept);
     writer_clear(self);
     object_free(self);
@@ -570,6 +621,11 @@ static PyMethodDef writer_methods[] = {
      "nanoseconds, and the nanoseconds of the last."},
     {"batch", writer_batch, METH_NOARGS,
      "(): when the batch that is running began, and whether its data is there."},
+    {"wait", writer_wait, METH_VARARGS,
+     "(limits, spared, duration, request, sequence): waits without the GIL, and returns why it "
+     "does "
+     "no more; see kinetoscope.pulse.layout.Woken."},
+    {"stop_waiting", writer_stop_waiting, METH_NOARGS, "(): ends `wait`, for good."},
     {"extend", writer_extend, METH_O, "(num_places): so many coarse blocks have room now."},
     {"close", writer_close, METH_NOARGS, "Writes no more."},
     {NULL, NULL, 0, NULL},

@@ -1,0 +1,130 @@
+"""What a rank has found of phases that lasted too long: the stacks of its threads, and how far its process groups are.
+
+It is in `pulse/{start}.stuck`, beside the pulse. What faulthandler's timer writes of a process whose GIL is
+held is beside it, in `pulse/{start}.stacks`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.paths.source_files import source_name
+from kinetoscope.pulse.layout import FOLDER
+from kinetoscope.training.ranks import Attempt, Ranks
+
+STUCK_SUFFIX, STACKS_SUFFIX = ".stuck", ".stacks"
+_MOST_BYTES = 1 << 22
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+
+
+class ThreadStack(msgspec.Struct, frozen=True):
+    """The Python frames of a thread, the innermost first, as ``train.py(41): loss``."""
+
+    name: str
+    is_training: bool
+    frames: list[str]
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """A process group of torch's: how many collectives this rank has begun in it, and which is the last, if torch's
+    flight recorder knows that."""
+
+    name: str
+    ranks: list[int]
+    sequence: int
+    collective: str = ""
+    timeout_s: float | None = None
+
+
+class StuckPhase(msgspec.Struct, frozen=True):
+    """A phase that lasted too long; ``hangs`` is False where it was seen too seldom to say so. Times are unix
+    nanoseconds; ``goes_on_ns`` is when it was seen to be over, None if it was not."""
+
+    phase: str
+    hangs: bool
+    step: int
+    since_ns: int
+    found_ns: int
+    limit_ns: int
+    place: str
+    stacks: list[ThreadStack]
+    groups: list[GroupState]
+    goes_on_ns: int | None = None
+
+
+class StuckFile(msgspec.Struct, frozen=True):
+    """All of a process, the oldest first."""
+
+    ranks: Ranks
+    attempt: Attempt
+    phases: list[StuckPhase]
+
+    def encoded(self) -> bytes:
+        """The bytes of its file."""
+        return encode_struct(self)
+
+
+class Unarrived(msgspec.Struct, frozen=True):
+    """A collective in which ``waiting`` ranks are, and which ``missing`` ones have not begun."""
+
+    group: str
+    sequence: int
+    collective: str
+    waiting: list[int]
+    missing: list[int]
+
+
+def read_stuck_phases(run_folder: Path) -> list[StuckFile]:
+    """What the ranks of a run have found, of all its attempts. What cannot be read is left out."""
+    found: list[StuckFile] = []
+    if not HAS_RUN_FOLDERS:
+        return found
+    run = RunFolder(run_folder)
+    with suppress(OSError):
+        for name in run.names(FOLDER):
+            if name.endswith(STUCK_SUFFIX):
+                with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    found.append(decode_struct(run.read(f"{FOLDER}/{name}", _MOST_BYTES), StuckFile))
+    return found
+
+
+def unarrived(stuck: Iterable[tuple[int, StuckPhase]]) -> list[Unarrived]:
+    """The collectives in which some ranks wait for others, of what ranks that hang now have found."""
+    states: dict[str, dict[int, GroupState]] = {}
+    for rank, phase in stuck:
+        for group in phase.groups:
+            states.setdefault(group.name, {})[rank] = group
+    return [found for name, of_ranks in states.items() if (found := _unarrived(name, of_ranks))]
+
+
+def _unarrived(name: str, of_ranks: dict[int, GroupState]) -> Unarrived | None:
+    last = max(state.sequence for state in of_ranks.values())
+    waiting = sorted(rank for rank, state in of_ranks.items() if state.sequence == last)
+    missing = sorted(rank for rank, state in of_ranks.items() if state.sequence < last)
+    if not missing:
+        return None
+    return Unarrived(name, last, of_ranks[waiting[0]].collective, waiting, missing)
+
+
+def read_held_stack(run_folder: Path, start: str, thread: int) -> list[str]:
+    """The frames of a thread in what faulthandler's timer wrote last of a process, the innermost first; none if it has
+    not."""
+    try:
+        text = RunFolder(run_folder).read(f"{FOLDER}/{start}{STACKS_SUFFIX}", _MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return []
+    threads = list(_THREAD.finditer(text))
+    ends = [*(found.start() for found in threads[1:]), len(text)]
+    frames: Sequence[str] = []
+    for found, end in zip(threads, ends, strict=False):
+        if int(found[1], 16) == thread:
+            frames = [
+                f"{source_name(file)}({line}): {name}" for file, line, name in _FRAME.findall(text[found.end() : end])
+            ]
+    return list(frames)

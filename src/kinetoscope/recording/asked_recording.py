@@ -1,0 +1,77 @@
+"""A recording that somebody has asked for from outside, by `kinetoscope record`."""
+
+import time
+from collections import deque
+
+from kinetoscope.formats.record_request import RecordRequest
+from kinetoscope.pulse.layout import Asked
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.recording.schedule import ProfilerAction
+
+_MOST_AN_HOUR, _HOUR_S = 20, 3600.0
+_ACTIVE, _SAVE, _SKIP = ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE, ProfilerAction.SKIP
+
+
+class AskedRecording:
+    """Takes one request at a time, and says which of the run's steps it wants. The pulse tells what became of it.
+
+    `take` is called on another thread than the rest.
+    """
+
+    def __init__(self, pulse: OwnPulse, rank: int) -> None:
+        self._pulse, self._rank = pulse, rank
+        self._taken = deque[float](maxlen=_MOST_AN_HOUR)
+        self._has_begun = False
+        self.request: RecordRequest | None = None
+        """What is asked for and not over. While there is one, no step is only counted."""
+
+    def take(self, request: RecordRequest) -> None:
+        """Takes a request, unless it is of other ranks, or another one is not over, or there were 20 in an hour."""
+        if not request.is_for(self._rank):
+            return
+        now_s = time.monotonic()
+        is_too_much = len(self._taken) == _MOST_AN_HOUR and now_s - self._taken[0] < _HOUR_S
+        if self.request is not None or is_too_much:
+            self._pulse.note_asked(request.sequence, Asked.REFUSED, request.first_step)
+            return
+        self._taken.append(now_s)
+        self._note(request, Asked.WAITS)
+        self.request = request
+        self._pulse.count_no_more()  # the last step that was to be counted only is the one that runs
+
+    def action(self, batch: int, own: ProfilerAction) -> ProfilerAction:
+        """The action of a batch, for which the run's own schedule says ``own``. A window of the schedule's that is open
+        when the first step comes is left alone, and the request refused."""
+        request = self.request
+        if request is None or batch < request.first_step - 1:
+            return own
+        if not self._has_begun:
+            if batch > request.first_step:
+                return self._give_up(request, Asked.LATE, own)
+            if own is not _SKIP:
+                return own if batch < request.first_step else self._give_up(request, Asked.REFUSED, own)
+        if batch < request.first_step:
+            return ProfilerAction.WARMUP
+        if not self._has_begun:
+            self._has_begun = True
+            self._note(request, Asked.RECORDS)
+        return _ACTIVE if batch < request.first_step + request.num_steps - 1 else _SAVE
+
+    def closed(self) -> RecordRequest | None:
+        """A window has closed: the request whose steps are in it, which is over; None if there is none."""
+        if not self._has_begun:
+            return None
+        request, self.request, self._has_begun = self.request, None, False
+        return request
+
+    def saved(self, request: RecordRequest) -> None:
+        """The trace with its steps is saved."""
+        self._note(request, Asked.SAVED)
+
+    def _give_up(self, request: RecordRequest, why: Asked, own: ProfilerAction) -> ProfilerAction:
+        self.request = None
+        self._note(request, why)
+        return own
+
+    def _note(self, request: RecordRequest, asked: Asked) -> None:
+        self._pulse.note_asked(request.sequence, asked, request.first_step)

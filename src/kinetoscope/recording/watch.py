@@ -1,0 +1,479 @@
+"""A thread beside training that is woken when a phase lasts too long, and when somebody asks for a recording."""
+
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from opcode import opname
+from statistics import median
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
+from kinetoscope.paths.source_files import is_of_user, is_ours, source_name
+from kinetoscope.pulse.layout import Phase, Stuck, Woken
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.stuck_phases import (
+    STACKS_SUFFIX,
+    STUCK_SUFFIX,
+    GroupState,
+    StuckFile,
+    StuckPhase,
+    ThreadStack,
+)
+from kinetoscope.recording.private_names import (
+    dump_flight_recorder,
+    frame_of_thread,
+    frames_of_threads,
+    groups_of_process,
+)
+from kinetoscope.recording.replaced_method import ReplacedMethod
+from kinetoscope.texts.redactor import Redactor
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.writing.own_thread import OwnThread
+
+_log = logging.getLogger("kinetoscope")
+
+HANG_VARIABLE = "KINETOSCOPE_HANG_S"
+"""The environment variable with the seconds that a phase may last at least, however short it usually is."""
+
+_LEAST_S = 30.0
+_MEDIANS = 20
+_FEWEST_STEPS, _FEWEST_SEEN, _MOST_KEPT = 5, 3, 512
+_LONGEST_WAIT_S = 15.0
+_NEVER_NS = 1 << 62
+_NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
+_BUSY = 0.05  # of the time between looks
+_RUNNING = ("JUMP", "POP_JUMP", "FOR_ITER", "RESUME", "END_FOR")
+_COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
+_MOST_THREADS, _MOST_FRAMES, _MOST_GROUPS, _MOST_PHASES = 64, 64, 64, 20
+_JOIN_S = 5.0
+_OWN_THREADS = "kinetoscope"
+
+
+def least_seconds() -> float:
+    """How long a phase may last at least before it is called stuck."""
+    try:
+        asked = float(os.environ.get(HANG_VARIABLE, _LEAST_S))
+    except ValueError:
+        return _LEAST_S
+    return asked if asked > 0 else _LEAST_S
+
+
+class UsualPhases:
+    """How long each phase takes in the steps so far, and how long it may last."""
+
+    def __init__(self, least_s: float) -> None:
+        self._least_ns = round(least_s * 1e9)
+        self._num_steps = 0
+        self._times: list[deque[int]] = [deque(maxlen=_MOST_KEPT) for _ in Phase]
+        self._spared: dict[int, int] = {}
+        """The nanoseconds that a phase may last since it was seen to be at work."""
+
+    def add(self, num_steps: int, steps: Iterable[tuple[int, ...]]) -> None:
+        """Adds steps, each the nanoseconds by phase; there are ``num_steps`` by now."""
+        self._num_steps = num_steps
+        for by_phase in steps:
+            for phase, time_ns in enumerate(by_phase):
+                if time_ns:
+                    self._times[phase].append(time_ns)
+
+    def is_usual(self, phase: int) -> bool:
+        """Whether it was seen often enough to say what is usual."""
+        return len(self._times[phase]) >= _FEWEST_SEEN
+
+    def limits(self, group_timeout_s: float | None) -> tuple[int, ...]:
+        """How long each phase may last, in nanoseconds: at most half of what collectives may."""
+        if self._num_steps < _FEWEST_STEPS:
+            return (_NEVER_NS,) * len(Phase)
+        most_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
+        return tuple(max(min(self._limit_ns(phase), most_ns), self._spared.get(phase, 0)) for phase in Phase)
+
+    def _limit_ns(self, phase: int) -> int:
+        usual_ns = median(self._times[phase]) if self._times[phase] else 0
+        return max(self._least_ns, round(_MEDIANS * usual_ns))
+
+    def spare(self, phase: int, lasted_ns: int) -> None:
+        """The phase was at work after so long: it is looked at again when it has taken twice as long."""
+        self._spared[phase] = 2 * lasted_ns
+
+    def spare_no_more(self) -> None:
+        """The phase that was spared is over."""
+        self._spared.clear()
+
+
+class TrainingWatch:
+    """Watches the thread that trains, from a thread of its own, which sleeps in C without the GIL.
+
+    A phase that lasts longer than ``max(30 s, 20 of its medians)``, or half of what a collective may take, is looked at
+    closely, eight times in two seconds: a thread that runs Python and moves on is at work, and one that does not hangs.
+    The pulse says so and where, with the stacks of all threads beside it; nothing is ended.
+
+    ``take`` gets the requests to record that arrive in the run's folder. With ``has_timer``, faulthandler's timer
+    writes the stacks where the GIL is held, for which there is no other way; Python has one such timer, so ours is off
+    once other code has used it.
+    """
+
+    def __init__(
+        self,
+        pulse: OwnPulse,
+        ranks: Ranks,
+        attempt: Attempt,
+        take: Callable[[RecordRequest], object],
+        *,
+        has_timer: bool,
+        redactor: Redactor | None,
+    ) -> None:
+        self._pulse, self._take = pulse, take
+        self._training = threading.get_ident()
+        self._phases = StuckFile(ranks, attempt, [])
+        self._redact: Callable[[str], str] = redactor or (lambda text: text)
+        self._least_s = least_seconds()
+        self._usual = UsualPhases(self._least_s)
+        self._wait_s = min(_LONGEST_WAIT_S, self._least_s / 2)
+        self._timer = GilTimer(pulse, self._least_s + self._wait_s) if has_timer and redactor is None else None
+        self._looked_since_ns = self._stuck_since_ns = 0
+        """When the phase began that was looked at closely, and when the one that was found stuck."""
+        self._request = os.fsencode(pulse.request_file)
+        self._sequence = request_sequence(self._request) if self._request else 0
+        self._is_over = threading.Event()
+        self._has_failed = False
+        self._thread = OwnThread(self._work, "kinetoscope-watch")
+
+    def start(self) -> None:
+        """Begins, on a thread of its own."""
+        if self._timer is not None:
+            self._timer.begin()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends."""
+        self._is_over.set()
+        self._pulse.writer.stop_waiting()
+        self._thread.join(_JOIN_S)
+        if self._timer is not None:
+            self._timer.end()
+
+    # -- on the thread --
+
+    def _work(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                self._look()
+                woken = self._wait()
+                if woken is Woken.ASKED:
+                    self._take_request()
+                elif woken is Woken.STUCK:
+                    self._look_closely()
+            except Exception:  # such as an audit hook's that refuses: training must not hear of it
+                if not self._has_failed:
+                    self._has_failed = True
+                    _log.exception("Watching for hangs failed, and is tried again. Training goes on.")
+                self._is_over.wait(self._wait_s)
+        with suppress(Exception):
+            self._look()  # what hung may go on
+
+    def _wait(self) -> Woken:
+        limits = self._usual.limits(group_timeout_s())
+        wait_ns = round(self._wait_s * 1e9)
+        return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._request, self._sequence))
+
+    def _look(self) -> None:
+        """What is done each time it is awake."""
+        self._rearm()
+        self._usual.add(*self._pulse.new_steps())
+        _, since_ns = self._pulse.phase_now()
+        if self._looked_since_ns not in (0, since_ns):
+            self._looked_since_ns = self._stuck_since_ns = 0
+            self._usual.spare_no_more()
+            self._note_goes_on()
+
+    def _rearm(self) -> None:
+        if self._timer is not None:
+            self._timer.rearm()
+
+    def _take_request(self) -> None:
+        request = read_request(self._request)
+        self._sequence = request_sequence(self._request)
+        if request is not None:
+            self._take(request)
+
+    # -- a phase that lasts too long --
+
+    def _look_closely(self) -> None:
+        phase, since_ns = self._pulse.phase_now()
+        looks = _Looks(self._training)
+        for _ in range(_NUM_LOOKS):
+            looks.add()
+            self._rearm()
+            if self._is_over.wait(_BETWEEN_LOOKS_S) or self._pulse.phase_now()[1] != since_ns:
+                return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
+        self._looked_since_ns = since_ns
+        lasted_ns = time.monotonic_ns() - since_ns
+        if looks.is_at_work():
+            self._usual.spare(phase, lasted_ns)
+            return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
+        self._stuck_since_ns = since_ns
+        self._note_stuck(phase, since_ns, lasted_ns)
+        return None
+
+    def _note_stuck(self, phase: int, since_ns: int, lasted_ns: int) -> None:
+        frames = sys._current_frames() if frames_of_threads.find() is not None else {}
+        frame = frames.get(self._training)
+        hangs = self._usual.is_usual(phase) and not _compiles(frame)
+        place = self._redact(place_of(frame))
+        self._pulse.note_stuck(Stuck.HANGS if hangs else Stuck.LONG, phase, since_ns, self._training, place)
+        unix_ns = time.time_ns()
+        found = StuckPhase(
+            phase=Phase(phase).name.lower(),
+            hangs=hangs,
+            step=self._pulse.num_steps(),
+            since_ns=unix_ns - lasted_ns,
+            found_ns=unix_ns,
+            limit_ns=self._usual.limits(group_timeout_s())[phase],
+            place=place,
+            stacks=self._stacks(frames),
+            groups=groups_now(),
+        )
+        self._phases.phases.append(found)
+        del self._phases.phases[:-_MOST_PHASES]
+        self._save()
+        _log.warning(
+            "Training %s: %s has taken %.0f s%s. The stacks of all threads are in %s.",
+            "hangs" if hangs else "takes long",
+            found.phase.replace("_", " "),
+            lasted_ns / 1e9,
+            f", at {place}" if place else "",
+            self._pulse.path_beside(STUCK_SUFFIX) or "no file, since the run has no folder",
+        )
+
+    def _note_goes_on(self) -> None:
+        phases = self._phases.phases
+        if phases and phases[-1].goes_on_ns is None:
+            phases[-1] = msgspec.structs.replace(phases[-1], goes_on_ns=time.time_ns())
+            self._save()
+
+    def _save(self) -> None:
+        with suppress(OSError):  # a full disk: the pulse has room for the place
+            self._pulse.write_beside(STUCK_SUFFIX, self._phases.encoded())
+
+    def _stacks(self, frames: dict[int, FrameType]) -> list[ThreadStack]:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        others = [ident for ident in frames if not names.get(ident, "").startswith(_OWN_THREADS)]
+        order = sorted(others, key=lambda ident: ident != self._training)[:_MOST_THREADS]
+        return [
+            ThreadStack(
+                self._redact(names.get(ident, f"thread {ident}")),
+                ident == self._training,
+                [self._redact(line) for line in lines_of(frames[ident])],
+            )
+            for ident in order
+        ]
+
+
+class _Looks:
+    """Several looks at a thread: where it is, and how long it ran between them."""
+
+    def __init__(self, ident: int) -> None:
+        self._ident = ident
+        self._places = set[tuple[int, int]]()
+        self._runs_python = False
+        self._began = time.monotonic(), _processor_s(ident)
+
+    def add(self) -> None:
+        frame = frame_of_thread(self._ident)
+        if frame is not None:
+            self._places.add((id(frame), frame.f_lasti))
+            self._runs_python |= _runs_python(frame)
+
+    def is_at_work(self) -> bool:
+        """Whether it ran, and moved on or ran Python. One that waits again and again is not at work."""
+        (began_s, began_ran_s), ran_s = self._began, _processor_s(self._ident)
+        if ran_s is None or began_ran_s is None:
+            return len(self._places) > 1
+        is_busy = ran_s - began_ran_s > _BUSY * (time.monotonic() - began_s)
+        return is_busy and (len(self._places) > 1 or self._runs_python)
+
+
+def _runs_python(frame: FrameType) -> bool:
+    """Whether it is between two lines, where Python hands the GIL over, and not in a call of C."""
+    at = frame.f_lasti
+    return at >= 0 and opname[frame.f_code.co_code[at]].startswith(_RUNNING)
+
+
+def _processor_s(ident: int) -> float | None:
+    """The processor time of a thread of this process, in seconds."""
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(ident))
+    except (AttributeError, OSError):
+        return None
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    """Whether torch compiles in it, at any depth, which takes as long as it takes."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _COMPILERS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def lines_of(frame: FrameType | None) -> list[str]:
+    """The frames, the innermost first, as ``train.py(41): loss``. Ours are left out."""
+    lines: list[str] = []
+    while frame is not None and len(lines) < _MOST_FRAMES:
+        if not is_ours(frame.f_code.co_filename):
+            lines.append(_line_of(frame))
+        frame = frame.f_back
+    return lines
+
+
+def place_of(frame: FrameType | None) -> str:
+    """Where a thread is: the innermost line of the user's, and what that has called of libraries, if anything."""
+    innermost = lines_of(frame)[:1]
+    while frame is not None and not is_of_user(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return "".join(innermost)
+    own = _line_of(frame)
+    return own if innermost == [own] else f"{own}, in {innermost[0]}"
+
+
+def _line_of(frame: FrameType) -> str:
+    return f"{source_name(frame.f_code.co_filename)}({frame.f_lineno}): {frame.f_code.co_name}"
+
+
+# -- torch's process groups --
+
+
+def groups_now() -> list[GroupState]:
+    """How far this rank is in each of its process groups, at most 64. Nothing is asked of other ranks."""
+    found: list[GroupState] = []
+    last = _last_collectives()
+    for group, ranks in list(_groups().items())[:_MOST_GROUPS]:
+        with suppress(Exception):  # a group that is being destroyed
+            sequence = int(group._get_sequence_number_for_group())
+            name = str(group.group_name)
+            members = sorted(int(rank) for rank in ranks)
+            found.append(GroupState(name, members, sequence, last.get((name, sequence), ""), _timeout_s(group)))
+    return found
+
+
+def group_timeout_s() -> float | None:
+    """What a collective of the default group may take, in seconds; None if there is none that says so."""
+    groups = _groups()
+    return _timeout_s(next(iter(groups))) if groups else None
+
+
+def _groups() -> dict[Any, Any]:
+    world = groups_of_process.find()
+    return getattr(world, "pg_group_ranks", None) or {}
+
+
+def _timeout_s(group: Any) -> float | None:
+    with suppress(Exception):  # a backend without options
+        for device in group._device_types:
+            timeout = group._get_backend(device).options._timeout
+            if isinstance(timeout, timedelta):
+                return timeout.total_seconds()
+    return None
+
+
+def _last_collectives() -> dict[tuple[str, int], str]:
+    """The names of collectives by group and number, if torch's flight recorder is on."""
+    dump = dump_flight_recorder.find()
+    if dump is None or not any(os.environ.get(name, "0") not in ("", "0") for name in _FLIGHT_RECORDER):
+        return {}
+    with suppress(Exception):
+        entries = msgspec.json.decode(dump(includeCollectives=True, onlyActive=False))["entries"]
+        return {(str(each["process_group"][0]), each["collective_seq_id"]): each["profiling_name"] for each in entries}
+    return {}
+
+
+_FLIGHT_RECORDER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+# -- faulthandler's timer --
+
+
+class TimerUse:
+    """Whether other code uses faulthandler's timer, of which a process has one."""
+
+    def __init__(self) -> None:
+        self.is_others = False
+        self._caller = 0
+        self._replaced: list[ReplacedMethod] = []
+
+    def watch(self) -> None:
+        """Notes uses from now on."""
+        if not self._replaced:
+            names = ("dump_traceback_later", "cancel_dump_traceback_later")
+            self._replaced = [ReplacedMethod(faulthandler, name, self._use) for name in names]
+
+    def _use(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self.is_others = self.is_others or self._caller != threading.get_ident()
+        return original(*arguments, **options)
+
+    def set(self, seconds: float, file: int) -> None:
+        """Sets the timer, unless it is others'."""
+        self._as_ours(faulthandler.dump_traceback_later, seconds, file=file)
+
+    def cancel(self) -> None:
+        """Ends it, unless it is others'."""
+        self._as_ours(faulthandler.cancel_dump_traceback_later)
+
+    def _as_ours(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        if self.is_others:
+            return
+        self._caller = threading.get_ident()
+        try:
+            call(*arguments, **options)
+        finally:
+            self._caller = 0
+
+    def forget(self) -> None:
+        """Notes no more."""
+        while self._replaced:
+            self._replaced.pop().restore()
+
+
+timer_use = TimerUse()
+
+
+class GilTimer:
+    """Has faulthandler write all stacks beside the pulse if the GIL was held for ``seconds``, as it is set anew more
+    often."""
+
+    def __init__(self, pulse: OwnPulse, seconds: float) -> None:
+        self._pulse, self._seconds = pulse, seconds
+        self._file: int | None = None
+
+    def begin(self) -> None:
+        timer_use.watch()
+        with suppress(OSError):
+            self._file = self._pulse.open_beside(STACKS_SUFFIX)
+
+    def rearm(self) -> None:
+        if self._file is not None:
+            timer_use.set(self._seconds, self._file)
+
+    def end(self) -> None:
+        """Ends it; a file in which nothing was written is deleted."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        timer_use.cancel()
+        is_empty = os.fstat(file).st_size == 0
+        os.close(file)
+        if is_empty:
+            with suppress(OSError):
+                self._pulse.delete_beside(STACKS_SUFFIX)
+        timer_use.forget()
