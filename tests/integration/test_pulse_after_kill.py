@@ -43,7 +43,7 @@ def test_after_a_kill_a_pulse_has_every_step(number, tmp_path):
         process.wait()
     told = int.from_bytes(witness.read_bytes()[:8], "little")
     ((pulse,),) = find_pulses(tmp_path).values()
-    assert told <= pulse.num_steps <= told + 1
+    assert told <= pulse.header.num_steps <= told + 1
     num_read = sum(row.num_steps for row in pulse.rows)
-    assert num_read == pulse.num_steps or (num_read >= pulse.num_steps - 1 and len(pulse.notes) == 2)
-    assert not pulse.has_ended
+    assert num_read == pulse.header.num_steps or (num_read >= pulse.header.num_steps - 1 and len(pulse.notes) == 2)
+    assert not pulse.header.has_ended

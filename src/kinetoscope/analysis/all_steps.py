@@ -68,15 +68,16 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
         return None
     first = pulses[0]
     slowest_rank, slowest = max(
-        ((pulse.process.ranks.rank, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].most_ns
+        ((pulse.header.process.ranks.rank, row) for pulse in pulses for row in pulse.rows),
+        key=lambda found: found[1].most_ns,
     )
-    recorded = _Recorded(steps, first.process.ranks.rank)
+    recorded = _Recorded(steps, first.header.process.ranks.rank)
     pieces = _pieces(first.rows, recorded)
     changed = _change(pieces)
     recorded_change, is_odd = _compared(first.rows, recorded)
     total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
     return {
-        "num_steps": max(pulse.num_steps for pulse in pulses),
+        "num_steps": max(pulse.header.num_steps for pulse in pulses),
         "num_recorded": num_recorded,
         "mean_ns": total_ns / count,
         "most_ns": slowest.most_ns,

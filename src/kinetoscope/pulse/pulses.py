@@ -9,41 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.clock.clock import ClockLine
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.own_json import decode_struct
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse
 from kinetoscope.pulse.layout import (
-    ABOUT_AT,
-    BEGIN,
     BLOCK,
     COARSE_AT,
     COARSE_PLACES,
     FINE_AT,
     FINE_PLACES,
     FOLDER,
-    HEADER_BYTES,
-    MAGIC,
     NOW,
     NOW_AT,
     NUM_EXACT,
-    NUM_FINE,
-    SEEN,
-    SEEN_AT,
     STEP,
     STEPS_AT,
     SUFFIX,
-    VERSION,
-    Phase,
 )
 from kinetoscope.pulse.node_copies import COPY_SUFFIX, unpacked
-from kinetoscope.pulse.own_pulse import LENGTH, PulseProcess
 
 _TRIES, _BETWEEN_TRIES_S = 5, 0.002
-_LATEST_NS = 1 << 62
-_MOST_STEPS = 1 << 48
 _MOST_COPIED = 1 << 28  # bytes: 128 ranks of a node, with all their blocks
 
 
@@ -68,25 +54,11 @@ class StepsRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Pulse:
-    """What one process did, as its pulse says.
+    """What one process did: its ``header``, all its steps as ``rows``, the oldest first, and ``notes``, sentences on
+    what could not be read."""
 
-    ``rows`` has all its steps, the oldest first. ``phase`` is what it did last, since ``phase_since_ns``;
-    ``heartbeat_ns`` is when it last told anything, both in unix time. ``has_ended``: the run was closed. ``notes`` says
-    in sentences what could not be read.
-    """
-
-    process: PulseProcess
-    num_steps: int
+    header: PulseHeader
     rows: list[StepsRow]
-    phase: Phase
-    phase_since_ns: int
-    heartbeat_ns: int
-    has_ended: bool
-    resident_bytes: int | None
-    device_bytes: int | None
-    loss: float | None
-    samples_per_s: float | None
-    tokens_per_s: float | None
     notes: list[str]
 
 
@@ -95,16 +67,11 @@ def find_pulses(run_folder: Path) -> dict[int, list[Pulse]]:
     be read is left out."""
     found: dict[int, dict[int, Pulse]] = {}
     for pulse in _all_pulses(run_folder):
-        of_attempt = found.setdefault(pulse.process.attempt.restart, {})
-        rank = pulse.process.ranks.rank
-        if rank not in of_attempt or _age(of_attempt[rank]) < _age(pulse):
+        of_attempt = found.setdefault(pulse.header.process.attempt.restart, {})
+        rank = pulse.header.process.ranks.rank
+        if rank not in of_attempt or of_attempt[rank].header.age < pulse.header.age:
             of_attempt[rank] = pulse
     return {attempt: [of_ranks[rank] for rank in sorted(of_ranks)] for attempt, of_ranks in sorted(found.items())}
-
-
-def _age(pulse: Pulse) -> tuple[str, int, bool]:
-    """Greater for a later start; of two copies of a pulse for the later one."""
-    return pulse.process.attempt.start, pulse.num_steps, pulse.has_ended
 
 
 def _all_pulses(run_folder: Path) -> Iterator[Pulse]:
@@ -128,8 +95,8 @@ def _copied_pulses(run: RunFolder, name: str) -> Iterator[Pulse]:
     for content in unpacked(run.read(name, _MOST_COPIED)):
         with suppress(TraceFileError):
             content = content.ljust(COARSE_AT, b"\0")  # a copy leaves zeros at the end out
-            _require_pulse(content, run.path / name)
-            now = _Now.of(content)
+            _require_whole(content, run.path / name)
+            now = PulseNow.of(content)
             content = content.ljust(_coarse_end(now), b"\0")
             yield _decoded(content, run.path / name, is_torn=now.sequence % 2 == 1)
 
@@ -152,103 +119,36 @@ def _read_once(descriptor: int, path: Path) -> tuple[bytes, bool]:
     """The file, and whether nobody wrote to it meanwhile: steps and fine blocks change with each step, and coarse
     blocks, which are most of it, seldom."""
     first = os.pread(descriptor, COARSE_AT, 0)
-    _require_pulse(first, path)
-    then = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
-    now = _Now.of(first)
+    _require_whole(first, path)
+    then = PulseNow.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
+    now = PulseNow.of(first)
     coarse = os.pread(descriptor, _coarse_end(now) - COARSE_AT, COARSE_AT)
-    last = _Now.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
+    last = PulseNow.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
     is_whole = now.sequence % 2 == 0 and then.sequence == now.sequence and last.first_fine == now.first_fine
     return first + coarse, is_whole
 
 
-def _coarse_end(now: "_Now") -> int:
+def _coarse_end(now: PulseNow) -> int:
     """Where the last coarse block ends, of those that may be there."""
     return COARSE_AT + (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size
 
 
-def _require_pulse(content: bytes, path: Path) -> None:
-    if len(content) < COARSE_AT or not content.startswith(MAGIC):
-        raise TraceFileError(f"{path} is no pulse of a run.")
-    _, version, header_bytes = BEGIN.unpack_from(content)
-    if (version, header_bytes) != (VERSION, HEADER_BYTES):
-        raise TraceFileError(f"{path} is a pulse of another version: read it with the Kinetoscope that wrote it.")
-
-
-class _Now(NamedTuple):
-    """`layout.NOW`."""
-
-    sequence: int
-    num_steps: int
-    first_fine: int
-    num_fine: int
-    num_coarse: int
-    steps_per_coarse: int
-    heartbeat: int
-    phase_since: int
-    phase: int
-    known: int
-    step_began: int
-
-    @classmethod
-    def of(cls, content: bytes) -> "_Now":
-        return cls(*NOW.unpack_from(content, NOW_AT))
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether a writer can have written this, and not a stranger, or a torn page."""
-        return (
-            0 <= self.num_steps <= _MOST_STEPS
-            and 0 <= self.first_fine <= self.num_fine <= self.first_fine + NUM_FINE
-            and 0 <= self.num_coarse < COARSE_PLACES
-            and self.phase < len(Phase)
-            and all(0 <= moment < _LATEST_NS for moment in (self.heartbeat, self.phase_since, self.step_began))
-        )
+def _require_whole(content: bytes, path: Path) -> None:
+    require_pulse(content, path)
+    if len(content) < COARSE_AT:
+        raise TraceFileError(f"{path} is no pulse of a run: its end is missing.")
 
 
 def _decoded(content: bytes, path: Path, *, is_torn: bool) -> Pulse:
-    process, now = _process_of(content, path), _Now.of(content)
-    if not now.is_possible:
-        raise TraceFileError(f"{path} has numbers that no pulse has: it was damaged.")
-    seen_ns, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, has_ended = SEEN.unpack_from(
-        content, SEEN_AT
-    )
-    del seen_ns
-    line = ClockLine(Anchor(process.monotonic_ns, process.unix_ns), Anchor(monotonic_ns, unix_ns))
-    rows, notes = _rows_of(content, now, line, is_torn=is_torn)
-    return Pulse(
-        process=process,
-        num_steps=now.num_steps,
-        rows=rows,
-        phase=Phase(now.phase),
-        phase_since_ns=line.unix_ns(now.phase_since),
-        heartbeat_ns=line.unix_ns(now.heartbeat),
-        has_ended=has_ended == 1,
-        resident_bytes=resident if resident >= 0 else None,
-        device_bytes=device if device >= 0 else None,
-        loss=_known(loss),
-        samples_per_s=_known(samples),
-        tokens_per_s=_known(tokens),
-        notes=notes,
-    )
-
-
-def _known(number: float) -> float | None:
-    return number if math.isfinite(number) else None
-
-
-def _process_of(content: bytes, path: Path) -> PulseProcess:
-    (length,) = LENGTH.unpack_from(content, ABOUT_AT)
-    text = content[ABOUT_AT + LENGTH.size : min(ABOUT_AT + LENGTH.size + length, HEADER_BYTES)]
-    try:
-        return decode_struct(text, PulseProcess)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceFileError(f"{path} does not say whose pulse it is: {error}.") from error
+    header = decode_header(content, path)
+    rows, notes = _rows_of(content, PulseNow.of(content), header.clock, is_torn=is_torn)
+    return Pulse(header, rows, notes)
 
 
 # -- its steps --
 
 
-def _rows_of(content: bytes, now: _Now, line: ClockLine, *, is_torn: bool) -> tuple[list[StepsRow], list[str]]:
+def _rows_of(content: bytes, now: PulseNow, line: ClockLine, *, is_torn: bool) -> tuple[list[StepsRow], list[str]]:
     """The rows that follow one another, and sentences on what does not."""
     num_exact = min(now.num_steps, NUM_EXACT)
     first_exact = now.num_steps - num_exact
@@ -274,7 +174,7 @@ def _rows_of(content: bytes, now: _Now, line: ClockLine, *, is_torn: bool) -> tu
 def _is_possible(row: StepsRow) -> bool:
     """Whether a writer can have written it, and a table can hold it."""
     times = (row.begin_ns, row.duration_ns, row.least_ns, row.most_ns)
-    return row.num_steps > 0 and all(0 <= time_ns < _LATEST_NS for time_ns in times)
+    return row.num_steps > 0 and all(0 <= time_ns < LATEST_NS for time_ns in times)
 
 
 def _step_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:

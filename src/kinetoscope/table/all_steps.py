@@ -44,13 +44,21 @@ def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
     if not starts or not os.path.isdir(folder):
         return []
     found = find_pulses(folder_of_run(folder)).values()
-    return [pulse for pulses in found for pulse in pulses if pulse.process.attempt.start in starts]
+    return [pulse for pulses in found for pulse in pulses if pulse.header.process.attempt.start in starts]
 
 
 def frame_of_steps(pulses: Sequence[Pulse]) -> pl.DataFrame:
     """A row for each step of each rank, or for a block of older ones."""
     rows = [
-        (pulse.process.ranks.rank, *row[:5], *row.by_phase, row.least_ns, row.most_ns, row.slowest_step, row.squares)
+        (
+            pulse.header.process.ranks.rank,
+            *row[:5],
+            *row.by_phase,
+            row.least_ns,
+            row.most_ns,
+            row.slowest_step,
+            row.squares,
+        )
         for pulse in pulses
         for row in pulse.rows
     ]

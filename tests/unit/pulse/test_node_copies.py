@@ -34,7 +34,7 @@ def open_pulse(folder, rank):
 
 
 def steps_found(folder):
-    return [pulse.num_steps for pulses in find_pulses(folder).values() for pulse in pulses]
+    return [pulse.header.num_steps for pulses in find_pulses(folder).values() for pulse in pulses]
 
 
 def wait_for(folder, expected):
@@ -60,7 +60,7 @@ def test_one_rank_copies_those_of_all_and_another_goes_on_when_it_is_gone(on_net
     wait_for(on_network, [3, 9])
     second.close()
     assert sorted(path.suffix for path in (on_network / FOLDER).iterdir()) == [".pulse", ".pulse"]
-    assert all(pulse.has_ended for pulse in find_pulses(on_network)[0])
+    assert all(pulse.header.has_ended for pulse in find_pulses(on_network)[0])
     assert not list(on_network.parent.glob("kinetoscope-pulse-*")), "nothing is left in local storage"
 
 

@@ -62,14 +62,14 @@ def test_what_it_does_now_is_told_with_its_memory_and_speed(tmp_path):
         run.step(100 * MS, samples=count * 8)
     run.pulse.enter(Phase.EVALUATION)
     run.clock.advance(MS)
-    pulse = run.read()
+    pulse = run.read().header
     assert (pulse.phase, pulse.num_steps, pulse.has_ended) == (Phase.EVALUATION, 39, False)
     assert pulse.phase_since_ns == pulse.heartbeat_ns == run.clock.unix_ns() - MS
     assert pulse.samples_per_s == pytest.approx(80)
     assert (pulse.tokens_per_s, pulse.loss, pulse.device_bytes) == (None, None, None)
     assert pulse.resident_bytes > 10**6
     run.pulse.close()
-    assert run.read().has_ended
+    assert run.read().header.has_ended
 
 
 @both
@@ -92,7 +92,7 @@ def test_old_steps_are_sums_of_which_none_is_lost(tmp_path):
     for number in range(num_steps):
         run.step(MS + number, Phase.FORWARD if number % 2 else Phase.BACKWARD)
     pulse = run.read()
-    assert sum(row.num_steps for row in pulse.rows) == pulse.num_steps == num_steps
+    assert sum(row.num_steps for row in pulse.rows) == pulse.header.num_steps == num_steps
     assert sum(row.duration_ns for row in pulse.rows) == sum(MS + number for number in range(num_steps))
     assert [row.num_steps for row in pulse.rows[:3]] == [6 * PER_FINE, PER_FINE, PER_FINE]
     assert [row.step for row in pulse.rows] == sorted(row.step for row in pulse.rows)
@@ -130,7 +130,7 @@ def test_of_each_rank_and_attempt_the_last_start_is_found(tmp_path):
         run.step(MS)
         run.pulse.close()
     found = find_pulses(tmp_path)
-    starts = {attempt: [pulse.process.attempt.start for pulse in pulses] for attempt, pulses in found.items()}
+    starts = {attempt: [pulse.header.process.attempt.start for pulse in pulses] for attempt, pulses in found.items()}
     assert starts == {0: ["b0", "a1"], 1: ["c0"]}
 
 
@@ -166,7 +166,7 @@ def test_what_is_no_pulse_is_an_error_that_says_so_and_hides_no_other(tmp_path, 
     first.write_bytes(damaged(first.read_bytes(), how))
     with pytest.raises(TraceFileError, match=r"pulse"):
         read_pulse(RunFolder(tmp_path), f"{FOLDER}/{first.name}")
-    assert [pulse.process.ranks.rank for pulse in find_pulses(tmp_path)[0]] == [1]
+    assert [pulse.header.process.ranks.rank for pulse in find_pulses(tmp_path)[0]] == [1]
 
 
 def test_nothing_is_followed_out_of_the_folder(tmp_path):

@@ -178,7 +178,7 @@ def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recor
             loop.train()
             told.counter(counters)
     ((pulse,),) = find_pulses(tmp_path).values()
-    assert pulse.loss == counters["loss"]
+    assert pulse.header.loss == counters["loss"]
 
 
 @both
@@ -189,7 +189,7 @@ def test_what_is_no_plain_number_is_no_loss(tmp_path, value):
         for _ in profiler.batches(loop.fetched()):
             profiler.marker("progress").counter({"loss": value})
     ((pulse,),) = find_pulses(tmp_path).values()
-    assert pulse.loss is None
+    assert pulse.header.loss is None
 
 
 @both
@@ -203,4 +203,4 @@ def test_between_windows_it_looks_at_memory_each_second(tmp_path):
             loss.counter({"loss": float(number)})
             if number == 5:
                 ((pulse,),) = find_pulses(tmp_path).values()
-                assert pulse.loss == 4.0
+                assert pulse.header.loss == 4.0

@@ -1,0 +1,137 @@
+"""What the header of a pulse says: whose it is, and what the process does now."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.own_json import decode_struct
+from kinetoscope.pulse.layout import (
+    ABOUT_AT,
+    BEGIN,
+    COARSE_PLACES,
+    HEADER_BYTES,
+    MAGIC,
+    NOW,
+    NOW_AT,
+    NUM_FINE,
+    SEEN,
+    SEEN_AT,
+    VERSION,
+    Phase,
+)
+from kinetoscope.pulse.own_pulse import LENGTH, PulseProcess
+
+LATEST_NS = 1 << 62
+"""No time in a pulse is as late as this, or as long."""
+
+_MOST_STEPS = 1 << 48
+
+
+class PulseNow(NamedTuple):
+    """`layout.NOW`."""
+
+    sequence: int
+    num_steps: int
+    first_fine: int
+    num_fine: int
+    num_coarse: int
+    steps_per_coarse: int
+    heartbeat: int
+    phase_since: int
+    phase: int
+    known: int
+    step_began: int
+
+    @classmethod
+    def of(cls, content: bytes) -> "PulseNow":
+        """That of a header."""
+        return cls(*NOW.unpack_from(content, NOW_AT))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a writer can have written this, and not a stranger, or a torn page."""
+        return (
+            0 <= self.num_steps <= _MOST_STEPS
+            and 0 <= self.first_fine <= self.num_fine <= self.first_fine + NUM_FINE
+            and 0 <= self.num_coarse < COARSE_PLACES
+            and self.phase < len(Phase)
+            and all(0 <= moment < LATEST_NS for moment in (self.heartbeat, self.phase_since, self.step_began))
+        )
+
+
+@dataclass(frozen=True)
+class PulseHeader:
+    """What a process says of itself: ``num_steps`` have ended, and it is in ``phase`` since ``phase_since_ns``.
+
+    ``heartbeat_ns`` is when it last told anything, both in unix time by ``clock``, which runs through the monotonic
+    clock's readings that the pulse has. ``has_ended``: the run was closed. Sizes are in bytes; what is not known is
+    None.
+    """
+
+    process: PulseProcess
+    clock: ClockLine
+    num_steps: int
+    phase: Phase
+    phase_since_ns: int
+    heartbeat_ns: int
+    has_ended: bool
+    resident_bytes: int | None
+    device_bytes: int | None
+    loss: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+
+    @property
+    def age(self) -> tuple[str, int, bool]:
+        """Greater for a later start; of two copies of a pulse for the later one."""
+        return self.process.attempt.start, self.num_steps, self.has_ended
+
+
+def require_pulse(content: bytes, path: Path) -> None:
+    """Raises `TraceFileError` for what does not begin as a pulse of this version does."""
+    if len(content) < HEADER_BYTES or not content.startswith(MAGIC):
+        raise TraceFileError(f"{path} is no pulse of a run.")
+    _, version, header_bytes = BEGIN.unpack_from(content)
+    if (version, header_bytes) != (VERSION, HEADER_BYTES):
+        raise TraceFileError(f"{path} is a pulse of another version: read it with the Kinetoscope that wrote it.")
+
+
+def decode_header(content: bytes, path: Path) -> PulseHeader:
+    """The header of a pulse, which `require_pulse` has let pass. Raises `TraceFileError` for impossible numbers."""
+    process, now = _process_of(content, path), PulseNow.of(content)
+    if not now.is_possible:
+        raise TraceFileError(f"{path} has numbers that no pulse has: it was damaged.")
+    _, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, has_ended = SEEN.unpack_from(content, SEEN_AT)
+    line = ClockLine(Anchor(process.monotonic_ns, process.unix_ns), Anchor(monotonic_ns, unix_ns))
+    return PulseHeader(
+        process=process,
+        clock=line,
+        num_steps=now.num_steps,
+        phase=Phase(now.phase),
+        phase_since_ns=line.unix_ns(now.phase_since),
+        heartbeat_ns=line.unix_ns(now.heartbeat),
+        has_ended=has_ended == 1,
+        resident_bytes=resident if resident >= 0 else None,
+        device_bytes=device if device >= 0 else None,
+        loss=_known(loss),
+        samples_per_s=_known(samples),
+        tokens_per_s=_known(tokens),
+    )
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _process_of(content: bytes, path: Path) -> PulseProcess:
+    (length,) = LENGTH.unpack_from(content, ABOUT_AT)
+    text = content[ABOUT_AT + LENGTH.size : min(ABOUT_AT + LENGTH.size + length, HEADER_BYTES)]
+    try:
+        return decode_struct(text, PulseProcess)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFileError(f"{path} does not say whose pulse it is: {error}.") from error
