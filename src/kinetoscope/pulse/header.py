@@ -108,6 +108,8 @@ def decode_header(content: bytes, path: Path) -> PulseHeader:
         raise TraceFileError(f"{path} has numbers that no pulse has: it was damaged.")
     _, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, has_ended = SEEN.unpack_from(content, SEEN_AT)
     line = ClockLine(Anchor(process.monotonic_ns, process.unix_ns), Anchor(monotonic_ns, unix_ns))
+    if not unix_ns:  # its process has not looked yet
+        resident, device, loss, samples, tokens = -1, -1, math.nan, math.nan, math.nan
     return PulseHeader(
         process=process,
         clock=line,

@@ -8,7 +8,7 @@ import stat
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -108,14 +108,25 @@ class NodeCopies:
 
 def unpacked(copy: bytes) -> Iterator[bytes]:
     """The pulses in a copy, as far as it is whole."""
-    if not copy.startswith(_MAGIC) or len(copy) < len(_MAGIC) + _COUNT.size:
+    places = _places(lambda size, at: copy[at : at + size], len(copy))
+    return (copy[at : at + length] for at, length in places)
+
+
+def places_in_copy(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Where in a copy each pulse begins, and how many bytes it has there, as far as the copy is whole."""
+    return _places(lambda size, at: os.pread(descriptor, size, at), os.fstat(descriptor).st_size)
+
+
+def _places(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int, int]]:
+    begin = read(len(_MAGIC) + _COUNT.size, 0)
+    if not begin.startswith(_MAGIC) or len(begin) < len(_MAGIC) + _COUNT.size:
         return
-    (count,) = _COUNT.unpack_from(copy, len(_MAGIC))
-    at = len(_MAGIC) + _COUNT.size
+    (count,) = _COUNT.unpack_from(begin, len(_MAGIC))
+    at = len(begin)
     for _ in range(count):
-        if len(copy) < at + _LENGTH.size:
+        if size < at + _LENGTH.size:
             return
-        (length,) = _LENGTH.unpack_from(copy, at)
+        (length,) = _LENGTH.unpack(read(_LENGTH.size, at))
         at += _LENGTH.size
-        yield copy[at : at + length]
+        yield at, min(length, size - at)
         at += length

@@ -47,7 +47,7 @@ from kinetoscope.pulse.layout import (
     Stuck,
 )
 from kinetoscope.pulse.pure_writer import PulseWriter
-from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.ranks import Attempt, Ranks, pid_space
 from kinetoscope.training.timestamp import Counting, Moment, Timestamp, plain_count
 
 _log = logging.getLogger("kinetoscope")
@@ -60,12 +60,14 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 class PulseProcess(msgspec.Struct, frozen=True):
-    """The process whose pulse it is. Its clock was at ``monotonic_ns`` when unix time was ``unix_ns``."""
+    """The process whose pulse it is. Its clock was at ``monotonic_ns`` when unix time was ``unix_ns``. Its pid counts
+    where `pid_space` is the same; "" if that is not known."""
 
     ranks: Ranks
     attempt: Attempt
     monotonic_ns: int
     unix_ns: int
+    pid_space: str = ""
 
 
 class OwnPulse:
@@ -99,7 +101,7 @@ class OwnPulse:
     def open(self, run_folder: Path | None, ranks: Ranks, attempt: Attempt) -> None:
         """Makes the file in the folder of the run, if it has one."""
         anchor = take_anchor(self._clock)
-        about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns))
+        about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns, pid_space()))
         self._stem, self._name = attempt.start, f"{attempt.start}{SUFFIX}"
         has_room = len(about) <= HEADER_BYTES - ABOUT_AT - LENGTH.size
         if run_folder is not None and HAS_RUN_FOLDERS and has_room:

@@ -1,5 +1,6 @@
 """Which rank this process is, and which attempt of the run it belongs to. Initialises nothing."""
 
+import hashlib
 import os
 import re
 import socket
@@ -216,3 +217,14 @@ def is_process_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def pid_space() -> str:
+    """Where this process's pid is its own: an id of the machine since it was booted, a dot, and one of the pid
+    namespace, of which each container has another. "" where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return ""
+    return f"{hashlib.sha256(boot).hexdigest()[:16]}.{namespace}"

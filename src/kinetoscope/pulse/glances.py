@@ -1,0 +1,221 @@
+"""Looks at the pulses of many ranks at once: at their headers and last steps only, which takes tenths of a millisecond
+each. It opens, lists and reads, and nothing else."""
+
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from kinetoscope.errors import TraceFileError, UnsafePathError
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse
+from kinetoscope.pulse.layout import (
+    COARSE_AT,
+    FINE_AT,
+    FOLDER,
+    HEADER_BYTES,
+    MAGIC,
+    NOW,
+    NOW_AT,
+    NUM_EXACT,
+    STEP,
+    STEPS_AT,
+    SUFFIX,
+)
+from kinetoscope.pulse.node_copies import COPY_SUFFIX, places_in_copy
+
+NUM_LAST = 32
+"""A step takes now what the median of so many last ones took."""
+
+MOST_FILES = 16_384
+"""Of more files in a folder, those that began last are looked at."""
+
+_FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_TRIES = 5
+_BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when it began
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What a process does now. It was so at ``read_ns``, in unix time.
+
+    ``step`` is the number of its last complete step, ``step_ns`` what a step takes now, ``run_step_ns`` what it took on
+    average since the first one began; None before the first is complete.
+    """
+
+    header: PulseHeader
+    read_ns: int
+    step: int | None
+    step_ns: float | None
+    run_step_ns: float | None
+
+
+@dataclass(frozen=True)
+class Glances:
+    """The ``last`` start of each rank in the last attempt of a run, by rank, and sentences on what could not be read.
+    ``num_files`` are all that looked like pulses."""
+
+    last: list[Glance] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    num_files: int = 0
+
+
+def glance_at_pulses(run_folder: Path) -> Glances:
+    """What the ranks of a run do now. Whatever is in the folder, it raises nothing."""
+    if not HAS_RUN_FOLDERS:
+        return Glances(notes=["This system cannot open the folder of a run."])
+    run = RunFolder(run_folder)
+    try:
+        with run.open_folder(FOLDER) as folder:
+            return _look_at_all(folder, run.path / FOLDER)
+    except FileNotFoundError:
+        return Glances()
+    except (OSError, UnsafePathError) as error:
+        return Glances(notes=[f"Cannot read {run.path / FOLDER}: {_reason(error)}."])
+
+
+def _look_at_all(folder: int, path: Path) -> Glances:
+    names = [name for name in os.listdir(folder) if name.endswith((SUFFIX, COPY_SUFFIX))]
+    names.sort(key=lambda name: (name.endswith(COPY_SUFFIX), name), reverse=True)
+    found: list[Glance] = []
+    notes: list[str] = []
+    if len(names) > MOST_FILES:
+        notes.append(f"There are {len(names):,} pulses in {path}: only the last {MOST_FILES:,} were looked at.")
+    for name in names[:MOST_FILES]:
+        try:
+            found += _look_at(folder, name, path / name)
+        except FileNotFoundError:
+            continue  # its rank, or node, has just ended
+        except (OSError, TraceFileError, UnsafePathError) as error:
+            notes.append(_sentence(path / name, error))
+    return Glances(last_launch(found), notes, len(names))
+
+
+def _sentence(path: Path, error: Exception) -> str:
+    return f"{error}" if isinstance(error, TraceFileError) else f"Cannot read {path}: {_reason(error)}."
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or f"{error}".rstrip(".")
+
+
+def _look_at(folder: int, name: str, path: Path) -> Iterator[Glance]:
+    """The pulse in a file, or those in a copy of several; all of a copy are of the moment when it was written."""
+    descriptor = os.open(name, _FLAGS, dir_fd=folder)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise TraceFileError(f"{path} is no pulse of a run: it is no file.")
+        if name.endswith(SUFFIX):
+            place = _Place(descriptor, 0, status.st_size)
+            if place.read(len(MAGIC), 0).strip(b"\0"):  # else its process is just making it
+                yield _glance(place, path, time.time_ns())
+            return
+        for at, length in places_in_copy(descriptor):
+            with suppress(TraceFileError):
+                yield _glance(_Place(descriptor, at, length), path, status.st_mtime_ns)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a pulse is: so many bytes of a file, from ``at`` on. What a copy has left out is zeros."""
+
+    descriptor: int
+    at: int
+    length: int
+
+    def read(self, size: int, at: int) -> bytes:
+        return os.pread(self.descriptor, max(0, min(size, self.length - at)), self.at + at).ljust(size, b"\0")
+
+
+def _glance(place: _Place, path: Path, read_ns: int) -> Glance:
+    content = _header_of(place)
+    require_pulse(content, path)
+    header, now = decode_header(content, path), PulseNow.of(content)
+    steps = _last_steps(place, now.num_steps)
+    if not steps:
+        return Glance(header, read_ns, None, None, None)
+    number, began_ns, duration_ns = steps[-1]
+    elapsed_ns = began_ns + duration_ns - _first_began(place, now)
+    run_step_ns = elapsed_ns / now.num_steps if 0 <= elapsed_ns < LATEST_NS else None
+    return Glance(header, read_ns, number, median(step[2] for step in steps), run_step_ns)
+
+
+def _header_of(place: _Place) -> bytes:
+    """The header of a moment at which nobody wrote to it, if there is one soon."""
+    content = place.read(HEADER_BYTES, 0)
+    for _ in range(_TRIES):
+        is_still = place.read(NOW.size, NOW_AT) == content[NOW_AT : NOW_AT + NOW.size]
+        if is_still and PulseNow.of(content).is_possible:
+            break
+        content = place.read(HEADER_BYTES, 0)
+    return content
+
+
+def _last_steps(place: _Place, num_steps: int) -> list[tuple[int, int, int]]:
+    """The number, begin and duration of each of the last steps. None of them can have been replaced meanwhile: their
+    places are used again after thousands of steps."""
+    first = max(0, num_steps - NUM_LAST)
+    begin, end = first % NUM_EXACT, first % NUM_EXACT + num_steps - first
+    content = place.read((min(end, NUM_EXACT) - begin) * STEP.size, STEPS_AT + begin * STEP.size)
+    if end > NUM_EXACT:
+        content += place.read((end - NUM_EXACT) * STEP.size, STEPS_AT)
+    steps = [(number, began_ns, duration_ns) for number, began_ns, duration_ns, *_ in STEP.iter_unpack(content)]
+    return [step for step in steps if all(0 <= value < LATEST_NS for value in step)]
+
+
+def _first_began(place: _Place, now: PulseNow) -> int:
+    """When the first step of all began, on the monotonic clock: it is in the oldest block that there is."""
+    at = STEPS_AT if now.num_steps <= NUM_EXACT else COARSE_AT if now.first_fine else FINE_AT
+    _, began_ns = _BEGIN.unpack(place.read(_BEGIN.size, at))
+    return began_ns
+
+
+def last_launch(found: Sequence[Glance]) -> list[Glance]:
+    """Of each rank its last start in the last attempt, by rank.
+
+    In a folder that was used again, ranks of the launch before may be left: those that the last launch does not have,
+    or that it has not started yet. All ranks of a launch start at about the same time, so a rank belongs to the launch
+    whose start, on the rank that started last, is nearest to its own.
+    """
+    last_attempt = max((_attempt(glance) for glance in found), default=0)
+    newest: dict[str, Glance] = {}
+    for glance in found:
+        start = glance.header.process.attempt.start
+        if _attempt(glance) == last_attempt and (start not in newest or newest[start].header.age < glance.header.age):
+            newest[start] = glance
+    by_rank: dict[int, Glance] = {}
+    for _, glance in sorted(newest.items()):
+        by_rank[_rank(glance)] = glance
+    if not by_rank:
+        return []
+    youngest = max(by_rank.values(), key=_began_ns)
+    launches = [_began_ns(glance) for glance in newest.values() if _rank(glance) == _rank(youngest)]
+    return [
+        glance
+        for rank, glance in sorted(by_rank.items())
+        if rank < youngest.header.process.ranks.world_size and _is_of_last(_began_ns(glance), launches)
+    ]
+
+
+def _is_of_last(began_ns: int, launches: Sequence[int]) -> bool:
+    return min(launches, key=lambda launch_ns: abs(launch_ns - began_ns)) == max(launches)
+
+
+def _attempt(glance: Glance) -> int:
+    return glance.header.process.attempt.restart
+
+
+def _rank(glance: Glance) -> int:
+    return glance.header.process.ranks.rank
+
+
+def _began_ns(glance: Glance) -> int:
+    return glance.header.process.unix_ns
