@@ -36,12 +36,14 @@ ALLOWED: dict[str, set[str]] = {
     "table": {"paths", "texts", "clock", "writing", "formats", "live", "pulse", "native"},
     "analysis": {"paths", "pulse", "table", "clock", "formats", "native"},
     "report": {"paths", "texts", "analysis", "table", "formats", "pages"},
-    "serving": {"paths", "texts", "writing", "formats", "live", "pages"},
+    "status": {"texts", "training", "live", "pulse", "pages"},
+    "serving": {"paths", "texts", "writing", "formats", "live", "pages", "status"},
     "composer": LIVE,
     "auto": {"unmodified"},
     "unmodified": {"assemble", "recording", "sources", "training", "writing"},
     "integrations": {"assemble", "recording", "training"},
-    "cli": LIVE | {"assemble", "unmodified", "table", "analysis", "report", "pages", "serving", "testing", "native"},
+    "cli": LIVE
+    | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"},
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table", "analysis", "report"},
 }

@@ -25,6 +25,7 @@ _TASKS = {
         "upload": "upload what a run could not upload, and confirm it",
     },
     "look": {
+        "status": "show what each rank of a run does now: step, phase, memory; who is behind, killed or hangs",
         "summary": "show where the time of a run went, and what would shorten it",
         "explain": "say what a kind of finding is, and what to change",
         "report": "write what was found, and all ranks on one timeline, into one HTML file that people can look at",

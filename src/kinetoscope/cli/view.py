@@ -4,18 +4,17 @@ import argparse
 import getpass
 import json
 import os
-import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Thread
 from urllib.parse import urlsplit
 
+from kinetoscope.cli.ends import requests_to_end, wait_for_one
 from kinetoscope.cli.options import add_json
 from kinetoscope.cli.paths import run_folder_of
 from kinetoscope.errors import SettingsError
@@ -32,7 +31,6 @@ from kinetoscope.writing.atomic_file import temporary_folder
 _PERFETTO = "https://ui.perfetto.dev"
 _MOST_PORT = 65535
 _POLL_S = 0.1
-_ENDS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _EXAMPLES = """\
 examples:
   kinetoscope view runs
@@ -81,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return make_page(folder, arguments.make)
     with (
-        _requests_to_end() as ends,
+        requests_to_end() as ends,
         _site(folder, arguments.perfetto_url) as site,
         _serving(site, arguments.port) as server,
     ):
@@ -91,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _say_where(server, printable_lines(folder.path), num_runs)
         with _browser(server.link, is_wanted=not arguments.no_open and _has_browser()):
-            _wait_for_one(ends)
+            wait_for_one(ends)
     if not arguments.json:
         print("\nkinetoscope view: ended.")
     return 0
@@ -143,28 +141,6 @@ def _web_address(text: str) -> str:
     if not is_good or " " in text:
         raise wrong
     return text
-
-
-@contextmanager
-def _requests_to_end() -> "Iterator[SimpleQueue[int]]":
-    """A queue that gets each Ctrl-C and each signal to end. A second one does not disturb the end."""
-    ends: SimpleQueue[int] = SimpleQueue()  # putting into it is safe in a signal handler
-    numbers = [number for number in _ENDS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda number, _: ends.put(number)) for number in numbers}
-    try:
-        yield ends
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _wait_for_one(ends: "SimpleQueue[int]") -> None:
-    """Waits until something is in the queue, a little at a time: a signal that comes just before a wait does not end
-    that wait."""
-    while True:
-        with suppress(Empty):
-            ends.get(timeout=_POLL_S)
-            return
 
 
 @contextmanager

@@ -65,10 +65,32 @@ class ListedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankNow:
+    """A rank's ``state``, and what else is said of it, in the order of `RunNow.columns`."""
+
+    state: str
+    cells: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNow:
+    """What a run does now, in words: ``rest`` sums up the ranks that have no row."""
+
+    state: str
+    headline: str
+    sentences: list[str]
+    columns: list[str]
+    rows: list[RankNow]
+    rest: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """The files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` traces more are there."""
+    """The files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` traces more are there. ``now``
+    is what it does, if it has not finished and tells that."""
 
     run: ListedRun
+    now: RunNow | None
     path: str
     is_only: bool
     reports: list[ListedFile]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 _KILO = 1000
+_LONG_S = 100.0
 # What moves a terminal's cursor, or turns the direction in which it writes.
 _CONTROLS = frozenset(map(chr, [*range(32), *range(127, 160)]))
 _STEERING = _CONTROLS | frozenset(
@@ -47,6 +48,19 @@ def memory_size(num_bytes: int) -> str:
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"
     return counted(num_bytes, "byte")
+
+
+def lasting(time_ns: float) -> str:
+    """A time in readable units, such as ``46.2 ms``, ``1.52 s`` or ``2 min 10 s``."""
+    seconds = time_ns / 1e9
+    if seconds < _LONG_S:
+        number, unit = (seconds, "s") if seconds >= 1 else (seconds * 1e3, "ms")
+        return f"{number:.{1 if number >= 10 else 2 if number >= 1 else 3}f} {unit}"
+    for size, unit, part, parts in ((86400, "days", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            whole, left = divmod(round(seconds) // part, size // part)
+            return f"{whole:,} {'day' if unit == 'days' and whole == 1 else unit} {left} {parts}"
+    raise AssertionError  # it is longer than a minute
 
 
 def shown(text: object, most: int = _MOST_OF_NAME, *, in_html: bool = False) -> str:

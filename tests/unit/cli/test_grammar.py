@@ -20,11 +20,11 @@ from kinetoscope.cli.paths import run_folder_of
 from simulated_training import Settings, simulate
 
 VERBS = (
-    *("recover", "upload", "summary", "explain", "report", "view", "info", "diff", "whatif"),
+    *("recover", "upload", "status", "summary", "explain", "report", "view", "info", "diff", "whatif"),
     *("merge", "convert", "check"),
 )
-OF_TRACES = tuple(verb for verb in VERBS if verb not in ("explain", "view", "recover", "upload"))
-OF_RUNS = ("recover", "upload")
+OF_TRACES = tuple(verb for verb in VERBS if verb not in ("explain", "view", "recover", "upload", "status"))
+OF_RUNS = ("recover", "upload", "status")
 WRITES = {"report": "page.html", "merge": "out.json", "convert": "out.json.gz", "check": "out.json"}
 
 
@@ -121,6 +121,9 @@ def test_a_verb_for_a_whole_run_takes_the_same_and_works_on_its_run(verb, path, 
     said = capsys.readouterr()
     if verb == "upload":
         assert (status, said.out) == (0, "Nothing waits to be uploaded.\n")
+    elif verb == "status":
+        assert status == 0
+        assert said.out.startswith("finished: 1 rank, step 11, ")
     else:
         assert "Nothing to recover in mine: " in said.err
 
@@ -204,7 +207,7 @@ def test_without_an_output_it_is_asked_for(words, run, capsys):
     assert sorted(os.listdir()) == ["mine"]
 
 
-@pytest.mark.parametrize("verb", [*OF_TRACES, "upload", "explain"])
+@pytest.mark.parametrize("verb", [*OF_TRACES, "upload", "status", "explain"])
 def test_a_verb_prints_its_facts_as_json(verb, run, capsys):
     words = words_of(verb, "mine") if verb != "explain" else ["explain", "blocked"]
     assert called(*words, "--json") == 0

@@ -1,0 +1,116 @@
+"""``kinetoscope status``: shows what each rank of a run does now."""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from kinetoscope.cli.ends import requests_to_end, wait_for_one
+from kinetoscope.cli.options import add_json, add_run
+from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.status.judging import RunState, RunStatus, look_at_run
+from kinetoscope.status.table import run_now
+from kinetoscope.status.terminal import render_now
+from kinetoscope.texts.wording import printable_lines
+
+_EXAMPLES = """\
+examples:
+  kinetoscope status runs/digits
+      each rank's step, phase, step time, memory and loss; who is behind, who was killed, who hangs and where
+  kinetoscope status runs/digits --watch
+      the same, as it is each second, until Ctrl-C
+  kinetoscope status runs/digits --json || echo "look at it"
+      for programs
+
+It only reads, so it may be called at any time, by anybody who may read the run's folder. Whether a process was killed
+is known on its own machine only; elsewhere, a rank that tells nothing for long is silent.
+
+The exit code is 0 if the run records or has finished, 2 for wrong usage, 3 if a rank hangs or is silent, 4 if one was
+killed, and 5 if there is nothing to see: no pulse, or none that tells.
+"""
+_SCHEMA = 1
+_EXIT_CODES = {RunState.HANGING: 3, RunState.SILENT: 3, RunState.KILLED: 4, RunState.UNKNOWN: 5}
+_EVERY_S = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``status``."""
+    parser.epilog = _EXAMPLES
+    add_run(parser)
+    parser.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the status once or each second; returns the exit code of the last one."""
+    run_folder = run_folder_of(arguments.run_folder)
+    if arguments.watch:
+        return _watch(run_folder, is_json=arguments.json)
+    status = look_at_run(run_folder)
+    _print(status, run_folder, is_json=arguments.json)
+    return exit_code(status)
+
+
+def exit_code(status: RunStatus) -> int:
+    """0 if nothing is wrong."""
+    return _EXIT_CODES.get(status.state, 0)
+
+
+def as_json(status: RunStatus) -> dict[str, Any]:
+    """The status for programs; times are in nanoseconds, sizes in bytes, and what is not known is null."""
+    rows = [asdict(rank) | {"state": rank.state.value} for rank in status.ranks]
+    return {
+        "schema": _SCHEMA,
+        "state": status.state.value,
+        "attempt": status.attempt,
+        "world_size": status.world_size,
+        "missing_ranks": status.missing,
+        "notes": status.notes,
+        "ranks": rows,
+    }
+
+
+def _watch(run_folder: Path, *, is_json: bool) -> int:
+    with requests_to_end() as ends, _screen(run_folder, is_json=is_json) as show:
+        while True:
+            status = look_at_run(run_folder)
+            show(status)
+            if wait_for_one(ends, _EVERY_S):
+                return exit_code(status)
+
+
+@contextmanager
+def _screen(run_folder: Path, *, is_json: bool) -> Iterator[Callable[[RunStatus], object]]:
+    """Shows a status in the place of the one before; where there is no terminal, below it."""
+    from rich.live import Live
+
+    console = _console()
+    if is_json or not console.is_terminal:
+        yield lambda status: _print(status, run_folder, is_json=is_json)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield lambda status: live.update(_rendered(status, run_folder, console.width), refresh=True)
+
+
+def _print(status: RunStatus, run_folder: Path, *, is_json: bool) -> None:
+    if is_json:
+        print(json.dumps(as_json(status)), flush=True)
+    else:
+        console = _console()
+        console.print(_rendered(status, run_folder, console.width))
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _rendered(status: RunStatus, run_folder: Path, width: int) -> RenderableType:
+    screen = render_now(run_now(status), width)
+    nothing = Text(f"No rank of a run has a pulse in {printable_lines(run_folder)}.")
+    return screen if status.ranks else Group(screen, nothing)

@@ -1,0 +1,199 @@
+"""How a run is doing now, and each of its ranks."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from math import ceil
+from pathlib import Path
+
+from kinetoscope.pulse.glances import Glance, glance_at_pulses
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.status.hangs import Hang, hang_of
+from kinetoscope.status.processes import ProcessState, state_of_process
+
+SILENT_AFTER_S, SILENT_AFTER_STEPS = 60.0, 20
+"""A rank on another machine is silent if it has told nothing for this long, and for the time of so many steps."""
+
+SILENT_AT_LENGTH_S = 600.0
+"""The same for a rank whose first steps are not over, or that evaluates or writes a checkpoint: these take long."""
+
+_AT_LENGTH = (Phase.EVALUATION, Phase.CHECKPOINT)
+_FIRST_STEPS = 3
+_AHEAD_NS = 60_000_000_000
+
+
+class RunState(Enum):
+    """How a run or a rank is doing, as far as this machine can tell. If ranks differ, the first of these counts."""
+
+    KILLED = "killed"
+    """Its process has ended without closing the run: known on its own machine only."""
+
+    HANGING = "hanging"
+    """It says so, or its process is stopped."""
+
+    SILENT = "silent"
+    """On another machine, it has told nothing for long: it may hang, or be dead."""
+
+    RECORDING = "recording"
+    UNKNOWN = "unknown"
+    FINISHED = "finished"
+
+
+GOING = (RunState.HANGING, RunState.SILENT, RunState.RECORDING)
+"""The states of a run that has not ended, as far as is known."""
+
+_ORDER = {state: place for place, state in enumerate(RunState)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankStatus:
+    """What a rank does now; None is what is not known.
+
+    ``num_steps`` have ended, the last of which has the number ``step``; it is ``behind`` others by so many steps. It is
+    or was last in ``phase``, for ``phase_ns``, and has told nothing for ``quiet_ns``. A step takes ``step_ns`` now, and
+    took ``run_step_ns`` on average over the run.
+    """
+
+    rank: int
+    state: RunState
+    host: str
+    pid: int
+    start: str
+    is_stopped: bool
+    hang: Hang | None
+    num_steps: int
+    step: int | None
+    behind: int
+    phase: str | None
+    phase_ns: int | None
+    quiet_ns: int
+    step_ns: float | None
+    run_step_ns: float | None
+    resident_bytes: int | None
+    device_bytes: int | None
+    loss: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether it differs from what a rank should be: one of them is looked at first."""
+        return self.behind > 0 or self.state not in (RunState.RECORDING, RunState.FINISHED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """How a run is doing: the ``ranks`` of its last attempt that have a pulse, the odd ones first, of ``world_size``.
+
+    ``notes`` are sentences on what could not be read.
+    """
+
+    state: RunState = RunState.UNKNOWN
+    attempt: int | None = None
+    world_size: int | None = None
+    ranks: list[RankStatus] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The ranks without a pulse, as pairs of the first and the last of those that follow one another."""
+        present = sorted(rank.rank for rank in self.ranks)
+        around = zip([-1, *present], [*present, self.world_size or 0], strict=True)
+        return [(before + 1, after - 1) for before, after in around if after - before > 1]
+
+
+def look_at_run(run_folder: Path) -> RunStatus:
+    """How the run in a folder is doing. Whatever is in the folder, it raises nothing."""
+    found = glance_at_pulses(run_folder)
+    now_ns = time.time_ns()
+    ranks = [_look_at_rank(run_folder, glance, now_ns) for glance in found.last]
+    ranks = sorted(_with_lags(ranks, found.last), key=_place)
+    if not ranks:
+        return RunStatus(notes=found.notes)
+    process = found.last[0].header.process
+    return RunStatus(
+        state=min((rank.state for rank in ranks), key=_ORDER.__getitem__),
+        attempt=process.attempt.restart,
+        world_size=max(glance.header.process.ranks.world_size for glance in found.last),
+        ranks=ranks,
+        notes=found.notes,
+    )
+
+
+def _place(rank: RankStatus) -> tuple[int, int, int]:
+    """Odd ranks first: those in the worst state, then those furthest behind."""
+    return _ORDER[rank.state], -rank.behind, rank.rank
+
+
+def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
+    header = glance.header
+    process = ProcessState.UNKNOWN if header.has_ended else state_of_process(run_folder, header.process)
+    if process in (ProcessState.RUNNING, ProcessState.STOPPED):
+        now_ns = header.clock.unix_ns(time.monotonic_ns())  # by its own clock, which is ours
+    hang = None if header.has_ended else hang_of(run_folder, header)
+    state = judge(glance, process, hang, now_ns)
+    return RankStatus(
+        rank=header.process.ranks.rank,
+        state=state,
+        host=header.process.attempt.host,
+        pid=header.process.attempt.pid,
+        start=header.process.attempt.start,
+        is_stopped=process is ProcessState.STOPPED,
+        hang=hang,
+        num_steps=header.num_steps,
+        step=glance.step,
+        behind=0,
+        phase=None if header.has_ended else header.phase.name.lower(),
+        phase_ns=max(0, now_ns - header.phase_since_ns) if state in GOING else None,
+        quiet_ns=max(0, now_ns - header.heartbeat_ns),
+        step_ns=glance.step_ns,
+        run_step_ns=glance.run_step_ns,
+        resident_bytes=header.resident_bytes,
+        device_bytes=header.device_bytes,
+        loss=header.loss,
+        samples_per_s=header.samples_per_s,
+        tokens_per_s=header.tokens_per_s,
+    )
+
+
+def judge(glance: Glance, process: ProcessState, hang: Hang | None, now_ns: int) -> RunState:
+    """The state of a rank at ``now_ns``, in unix time."""
+    if glance.header.has_ended:
+        return RunState.FINISHED
+    if process is ProcessState.DEAD:
+        return RunState.KILLED
+    if process is ProcessState.STOPPED or hang is not None:
+        return RunState.HANGING
+    if process is ProcessState.RUNNING:
+        return RunState.RECORDING
+    quiet_ns = now_ns - glance.header.heartbeat_ns
+    if quiet_ns < -_AHEAD_NS:
+        return RunState.UNKNOWN  # its machine's clock is not as ours
+    return RunState.SILENT if quiet_ns > _silent_after_ns(glance) else RunState.RECORDING
+
+
+def _silent_after_ns(glance: Glance) -> float:
+    is_long = glance.header.phase in _AT_LENGTH or glance.header.num_steps < _FIRST_STEPS
+    least_ns = (SILENT_AT_LENGTH_S if is_long else SILENT_AFTER_S) * 1e9
+    return max(least_ns, SILENT_AFTER_STEPS * (glance.step_ns or 0))
+
+
+def _with_lags(ranks: Sequence[RankStatus], glances: Sequence[Glance]) -> list[RankStatus]:
+    """The ranks, with how many steps each is behind the first one.
+
+    Not all pulses are of the same moment, and those of one moment may still be a step apart: so much is no lag.
+    """
+    going = [(rank, glance) for rank, glance in zip(ranks, glances, strict=True) if rank.state is not RunState.FINISHED]
+    steps = [(rank.step, rank.num_steps) for rank, _ in going if rank.step is not None]
+    if not steps:
+        return [*ranks]
+    most, num_steps = max(steps)
+    moments = [glance.read_ns for _, glance in going]
+    fastest_ns = min((glance.step_ns for _, glance in going if glance.step_ns), default=1.0)
+    allowed = 1 + ceil((max(moments) - min(moments)) / fastest_ns)
+    return [
+        replace(rank, behind=lag if lag > allowed and rank.state is not RunState.FINISHED else 0)
+        for rank in ranks
+        for lag in [most - (most - num_steps if rank.step is None else rank.step)]
+    ]

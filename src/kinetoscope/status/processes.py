@@ -1,0 +1,59 @@
+"""Whether the process of a pulse still runs. It asks the kernel, and sends no signal."""
+
+import os
+import time
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+from kinetoscope.live.folders import live_folder_of
+from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.pulse.own_pulse import PulseProcess
+from kinetoscope.training.ranks import pid_space
+
+_STATE, _STARTED = 0, 19  # fields of /proc/PID/stat after the command's name
+_SLACK_NS = 20_000_000  # the kernel tells starts in hundredths of a second
+_here = cache(pid_space)
+
+
+class ProcessState(Enum):
+    """What is known of a process; nothing of one on another machine."""
+
+    RUNNING = 1
+    STOPPED = 2
+    """By a signal, such as SIGSTOP or Ctrl-Z, or by a debugger."""
+
+    DEAD = 3
+    UNKNOWN = 4
+
+
+def state_of_process(run_folder: Path, process: PulseProcess) -> ProcessState:
+    """How the process is doing. Of one in another container of this machine, the lock of its live folder tells whether
+    it is alive."""
+    here = _here()
+    if here and process.pid_space == here:
+        return _by_pid(process)
+    if process.pid_space.partition(".")[0] != here.partition(".")[0]:
+        return ProcessState.UNKNOWN
+    attempt = None if here else process.attempt  # without a space, its pid counts where its host's name is ours
+    owner = owner_state(live_folder_of(run_folder, process.attempt.start), attempt)
+    return {Owner.ALIVE: ProcessState.RUNNING, Owner.DEAD: ProcessState.DEAD}.get(owner, ProcessState.UNKNOWN)
+
+
+def _by_pid(process: PulseProcess) -> ProcessState:
+    try:
+        text = Path(f"/proc/{process.attempt.pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ProcessState.DEAD
+    except OSError:
+        return ProcessState.UNKNOWN
+    fields = text.rpartition(")")[2].split()
+    if fields[_STATE] in "ZX" or _began_ns(int(fields[_STARTED])) > process.monotonic_ns + _SLACK_NS:
+        return ProcessState.DEAD  # in the second case another process has its pid now
+    return ProcessState.STOPPED if fields[_STATE] in "Tt" else ProcessState.RUNNING
+
+
+def _began_ns(ticks: int) -> int:
+    """When a process began, on the monotonic clock, which does not count the time that the machine slept."""
+    slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK") - slept_ns

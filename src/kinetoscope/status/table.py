@@ -1,0 +1,155 @@
+"""What a run does now, in the words that a terminal and a page show."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from kinetoscope.pages.run_list import RankNow, RunNow
+from kinetoscope.status.judging import RankStatus, RunState, RunStatus
+from kinetoscope.texts.wording import counted, lasting, memory_size, printable, shortened
+
+MOST_ROWS = 16
+"""Of more ranks, the odd ones have rows, and the rest is summed up."""
+
+_MOST_SENTENCES = 3
+_LONGEST_HOST = 30
+
+
+def run_now(status: RunStatus) -> RunNow:
+    """The status in words."""
+    ranks = status.ranks
+    odd = [rank for rank in ranks if rank.is_odd]
+    shown = ranks if len(ranks) <= MOST_ROWS else odd[:MOST_ROWS]
+    columns = [title for title, (say, may_be_empty) in _COLUMNS.items() if not may_be_empty or any(map(say, ranks))]
+    if len({rank.host for rank in ranks}) < 2:
+        columns.remove("host")
+    return RunNow(
+        state=status.state.value,
+        headline=_headline(status),
+        sentences=[*_about_odd(odd), *_about_missing(status), *_some(map(printable, status.notes), "more note")],
+        columns=columns,
+        rows=[RankNow(state=rank.state.value, cells=[_COLUMNS[title][0](rank) for title in columns]) for rank in shown],
+        rest=_summed_up([rank for rank in ranks if rank not in shown] if len(shown) < len(ranks) else []),
+    )
+
+
+def _headline(status: RunStatus) -> str:
+    if not status.ranks:
+        return "nothing seen"
+    num_ranks, world_size = len(status.ranks), status.world_size or 0
+    of = f"{num_ranks:,} of {counted(world_size, 'rank')}" if world_size > num_ranks else counted(num_ranks, "rank")
+    parts = [f"attempt {status.attempt}" if status.attempt else "", of, *_progress(status.ranks)]
+    return f"{status.state.value}: {', '.join(filter(None, parts))}"
+
+
+def _progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
+    """Which step they have completed, and what a step takes."""
+    steps = [rank.step for rank in ranks if rank.step is not None]
+    if steps:
+        yield f"step {max(steps):,}" if min(steps) == max(steps) else f"steps {min(steps):,} to {max(steps):,}"
+    now = [rank.step_ns for rank in ranks if rank.step_ns is not None]
+    whole = [rank.run_step_ns for rank in ranks if rank.run_step_ns is not None]
+    if now:
+        over = f" ({lasting(median(whole))} over the run)" if whole else ""
+        yield f"{lasting(median(now))} a step{over}"
+
+
+# -- sentences
+
+
+def _about_odd(odd: Sequence[RankStatus]) -> Iterable[str]:
+    for say in (_killed, _hanging, _silent, _behind):
+        yield from _some((f"Rank {rank.rank} {said}." for rank in odd if (said := say(rank))), "more rank")
+
+
+def _some(sentences: Iterable[str], thing: str) -> Iterable[str]:
+    found = [*sentences]
+    yield from found[:_MOST_SENTENCES]
+    if len(found) > _MOST_SENTENCES:
+        yield f"And {counted(len(found) - _MOST_SENTENCES, thing)} like that."
+
+
+def _killed(rank: RankStatus) -> str:
+    if rank.state is not RunState.KILLED:
+        return ""
+    after = "before its first step was complete" if rank.step is None else f"after step {rank.step:,}"
+    return f"was killed {after}, in {_phase(rank)}"
+
+
+def _hanging(rank: RankStatus) -> str:
+    if rank.state is not RunState.HANGING:
+        return ""
+    where = f"in {_phase(rank)} for {_for(rank)}"
+    if rank.is_stopped:
+        return f"is stopped by a signal, {where}"
+    return f"hangs {where}{f': {printable(rank.hang.place)}' if rank.hang and rank.hang.place else ''}"
+
+
+def _silent(rank: RankStatus) -> str:
+    if rank.state is not RunState.SILENT:
+        return ""
+    return f"on {printable(rank.host)} has told nothing for {lasting(rank.quiet_ns)}, in {_phase(rank)}"
+
+
+def _behind(rank: RankStatus) -> str:
+    return f"is {counted(rank.behind, 'step')} behind" if rank.behind else ""
+
+
+def _about_missing(status: RunStatus) -> Iterable[str]:
+    missing = [str(first) if first == last else f"{first}-{last}" for first, last in status.missing]
+    if missing:
+        more = f" and {len(missing) - MOST_ROWS:,} more groups" if len(missing) > MOST_ROWS else ""
+        word = "rank" if len(missing) == 1 and "-" not in missing[0] else "ranks"
+        yield f"There is no pulse of {word} {', '.join(missing[:MOST_ROWS])}{more}."
+
+
+def _summed_up(ranks: Sequence[RankStatus]) -> str:
+    """Ranks that have no row, in one line."""
+    if not ranks:
+        return ""
+    states = Counter(rank.state.value for rank in ranks).most_common()
+    phases = Counter(_phase(rank) for rank in ranks if rank.phase).most_common()
+    said = [
+        ", ".join(f"{count:,} {state}" for state, count in states),
+        ", ".join(_progress(ranks)),
+        ", ".join(f"{count:,} in {phase}" for phase, count in phases),
+    ]
+    return f"{counted(len(ranks), 'more rank')}: {'; '.join(filter(None, said))}"
+
+
+# -- cells; "" is what is not known
+
+
+def _phase(rank: RankStatus) -> str:
+    return (rank.phase or "").replace("_", " ")
+
+
+def _for(rank: RankStatus) -> str:
+    return _said(rank.phase_ns, lasting)
+
+
+def _state(rank: RankStatus) -> str:
+    return "stopped" if rank.is_stopped else rank.state.value
+
+
+def _said(value: float | None, say: Callable[..., str]) -> str:
+    return "" if value is None else say(value)
+
+
+_COLUMNS: dict[str, tuple[Callable[[RankStatus], str], bool]] = {
+    "rank": (lambda rank: str(rank.rank), False),
+    "state": (_state, False),
+    "step": (lambda rank: _said(rank.step, "{:,}".format), False),
+    "behind": (lambda rank: f"{rank.behind:,}" if rank.behind else "", True),
+    "phase": (_phase, True),
+    "for": (_for, True),
+    "step time": (lambda rank: _said(rank.step_ns, lasting), False),
+    "over run": (lambda rank: _said(rank.run_step_ns, lasting), False),
+    "loss": (lambda rank: _said(rank.loss, "{:.4g}".format), True),
+    "memory": (lambda rank: _said(rank.resident_bytes, memory_size), True),
+    "device": (lambda rank: _said(rank.device_bytes, memory_size), True),
+    "samples/s": (lambda rank: _said(rank.samples_per_s, "{:,.4g}".format), True),
+    "tokens/s": (lambda rank: _said(rank.tokens_per_s, "{:,.4g}".format), True),
+    "host": (lambda rank: shortened(rank.host, _LONGEST_HOST), False),
+}
+"""What is said of a rank, and whether a column in which nothing is known is left out."""
