@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 
-from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
+from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, RunNow
 from kinetoscope.texts.wording import counted, printable, sized
 
 
@@ -105,7 +105,15 @@ def _files(files: RunFiles) -> str:
         if found
     ]
     back = "" if files.is_only else '<p><a href="/">All runs</a></p>'
-    return "\n".join((back, f"<p>{facts}</p>", notes, report, *tables))
+    now = _now(files.now) if files.now is not None else ""
+    return "\n".join((back, f"<p>{facts}</p>", notes, now, report, *tables))
+
+
+def _now(now: RunNow) -> str:
+    """What a run does now."""
+    said = "".join(f"<p>{_name(sentence)}</p>" for sentence in (now.headline, *now.sentences, now.rest) if sentence)
+    rows = _table(now.columns, (map(_name, row.cells) for row in now.rows)) if now.rows else ""
+    return f"<h2>Now</h2>{said}{rows}"
 
 
 def _file(file: ListedFile) -> Iterable[str]:

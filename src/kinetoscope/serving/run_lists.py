@@ -9,7 +9,7 @@ from threading import Lock
 from urllib.parse import quote
 
 from kinetoscope.formats.run_row import RunRow, read_row
-from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
+from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, RunNow
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.row_filler import RowFiller
 from kinetoscope.serving.runs import (
@@ -18,10 +18,11 @@ from kinetoscope.serving.runs import (
     FoundRun,
     FoundRuns,
     Manifests,
-    RunState,
     find_runs,
     within,
 )
+from kinetoscope.status.judging import GOING, RunState, look_at_run
+from kinetoscope.status.table import run_now
 from kinetoscope.texts.wording import counted, printable
 
 MOST_ROWS = 1000
@@ -80,6 +81,7 @@ class RunLists:
         (listed,) = (one for one in self._listed(found.runs) if one.key == key_of(name))
         files = RunFiles(
             run=listed,
+            now=self._now(run),
             path=shlex.quote(printable(self.path_of(name))),
             is_only=len(found.runs) == 1 and found.is_complete,
             reports=[_listed_file("report", file, run.name) for file in run.reports[:MOST_ROWS]],
@@ -87,6 +89,13 @@ class RunLists:
             num_left_out=max(0, len(run.traces) - MOST_ROWS),
         )
         return self._data(listed.title, [listed], files=files)
+
+    def _now(self, run: FoundRun) -> RunNow | None:
+        """What the ranks do now, or did last; None of a run that has finished, or that does not tell."""
+        status = run.status
+        if run.state is RunState.KILLED and status is None:
+            status = look_at_run(Path(self.path_of(run.name)))
+        return run_now(status) if status is not None and status.ranks else None
 
     @property
     def folder_name(self) -> str:
@@ -104,7 +113,8 @@ class RunLists:
     def _data(
         self, title: str, runs: list[ListedRun], *, notes: Sequence[str] = (), files: RunFiles | None = None
     ) -> ListData:
-        changes = any(run.is_waited_for or run.state == RunState.RECORDING.value for run in runs)
+        going = {state.value for state in GOING}
+        changes = any(run.is_waited_for or run.state in going for run in runs)
         return ListData(
             title=title,
             folder=printable(str(self.folder.path)),

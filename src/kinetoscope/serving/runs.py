@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +19,7 @@ from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_of_name
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.paths.user_cache import own_code
+from kinetoscope.status.judging import GOING, RunState, RunStatus, look_at_run
 
 MOST_ENTRIES = 100_000
 """No more files and folders are looked at, so that a page is there in seconds whatever the folder is."""
@@ -31,15 +31,8 @@ _REPORT_MARK = b'<meta name="generator" content="kinetoscope '
 _MARKED_BYTES = 4096
 _LIVE = "live"
 _NUMBERS = re.compile("([0-9]{1,15})")
-
-
-class RunState(Enum):
-    """How a run is doing, as far as this machine can tell. If its processes differ, the first of these counts."""
-
-    RECORDING = "recording"
-    KILLED = "killed"
-    UNKNOWN = "unknown"
-    FINISHED = "finished"
+_BY_LOCKS = (RunState.RECORDING, RunState.KILLED, RunState.UNKNOWN, RunState.FINISHED)
+"""If the locks of processes and their manifests tell of several states, the first of these counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,8 @@ class FoundRun:
     """A run, or a folder with traces that belong to none; ``name`` is relative to the folder that was searched, which
     is ``.`` itself. ``ranks`` are those that wrote a manifest, on ``hosts``, and ``began_ns`` is when the first of them
     did, in unix nanoseconds. ``unsaved`` names the killed processes that have left records which are in no trace yet.
-    ``why_nothing`` says why it recorded nothing, ``problem`` what could not be read."""
+    ``why_nothing`` says why it recorded nothing, ``problem`` what could not be read. ``status`` is what its ranks do
+    now, if they have pulses and it may still be going."""
 
     name: str
     state: RunState = RunState.UNKNOWN
@@ -71,6 +65,7 @@ class FoundRun:
     reports: list[FoundFile] = field(default_factory=list)
     why_nothing: str = ""
     problem: str = ""
+    status: RunStatus | None = None
 
     @property
     def changed_ns(self) -> int | None:
@@ -135,7 +130,7 @@ def find_runs(
     for run in runs.values():
         run.traces.sort(key=_order)
         run.reports.sort(key=_order)
-    order = sorted(runs.values(), key=lambda run: (run.state is RunState.RECORDING, run.when_ns or 0), reverse=True)
+    order = sorted(runs.values(), key=lambda run: (run.state in GOING, run.when_ns or 0), reverse=True)
     return FoundRuns(order, walk.is_complete)
 
 
@@ -279,7 +274,10 @@ def _read(folder: Path, name: str, manifests: list[str]) -> FoundRun:
     run.world_size = max((one.ranks.world_size for one in started), default=None)
     run.hosts = sorted({one.attempt.host for one in started if one.attempt.host})
     run.began_ns = min(filter(None, (_began_ns(one.start) for one in started)), default=None)
-    run.state = next((state for state in RunState if state in states), RunState.UNKNOWN)
+    run.state = next((state for state in _BY_LOCKS if state in states), RunState.UNKNOWN)
+    if run.state in (RunState.RECORDING, RunState.UNKNOWN):
+        run.status = look_at_run(path)
+        run.state = run.status.state if run.status.ranks else run.state
     run.unsaved = [name for name, owner in left.items() if owner is Owner.DEAD]
     run.why_nothing = reason_of(found)
     return run

@@ -55,7 +55,7 @@ def lasting(time_ns: float) -> str:
     seconds = time_ns / 1e9
     if seconds < _LONG_S:
         number, unit = (seconds, "s") if seconds >= 1 else (seconds * 1e3, "ms")
-        return f"{number:.{1 if number >= 10 else 2 if number >= 1 else 3}f} {unit}"
+        return f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2 if number >= 1 else 3}f} {unit}"
     for size, unit, part, parts in ((86400, "days", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if seconds >= size:
             whole, left = divmod(round(seconds) // part, size // part)

@@ -31,6 +31,20 @@ export interface ListedRun {
   is_waited_for: boolean;
 }
 
+export interface RankNow {
+  state: string;
+  cells: string[];
+}
+
+export interface RunNow {
+  state: string;
+  headline: string;
+  sentences: string[];
+  columns: string[];
+  rows: RankNow[];
+  rest: string;
+}
+
 export interface ListedFile {
   name: string;
   address: string;
@@ -41,6 +55,7 @@ export interface ListedFile {
 
 export interface RunFiles {
   run: ListedRun;
+  now: RunNow | null;
   path: string;
   is_only: boolean;
   reports: ListedFile[];

@@ -3,7 +3,7 @@ import { counted, formatBytes } from "../format";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import { handOver } from "./hand_over";
-import type { ListedFile, RunFiles } from "./list_data";
+import type { ListedFile, RunFiles, RunNow } from "./list_data";
 import { Change, FirstFinding, Several, State, When } from "./run_table";
 import * as words from "./words";
 
@@ -17,6 +17,7 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
           <Name text={note} most={1000} />
         </p>
       ))}
+      {files.now && <Now now={files.now} />}
       <Reports files={files} />
       <Traces files={files} perfettoUrl={perfettoUrl} />
     </div>
@@ -49,6 +50,53 @@ function Facts({ files: { run } }: { files: RunFiles }) {
           </div>
         ))}
     </dl>
+  );
+}
+
+/** What the ranks do now, as `kinetoscope status` says it. */
+function Now({ now }: { now: RunNow }) {
+  return (
+    <section class="now">
+      <h2>Now</h2>
+      <p class={`state ${now.state}`}>{now.headline}</p>
+      {now.sentences.map((sentence) => (
+        <p key={sentence}>
+          <Name text={sentence} most={1000} />
+        </p>
+      ))}
+      {now.rows.length > 0 && <RanksNow now={now} />}
+      {now.rest && <p>{now.rest}</p>}
+    </section>
+  );
+}
+
+function RanksNow({ now: { columns, rows } }: { now: RunNow }) {
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
+    <section class="table-scroll" aria-label="What each rank does now" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th key={column} scope="col">
+                {column}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ state, cells }) => (
+            <tr key={cells[0]}>
+              {cells.map((cell, place) => (
+                <td key={columns[place]} class="short">
+                  {columns[place] === "state" ? <span class={`state ${state}`}>{cell}</span> : <Name text={cell} />}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
   );
 }
 

@@ -49,6 +49,8 @@ export function RunsApp({ first }: { first: ListData }) {
 function saysOf(runs: ListedRun[]): string {
   const numbers: [number, string][] = [
     [runs.filter((run) => run.state === "recording").length, "recording"],
+    [runs.filter((run) => run.state === "hanging").length, "hanging"],
+    [runs.filter((run) => run.state === "silent").length, "silent"],
     [runs.filter((run) => run.state === "killed").length, "killed"],
     [runs.filter((run) => run.is_waited_for).length, "being analysed"],
   ];

@@ -77,6 +77,7 @@ export function searchedText(run: ListedRun): string {
 export const CHOICES: Record<string, (run: ListedRun) => boolean> = {
   "all runs": () => true,
   recording: (run) => run.state === "recording",
+  "hanging or silent": (run) => run.state === "hanging" || run.state === "silent",
   killed: (run) => run.state === "killed",
   finished: (run) => run.state === "finished",
   "without traces": (run) => run.num_traces === 0,
