@@ -13,7 +13,7 @@ from statistics import median
 
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse
+from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse, require_whole
 from kinetoscope.pulse.layout import (
     COARSE_AT,
     FINE_AT,
@@ -114,6 +114,7 @@ def _look_at(folder: int, name: str, path: Path) -> Iterator[Glance]:
         if name.endswith(SUFFIX):
             place = _Place(descriptor, 0, status.st_size)
             if place.read(len(MAGIC), 0).strip(b"\0"):  # else its process is just making it
+                require_whole(status.st_size, path)
                 yield _glance(place, path, time.time_ns())
             return
         for at, length in places_in_copy(descriptor):
@@ -181,9 +182,9 @@ def _first_began(place: _Place, now: PulseNow) -> int:
 def last_launch(found: Sequence[Glance]) -> list[Glance]:
     """Of each rank its last start in the last attempt, by rank.
 
-    In a folder that was used again, ranks of the launch before may be left: those that the last launch does not have,
-    or that it has not started yet. All ranks of a launch start at about the same time, so a rank belongs to the launch
-    whose start, on the rank that started last, is nearest to its own.
+    In a folder that was used again, pulses of the launch before may be left, of ranks that the last launch does not
+    have, or has not started yet. These have told nothing since the youngest process began, and lived at the same time
+    as an earlier process of its rank.
     """
     last_attempt = max((_attempt(glance) for glance in found), default=0)
     newest: dict[str, Glance] = {}
@@ -191,22 +192,21 @@ def last_launch(found: Sequence[Glance]) -> list[Glance]:
         start = glance.header.process.attempt.start
         if _attempt(glance) == last_attempt and (start not in newest or newest[start].header.age < glance.header.age):
             newest[start] = glance
-    by_rank: dict[int, Glance] = {}
-    for _, glance in sorted(newest.items()):
-        by_rank[_rank(glance)] = glance
+    by_rank = {_rank(glance): glance for _, glance in sorted(newest.items())}
     if not by_rank:
         return []
     youngest = max(by_rank.values(), key=_began_ns)
-    launches = [_began_ns(glance) for glance in newest.values() if _rank(glance) == _rank(youngest)]
+    before_ns = [
+        glance.header.heartbeat_ns
+        for glance in newest.values()
+        if _rank(glance) == _rank(youngest) and glance is not youngest
+    ]
     return [
         glance
         for rank, glance in sorted(by_rank.items())
-        if rank < youngest.header.process.ranks.world_size and _is_of_last(_began_ns(glance), launches)
+        if rank < youngest.header.process.ranks.world_size
+        and not (_began_ns(glance) <= max(before_ns, default=-1) and glance.header.heartbeat_ns < _began_ns(youngest))
     ]
-
-
-def _is_of_last(began_ns: int, launches: Sequence[int]) -> bool:
-    return min(launches, key=lambda launch_ns: abs(launch_ns - began_ns)) == max(launches)
 
 
 def _attempt(glance: Glance) -> int:

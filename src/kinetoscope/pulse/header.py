@@ -13,6 +13,7 @@ from kinetoscope.formats.own_json import decode_struct
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
     BEGIN,
+    COARSE_AT,
     COARSE_PLACES,
     HEADER_BYTES,
     MAGIC,
@@ -99,6 +100,12 @@ def require_pulse(content: bytes, path: Path) -> None:
     _, version, header_bytes = BEGIN.unpack_from(content)
     if (version, header_bytes) != (VERSION, HEADER_BYTES):
         raise TraceFileError(f"{path} is a pulse of another version: read it with the Kinetoscope that wrote it.")
+
+
+def require_whole(num_bytes: int, path: Path) -> None:
+    """Raises `TraceFileError` for a file that is too short for the steps of a pulse."""
+    if num_bytes < COARSE_AT:
+        raise TraceFileError(f"{path} is no pulse of a run: its end is missing.")
 
 
 def decode_header(content: bytes, path: Path) -> PulseHeader:

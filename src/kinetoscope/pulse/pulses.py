@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kinetoscope.clock.clock import ClockLine
 from kinetoscope.errors import TraceFileError
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse
+from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse, require_whole
 from kinetoscope.pulse.layout import (
     BLOCK,
     COARSE_AT,
@@ -95,7 +95,7 @@ def _copied_pulses(run: RunFolder, name: str) -> Iterator[Pulse]:
     for content in unpacked(run.read(name, _MOST_COPIED)):
         with suppress(TraceFileError):
             content = content.ljust(COARSE_AT, b"\0")  # a copy leaves zeros at the end out
-            _require_whole(content, run.path / name)
+            require_pulse(content, run.path / name)
             now = PulseNow.of(content)
             content = content.ljust(_coarse_end(now), b"\0")
             yield _decoded(content, run.path / name, is_torn=now.sequence % 2 == 1)
@@ -119,7 +119,8 @@ def _read_once(descriptor: int, path: Path) -> tuple[bytes, bool]:
     """The file, and whether nobody wrote to it meanwhile: steps and fine blocks change with each step, and coarse
     blocks, which are most of it, seldom."""
     first = os.pread(descriptor, COARSE_AT, 0)
-    _require_whole(first, path)
+    require_pulse(first, path)
+    require_whole(len(first), path)
     then = PulseNow.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
     now = PulseNow.of(first)
     coarse = os.pread(descriptor, _coarse_end(now) - COARSE_AT, COARSE_AT)
@@ -131,12 +132,6 @@ def _read_once(descriptor: int, path: Path) -> tuple[bytes, bool]:
 def _coarse_end(now: PulseNow) -> int:
     """Where the last coarse block ends, of those that may be there."""
     return COARSE_AT + (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size
-
-
-def _require_whole(content: bytes, path: Path) -> None:
-    require_pulse(content, path)
-    if len(content) < COARSE_AT:
-        raise TraceFileError(f"{path} is no pulse of a run: its end is missing.")
 
 
 def _decoded(content: bytes, path: Path, *, is_torn: bool) -> Pulse:

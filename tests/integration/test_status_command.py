@@ -1,0 +1,329 @@
+"""`kinetoscope status` and the page of `kinetoscope view` say what the ranks of a run do, whatever happens to them."""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.pulse.layout import FOLDER, MAGIC
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.serving.run_lists import RunLists
+from prepared_python import OURS, run_command, start_prepared
+
+LONGEST_WAIT_S = 120
+ENOUGH_STEPS = 40
+
+# Each step takes at least 2 ms, so that steps can be told apart. It ends when there is a file `end` in the folder.
+TRAIN = """
+import os, sys, time
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+folder = sys.argv[1]
+traces = JSONTraceHandler(folder + "/traces", overwrite=True)
+with Profiler(lambda state: ProfilerAction.SKIP, traces) as profiler:
+    progress = profiler.marker("progress")
+    for batch in profiler.batches(iter(lambda: os.path.exists(folder + "/end"), True)):
+        progress.counter({"loss": 0.25})
+        time.sleep(0.002)
+"""
+CHANGES = ("creat", "unlink", "rename", "mkdir", "rmdir", "link", "symlink", "truncate", "chmod", "chown", "kill")
+CHANGES += ("mknod", "utime", "connect", "bind", "sendto")
+
+
+def wait_for(what):
+    """Asks until the answer is true, and returns it."""
+    until = time.monotonic() + LONGEST_WAIT_S
+    while not (answer := what()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return answer
+
+
+@contextmanager
+def training(folder, num_ranks=2, **environment):
+    """The processes of a training that goes on until they are killed or told to end."""
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        processes = []
+        for rank in range(num_ranks):
+            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": num_ranks, "MASTER_PORT": 29511, **environment}
+            environ = os.environ | {name: str(value) for name, value in ranks.items()}
+            process = start_prepared(OURS, TRAIN, folder, environment=environ)
+            stack.callback(ended, process)
+            processes.append(process)
+        yield processes
+
+
+def ended(process):
+    process.kill()
+    return process.wait()
+
+
+def told(folder):
+    """The exit code, and what a program is told."""
+    done = run_command("status", folder, "--json")
+    assert not done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def states(folder):
+    return {rank["rank"]: rank["state"] for rank in told(folder)[1]["ranks"]}
+
+
+def has_trained(folder, num_ranks=2):
+    ranks = told(folder)[1]["ranks"]
+    return len(ranks) == num_ranks and all(rank["num_steps"] >= ENOUGH_STEPS for rank in ranks)
+
+
+def said(folder):
+    """The exit code, and what a person reads."""
+    done = run_command("status", folder, environment=os.environ | {"COLUMNS": "200"})
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_ranks_that_train_are_recording_until_they_have_finished(tmp_path):
+    with training(tmp_path) as processes:
+        wait_for(lambda: has_trained(tmp_path))
+        code, about = told(tmp_path)
+        assert (code, about["schema"], about["state"], about["world_size"]) == (0, 1, "recording", 2)
+        assert {rank["rank"]: rank["pid"] for rank in about["ranks"]} == {
+            rank: process.pid for rank, process in enumerate(processes)
+        }
+        for rank in about["ranks"]:
+            assert (rank["step"], rank["device_bytes"]) == (rank["num_steps"] - 1, None)
+            assert rank["step_ns"] >= 2_000_000
+            assert rank["run_step_ns"] >= 2_000_000
+            assert rank["phase"] in ("data_wait", "other")
+        code, text = said(tmp_path)
+        assert code == 0
+        assert text.startswith("recording: 2 ranks, step")
+        (tmp_path / "end").touch()
+        assert [process.wait().returncode for process in processes] == [0, 0]
+        code, text = said(tmp_path)
+        assert code == 0
+        assert text.startswith("finished: 2 ranks, step")
+        loss = {rank["loss"] for rank in told(tmp_path)[1]["ranks"]}
+        assert loss == {0.25}
+
+
+def test_a_rank_that_is_stopped_hangs_until_it_goes_on(tmp_path):
+    with training(tmp_path) as processes:
+        wait_for(lambda: has_trained(tmp_path))
+        os.kill(processes[1].pid, signal.SIGSTOP)
+        wait_for(lambda: states(tmp_path)[1] == "hanging")
+        code, text = said(tmp_path)
+        assert code == 3
+        assert text.startswith("hanging: 2 ranks")
+        assert re.search(r"^Rank 1 is stopped by a signal, in (data wait|other) for .*\.$", text, re.M)
+        wait_for(lambda: [rank["behind"] > 0 for rank in told(tmp_path)[1]["ranks"]] == [True, False])
+        os.kill(processes[1].pid, signal.SIGCONT)
+        wait_for(lambda: states(tmp_path) == {0: "recording", 1: "recording"})
+        assert told(tmp_path)[0] == 0
+
+
+def test_a_rank_that_was_killed_is_told_with_its_last_step(tmp_path):
+    with training(tmp_path) as processes:
+        wait_for(lambda: has_trained(tmp_path))
+        ended(processes[0])
+        code, about = told(tmp_path)
+        assert (code, about["state"]) == (4, "killed")
+        assert [(rank["rank"], rank["state"]) for rank in about["ranks"]] == [(0, "killed"), (1, "recording")]
+        assert about["ranks"][0]["step"] >= ENOUGH_STEPS - 1
+        assert f"Rank 0 was killed after step {about['ranks'][0]['step']:,}, in " in said(tmp_path)[1]
+
+
+@pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder, whose lock tells")
+def test_in_another_container_of_this_machine_a_rank_is_known_to_live_and_to_be_killed(tmp_path):
+    """Its pid is another one there, and the same number may be anything here."""
+    unshare = shutil.which("unshare")
+    apart = [unshare, "--pid", "--fork", "--kill-child"]
+    if unshare is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make a pid namespace")
+    with subprocess.Popen([*apart, sys.executable, "-c", TRAIN, tmp_path]) as process:
+        try:
+            wait_for(lambda: has_trained(tmp_path, num_ranks=1))
+            (rank,) = told(tmp_path)[1]["ranks"]
+            assert (rank["state"], rank["pid"]) == ("recording", 1)
+        finally:
+            process.kill()
+    wait_for(lambda: states(tmp_path) == {0: "killed"})
+
+
+@pytest.mark.parametrize("environment", [{}, {"TORCHELASTIC_RESTART_COUNT": 1}])
+def test_after_another_start_that_one_is_told_of(environment, tmp_path):
+    with training(tmp_path) as processes:
+        wait_for(lambda: has_trained(tmp_path))
+        for process in processes:
+            ended(process)
+    assert states(tmp_path) == {0: "killed", 1: "killed"}
+    with training(tmp_path, **environment) as processes:
+        pids = {process.pid for process in processes}
+        wait_for(lambda: {rank["pid"] for rank in told(tmp_path)[1]["ranks"]} == pids)
+        code, about = told(tmp_path)
+        assert (code, about["attempt"]) == (0, environment.get("TORCHELASTIC_RESTART_COUNT", 0))
+        assert states(tmp_path) == {0: "recording", 1: "recording"}
+
+
+def test_the_page_says_what_the_terminal_says(tmp_path):
+    lists = RunLists(RunFolder(tmp_path), "https://ui.perfetto.dev")
+    with training(tmp_path) as processes:
+        wait_for(lambda: has_trained(tmp_path))
+        for process in processes:
+            os.kill(process.pid, signal.SIGSTOP)
+        wait_for(lambda: set(states(tmp_path).values()) == {"hanging"})
+        wait_for(lambda: lists.all().runs[0].state == "hanging")
+        now, text = lists.one(".").files.now, said(tmp_path)[1]
+        assert text.splitlines()[0] == now.headline
+        assert text.split("\n\n")[1].splitlines()[0].split() == [*map(str.strip, " ".join(now.columns).split())]
+        moving = now.columns.index("for")
+        for row in now.rows:
+            line = next(line for line in text.splitlines() if line.split()[:1] == row.cells[:1])
+            assert all(cell in line for place, cell in enumerate(row.cells) if place != moving)
+
+
+def test_nothing_to_see_is_told_as_such(tmp_path):
+    code, text = said(tmp_path)
+    assert code == 5
+    assert text.startswith("nothing seen\n")
+    assert told(tmp_path) == (
+        5,
+        {
+            "schema": 1,
+            "state": "unknown",
+            "attempt": None,
+            "world_size": None,
+            "missing_ranks": [],
+            "notes": [],
+            "ranks": [],
+        },
+    )
+
+
+# -- a terminal that is repainted
+
+
+@contextmanager
+def watched(folder):
+    """The command on a terminal of its own; yields its process and what has been read of the terminal so far."""
+    main, end = pty.openpty()
+    command = [sys.executable, "-m", "kinetoscope", "status", str(folder), "--watch"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
+    with subprocess.Popen(
+        command, stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True
+    ) as process:
+        os.close(end)
+        try:
+            yield process, Terminal(main)
+        finally:
+            process.kill()
+            os.close(main)
+
+
+class Terminal:
+    def __init__(self, descriptor):
+        self.descriptor, self.text = descriptor, ""
+
+    def read(self):
+        """What has come since, too."""
+        with suppress(OSError):  # the other end is closed
+            while select.select([self.descriptor], [], [], 0.02)[0]:
+                piece = os.read(self.descriptor, 65536)
+                if not piece:
+                    break
+                self.text += piece.decode()
+        return self.text
+
+
+@pytest.mark.parametrize("num_times", [1, 3])
+def test_watching_shows_the_newest_until_ctrl_c(num_times, tmp_path):
+    with training(tmp_path) as processes, watched(tmp_path) as (process, terminal):
+        wait_for(lambda: len(set(re.findall(r"recording: 2 ranks, steps? ([\d,]+)", terminal.read()))) > 1)
+        os.kill(processes[0].pid, signal.SIGSTOP)
+        wait_for(lambda: "Rank 0 is stopped by a signal" in terminal.read())
+        for _ in range(num_times):
+            process.send_signal(signal.SIGINT)
+        wait_for(lambda: [terminal.read(), process.poll()][1] is not None)
+        assert process.returncode == 3
+        assert "Traceback" not in terminal.read()
+        assert terminal.text.rfind("\x1b[?25h") > terminal.text.rfind("\x1b[?25l"), "the cursor is shown again"
+
+
+def test_watching_for_a_program_prints_a_line_each_time(tmp_path):
+    with training(tmp_path, num_ranks=1):
+        command = [sys.executable, "-m", "kinetoscope", "status", tmp_path, "--watch", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            lines = [json.loads(process.stdout.readline()) for _ in range(3)]
+            process.send_signal(signal.SIGTERM)
+            process.wait(LONGEST_WAIT_S)
+    assert {line["schema"] for line in lines} == {1}
+
+
+# -- folders that a stranger has filled
+
+
+def hostile(folder):
+    """Things that are called as pulses are, and are none."""
+    folder.mkdir(parents=True)
+    (folder / "1-empty.pulse").touch()
+    (folder / "2-torn.pulse").write_bytes(MAGIC)
+    (folder / "3-noise.pulse").write_bytes(os.urandom(400_000))
+    (folder / "4-nothing-said.pulse").write_bytes(MAGIC + b"\x01\0\0\0\0\x10\0\0" + bytes(400_000))
+    (folder / "5-newer.pulse").write_bytes(MAGIC + b"\x09\0\0\0\0\x10\0\0" + bytes(400_000))
+    (folder / "6-folder.pulse").mkdir()
+    (folder / "7-link.pulse").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "8-pipe.pulse")
+    (folder / "9-\N{SNOWMAN}\n\x1b[2J.pulse").write_bytes(b"x")
+    (folder / "copy.pulses").write_bytes(b"KSPULSES" + b"\xff" * 100)
+    (folder / "none.pulses").write_bytes(b"KSP")
+    with open(folder / "0-huge.pulse", "wb") as file:
+        file.write(MAGIC)
+        file.truncate(1 << 40)
+
+
+def test_a_stranger_s_folder_is_told_without_a_traceback(tmp_path):
+    hostile(tmp_path / FOLDER)
+    code, text = said(tmp_path)
+    assert code == 5
+    assert text.startswith("nothing seen\n")
+    assert "\x1b[2J" not in text
+    assert "is no pulse of a run" in text
+    assert len(told(tmp_path)[1]["notes"]) >= 6
+
+
+def test_among_a_stranger_s_files_the_pulse_is_found(tmp_path):
+    hostile(tmp_path / FOLDER)
+    with training(tmp_path, num_ranks=1):
+        wait_for(lambda: has_trained(tmp_path, num_ranks=1))
+        assert states(tmp_path) == {0: "recording"}
+
+
+def test_it_opens_reads_and_lists_only(tmp_path):
+    strace = shutil.which("strace")
+    if strace is None or subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True).returncode:
+        pytest.skip("strace is not installed, or may not be used here")
+    with training(tmp_path) as processes:
+        wait_for(lambda: has_trained(tmp_path))
+        ended(processes[0])
+        log = tmp_path.parent / f"{tmp_path.name}.strace"
+        command = [strace, "-f", "-o", log, sys.executable, "-B", "-m", "kinetoscope", "status", tmp_path]
+        assert subprocess.run(command, capture_output=True, timeout=LONGEST_WAIT_S).returncode == 4
+    calls = [line.split(None, 1)[1] for line in log.read_text().splitlines()]
+    named = [call for call in calls if re.match(r"\w+\(", call)]
+    changing = [
+        call for call in named if call.startswith(CHANGES) or re.match(r"open\w*\(.*O_(WRONLY|RDWR|CREAT)", call)
+    ]
+    assert not changing
+    assert {re.match(r"write\w*\((\d+)", call)[1] for call in named if call.startswith(("write", "pwrite"))} <= {
+        "1",
+        "2",
+    }

@@ -1,0 +1,217 @@
+"""What many ranks do now is read from headers and last steps: of the last launch, whoever wrote the files."""
+
+import random
+
+import pytest
+
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.pulse import glances, node_copies, own_pulse
+from kinetoscope.pulse.glances import NUM_LAST, glance_at_pulses
+from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, NOW, NOW_AT, NUM_EXACT, SEEN, SEEN_AT, SUFFIX, Phase
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.pulses import find_pulses, read_pulse
+from kinetoscope.testing import FakeClock
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.timestamp import Timestamp
+
+MS = 1_000_000
+both = pytest.mark.usefixtures("twin")
+
+
+class Rank:
+    """A rank whose clock the test moves; all begin at the same moment unless it was moved ``later_ns``."""
+
+    def __init__(self, folder, rank=0, world_size=2, restart=0, start="a", later_ns=0):
+        self.folder, self.clock, self.num_steps = folder, FakeClock(tick_ns=0), 0
+        self.clock.advance(later_ns)
+        self.pulse = OwnPulse(self.clock)
+        attempt = Attempt("run", restart, 1, f"2026-{start}-{rank}", "host")
+        self.pulse.open(folder, Ranks(rank, rank, world_size, world_size), attempt)
+
+    def step(self, duration_ns, count=1):
+        for _ in range(count):
+            self.clock.advance(duration_ns)
+            self.num_steps += 1
+            self.pulse.end_step(Timestamp(batch=self.num_steps))
+
+    def close(self):
+        self.pulse.close()
+
+
+def ranks_seen(folder):
+    return [glance.header.process.ranks.rank for glance in glance_at_pulses(folder).last]
+
+
+@both
+def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_path):
+    rank = Rank(tmp_path)
+    rank.step(10 * MS, 100)
+    rank.step(30 * MS, NUM_LAST)
+    rank.pulse.enter(Phase.EVALUATION)
+    (glance,) = glance_at_pulses(tmp_path).last
+    assert (glance.step, glance.header.num_steps, glance.step_ns) == (99 + NUM_LAST, 100 + NUM_LAST, 30 * MS)
+    assert glance.run_step_ns == pytest.approx((100 * 10 + NUM_LAST * 30) * MS / (100 + NUM_LAST))
+    assert glance.header.phase is Phase.EVALUATION
+    rank.close()
+
+
+@both
+def test_before_the_first_step_is_complete_nothing_is_known_of_steps(tmp_path):
+    rank = Rank(tmp_path)
+    rank.clock.advance(5 * MS)
+    (glance,) = glance_at_pulses(tmp_path).last
+    assert (glance.step, glance.step_ns, glance.run_step_ns) == (None, None, None)
+    rank.close()
+
+
+@both
+@pytest.mark.parametrize("num_steps", [NUM_EXACT - 3, NUM_EXACT + 5, NUM_EXACT + 64 * 64 + 200, 3 * NUM_EXACT + 17])
+def test_of_a_long_run_the_last_steps_and_the_whole_are_known(num_steps, tmp_path):
+    """They go round in a ring, and the first one is in a block."""
+    rank = Rank(tmp_path)
+    rank.step(4 * MS, num_steps - 40)
+    rank.step(2 * MS, 40)
+    (glance,) = glance_at_pulses(tmp_path).last
+    assert (glance.step, glance.step_ns) == (num_steps - 1, 2 * MS)
+    assert glance.run_step_ns == pytest.approx((4 * (num_steps - 40) + 2 * 40) * MS / num_steps)
+    rank.close()
+    assert glance_at_pulses(tmp_path).last[0].header.has_ended
+
+
+@both
+def test_the_header_is_that_of_the_whole_pulse(tmp_path):
+    rank = Rank(tmp_path)
+    rank.step(600 * MS, 4)
+    (glance,) = glance_at_pulses(tmp_path).last
+    ((pulse,),) = find_pulses(tmp_path).values()
+    assert glance.header == pulse.header
+    assert glance.run_step_ns == sum(row.duration_ns for row in pulse.rows) / len(pulse.rows)
+    rank.close()
+
+
+@both
+def test_of_a_restarted_run_the_last_attempt_is_seen(tmp_path):
+    ranks = [Rank(tmp_path, rank, restart=0) for rank in range(2)] + [Rank(tmp_path, 0, restart=1, start="b")]
+    (glance,) = glance_at_pulses(tmp_path).last
+    assert glance.header.process.attempt.restart == 1
+    for rank in ranks:
+        rank.close()
+
+
+@both
+def test_what_an_earlier_launch_has_left_in_the_folder_is_not_seen(tmp_path):
+    """The second launch has fewer ranks, and its rank 1 has not begun yet."""
+    first = [Rank(tmp_path, rank, world_size=3, later_ns=rank * MS) for rank in range(3)]
+    for rank in first:
+        rank.step(10 * MS, 10)
+    second = Rank(tmp_path, 0, world_size=2, start="b", later_ns=1000 * MS)
+    assert ranks_seen(tmp_path) == [0]
+    late = Rank(tmp_path, 1, world_size=2, start="b", later_ns=9000 * MS)
+    assert ranks_seen(tmp_path) == [0, 1]
+    for rank in (*first, second, late):
+        rank.close()
+
+
+@both
+def test_a_rank_that_was_silent_from_its_begin_is_seen(tmp_path):
+    """One that began long before the others is no leftover, as nothing was launched twice."""
+    ranks = [Rank(tmp_path, 1), Rank(tmp_path, 0, later_ns=100_000 * MS)]
+    ranks[1].step(10 * MS, 10)
+    assert ranks_seen(tmp_path) == [0, 1]
+    for rank in ranks:
+        rank.close()
+
+
+def test_copies_on_a_network_file_system_are_of_the_moment_when_they_were_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_pulse, "is_on_network", lambda path: True)
+    monkeypatch.setattr(node_copies, "BETWEEN_COPIES_S", 1e6)
+    monkeypatch.setattr(node_copies.tempfile, "tempdir", str(tmp_path))
+    run = tmp_path / "run"
+    ranks = [Rank(run, rank) for rank in range(2)]
+    for rank in ranks:
+        rank.step(7 * MS, 50)
+    ranks[0].pulse._copies._copy()
+    (copy,) = (run / FOLDER).iterdir()
+    found = glance_at_pulses(run).last
+    assert [(glance.step, glance.step_ns) for glance in found] == [(49, 7 * MS)] * 2
+    assert {glance.read_ns for glance in found} == {copy.stat().st_mtime_ns}
+    whole = copy.read_bytes()
+    for length in range(0, len(whole), 977):
+        copy.write_bytes(whole[:length])
+        assert len(glance_at_pulses(run).last) <= 2
+    for rank in ranks:
+        rank.close()
+    assert [glance.header.has_ended for glance in glance_at_pulses(run).last] == [True, True]
+
+
+@both
+def test_a_pulse_that_is_just_being_made_is_not_told_as_a_damaged_one(tmp_path):
+    rank = Rank(tmp_path)
+    (tmp_path / FOLDER / f"new{SUFFIX}").write_bytes(bytes(500_000))
+    found = glance_at_pulses(tmp_path)
+    assert (len(found.last), found.notes) == (1, [])
+    rank.close()
+
+
+@both
+def test_what_was_not_looked_at_yet_is_not_known(tmp_path):
+    rank = Rank(tmp_path)
+    (path,) = (tmp_path / FOLDER).iterdir()
+    with path.open("r+b") as file:
+        file.seek(SEEN_AT)
+        file.write(bytes(SEEN.size))
+    header = glance_at_pulses(tmp_path).last[0].header
+    assert (header.loss, header.resident_bytes, header.samples_per_s) == (None, None, None)
+    rank.close()
+
+
+def test_of_very_many_files_those_that_began_last_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(glances, "MOST_FILES", 3)
+    ranks = [Rank(tmp_path, rank, world_size=5, start=f"{rank}") for rank in range(5)]
+    found = glance_at_pulses(tmp_path)
+    assert [glance.header.process.ranks.rank for glance in found.last] == [2, 3, 4]
+    assert found.notes == [f"There are 5 pulses in {tmp_path / FOLDER}: only the last 3 were looked at."]
+    for rank in ranks:
+        rank.close()
+
+
+@both
+def test_any_changed_bytes_are_read_without_an_error_or_told_in_a_sentence(tmp_path):
+    rank = Rank(tmp_path)
+    rank.step(10 * MS, 50)
+    rank.close()
+    (path,) = (tmp_path / FOLDER).iterdir()
+    whole, chance = path.read_bytes(), random.Random(1)
+    places = [*range(NOW_AT + NOW.size), *range(SEEN_AT, SEEN_AT + SEEN.size), *range(ABOUT_AT, ABOUT_AT + 300)]
+    for _ in range(1000):
+        content = bytearray(whole)
+        for _ in range(chance.choice((1, 2, 8))):
+            content[chance.choice(places)] = chance.randrange(256)
+        path.write_bytes(content)
+        found = glance_at_pulses(tmp_path)
+        assert len(found.last) + len(found.notes) == 1 or not bytes(content).startswith(whole[:8])
+
+
+@both
+def test_a_pulse_cut_anywhere_is_read_without_an_error(tmp_path):
+    rank = Rank(tmp_path)
+    rank.step(10 * MS, 50)
+    rank.close()
+    (path,) = (tmp_path / FOLDER).iterdir()
+    whole = path.read_bytes()
+    for length in [*range(0, 9000, 61), len(whole) // 2]:
+        path.write_bytes(whole[:length])
+        found = glance_at_pulses(tmp_path)
+        assert found.last == []
+        assert len(found.notes) == bool(length)
+
+
+def test_a_folder_without_pulses_and_one_behind_a_link_have_none(tmp_path):
+    assert glance_at_pulses(tmp_path) == glances.Glances()
+    Rank(tmp_path / "elsewhere").close()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / FOLDER).symlink_to(tmp_path / "elsewhere" / FOLDER)
+    found = glance_at_pulses(tmp_path / "run")
+    assert found.last == []
+    assert len(found.notes) == 1
+    assert read_pulse(RunFolder(tmp_path / "elsewhere"), f"{FOLDER}/2026-a-0{SUFFIX}").header.has_ended

@@ -1,0 +1,189 @@
+"""How ranks and a run are judged: by what they tell, and by their processes where these are on this machine."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.pulse.glances import Glance
+from kinetoscope.pulse.header import PulseHeader
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.own_pulse import OwnPulse, PulseProcess
+from kinetoscope.status import judging
+from kinetoscope.status.hangs import Hang
+from kinetoscope.status.judging import RunState, RunStatus, judge, look_at_run
+from kinetoscope.status.processes import ProcessState, state_of_process
+from kinetoscope.testing import FakeClock
+from kinetoscope.training.ranks import Attempt, Ranks, pid_space
+from kinetoscope.training.timestamp import Timestamp
+
+S = 1_000_000_000
+MS = 1_000_000
+NOW = 1_790_000_000 * S
+LINE = ClockLine(Anchor(0, NOW - 1000 * S), Anchor(0, NOW - 1000 * S))
+HERE, ELSEWHERE = ProcessState.RUNNING, ProcessState.UNKNOWN
+
+
+def glance(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_ended=False):
+    """What a rank said last, so many seconds ago."""
+    process = PulseProcess(Ranks(), Attempt("run", 0, 1, "start", "host"), 0, NOW - 1000 * S)
+    told_ns = NOW - round(quiet_s * S)
+    header = PulseHeader(process, LINE, num_steps, phase, told_ns, told_ns, has_ended, None, None, None, None, None)
+    return Glance(header, NOW, num_steps - 1, step_ns, step_ns)
+
+
+@pytest.mark.parametrize(
+    ("told", "process", "hang", "expected"),
+    [
+        (glance(), HERE, None, RunState.RECORDING),
+        (glance(quiet_s=3600), HERE, None, RunState.RECORDING),
+        (glance(), ProcessState.STOPPED, None, RunState.HANGING),
+        (glance(), ProcessState.DEAD, None, RunState.KILLED),
+        (glance(), HERE, Hang(), RunState.HANGING),
+        (glance(), ProcessState.DEAD, Hang(), RunState.KILLED),
+        (glance(has_ended=True), ProcessState.DEAD, None, RunState.FINISHED),
+        (glance(quiet_s=3600, has_ended=True), ELSEWHERE, None, RunState.FINISHED),
+        (glance(), ELSEWHERE, Hang(), RunState.HANGING),
+        (glance(quiet_s=59), ELSEWHERE, None, RunState.RECORDING),
+        (glance(quiet_s=61), ELSEWHERE, None, RunState.SILENT),
+        (glance(quiet_s=61, step_ns=4 * S), ELSEWHERE, None, RunState.RECORDING),
+        (glance(quiet_s=81, step_ns=4 * S), ELSEWHERE, None, RunState.SILENT),
+        (glance(quiet_s=500, phase=Phase.CHECKPOINT), ELSEWHERE, None, RunState.RECORDING),
+        (glance(quiet_s=601, phase=Phase.EVALUATION), ELSEWHERE, None, RunState.SILENT),
+        (glance(quiet_s=500, num_steps=1), ELSEWHERE, None, RunState.RECORDING),
+        (glance(quiet_s=-30), ELSEWHERE, None, RunState.RECORDING),
+        (glance(quiet_s=-3600), ELSEWHERE, None, RunState.UNKNOWN),
+    ],
+)
+def test_a_rank_is_judged_by_what_it_tells_and_by_its_process(told, process, hang, expected):
+    assert judge(told, process, hang, NOW) is expected
+
+
+# -- a run
+
+
+class Rank:
+    """A rank of a run of four, with a real pulse that began just now; ``pid_space`` is where its pid counts."""
+
+    def __init__(self, folder, rank, num_steps, monkeypatch, host="host", space="", **process):
+        self.clock = FakeClock(tick_ns=0, **process)
+        self.pulse = OwnPulse(self.clock)
+        monkeypatch.setattr("kinetoscope.pulse.own_pulse.pid_space", lambda: space)
+        attempt = Attempt("run", 0, os.getpid(), f"2026-{rank}", host)
+        self.pulse.open(folder, Ranks(rank, rank, 4, 4), attempt)
+        for number in range(num_steps):
+            self.clock.advance(10 * MS)
+            self.pulse.end_step(Timestamp(batch=1000 + number))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Makes ranks of a run, whose clocks show what it is now, and closes them at the end."""
+    monkeypatch.setattr(judging.time, "time_ns", lambda: FakeClock(tick_ns=0).unix_ns() + S)
+    ranks = []
+
+    def make(*numbers_of_steps, **of_rank):
+        for number in numbers_of_steps:
+            ranks.append(Rank(tmp_path, len(ranks), number, monkeypatch, space="another.1", **of_rank))
+        return tmp_path
+
+    yield make, ranks
+    for rank in ranks:
+        rank.pulse.close()
+
+
+def test_the_state_of_a_run_is_that_of_its_worst_rank(run, monkeypatch):
+    make, ranks = run
+    folder = make(20, 20)
+    assert look_at_run(folder).state is RunState.RECORDING
+    ranks[0].pulse.close()
+    assert look_at_run(folder).state is RunState.RECORDING
+    ranks[1].pulse.close()
+    assert look_at_run(folder).state is RunState.FINISHED
+    make(20)
+    monkeypatch.setattr(judging, "state_of_process", lambda folder, process: ProcessState.STOPPED)
+    assert look_at_run(folder).state is RunState.HANGING
+    make(20)
+    states = {2: ProcessState.STOPPED, 3: ProcessState.DEAD}
+    monkeypatch.setattr(judging, "state_of_process", lambda folder, process: states[process.ranks.rank])
+    status = look_at_run(folder)
+    assert status.state is RunState.KILLED
+    assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1], "odd ones first"
+
+
+def test_who_is_behind_is_told_with_how_many_steps(run):
+    make, _ = run
+    status = look_at_run(make(50, 49, 20, 0))
+    lags = {rank.rank: rank.behind for rank in status.ranks}
+    assert lags == {0: 0, 1: 0, 2: 30, 3: 50}, "a step apart is no lag; batches were counted from 1000 on"
+    assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1]
+    assert {rank.step for rank in status.ranks if rank.rank != 3} == {1048, 1047, 1018}
+
+
+def test_ranks_without_a_pulse_are_named_as_ranges():
+    rank = RunStatus().missing
+    assert rank == []
+    present = {number: object.__new__(judging.RankStatus) for number in (2, 3, 7)}
+    for number, status in present.items():
+        object.__setattr__(status, "rank", number)
+    assert RunStatus(world_size=10, ranks=[*present.values()]).missing == [(0, 1), (4, 6), (8, 9)]
+    assert RunStatus(world_size=2**31 - 1, ranks=[*present.values()]).missing[-1] == (8, 2**31 - 2)
+
+
+def test_of_a_folder_with_nothing_nothing_is_known(tmp_path):
+    assert look_at_run(tmp_path) == RunStatus()
+    assert look_at_run(tmp_path / "none") == RunStatus()
+
+
+# -- processes
+
+
+def process_of(pid, space=None, monotonic_ns=None, start="none"):
+    """What a pulse says of a process that has begun just now."""
+    monotonic_ns = time.monotonic_ns() if monotonic_ns is None else monotonic_ns
+    space = pid_space() if space is None else space
+    return PulseProcess(Ranks(), Attempt("run", 0, pid, start, "host"), monotonic_ns, time.time_ns(), space)
+
+
+@pytest.fixture
+def sleeper():
+    command = [sys.executable, "-S", "-c", "print(flush=True); import time; time.sleep(600)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+linux = pytest.mark.skipif(not pid_space(), reason="only Linux tells of its pids")
+
+
+@linux
+def test_a_process_runs_until_it_has_ended(sleeper, tmp_path):
+    process = process_of(sleeper.pid)
+    assert state_of_process(tmp_path, process) is ProcessState.RUNNING
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert state_of_process(tmp_path, process) is ProcessState.DEAD, "nobody has waited for it yet"
+    sleeper.wait()
+    assert state_of_process(tmp_path, process) is ProcessState.DEAD
+
+
+@linux
+def test_another_process_with_the_same_pid_is_not_the_one(sleeper, tmp_path):
+    """It began after the pulse, whose process must have ended before."""
+    assert state_of_process(tmp_path, process_of(sleeper.pid, monotonic_ns=0)) is ProcessState.DEAD
+
+
+@linux
+def test_of_another_machine_s_process_nothing_is_known(tmp_path):
+    assert state_of_process(tmp_path, process_of(2**30, space="another.1")) is ProcessState.UNKNOWN
+
+
+@linux
+def test_in_another_container_of_this_machine_the_lock_tells(tmp_path):
+    """Without a live folder, nothing does."""
+    machine = pid_space().partition(".")[0]
+    assert state_of_process(tmp_path, process_of(2**30, space=f"{machine}.1")) is ProcessState.UNKNOWN

@@ -1,0 +1,146 @@
+"""What a terminal and a page say of a run: the odd ranks first, and nothing of what is not known."""
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from kinetoscope.status.hangs import Hang
+from kinetoscope.status.judging import RankStatus, RunState, RunStatus
+from kinetoscope.status.table import MOST_ROWS, run_now
+from kinetoscope.status.terminal import render_now
+
+S = 1_000_000_000
+RANK = RankStatus(
+    rank=0,
+    state=RunState.RECORDING,
+    host="node-1",
+    pid=1,
+    start="start",
+    is_stopped=False,
+    hang=None,
+    num_steps=1205,
+    step=1204,
+    behind=0,
+    phase="data_wait",
+    phase_ns=12 * S,
+    quiet_ns=12 * S,
+    step_ns=46_200_000.0,
+    run_step_ns=45_000_000.0,
+    resident_bytes=3 << 30,
+    device_bytes=None,
+    loss=0.25,
+    samples_per_s=None,
+    tokens_per_s=None,
+)
+
+
+def status(*ranks, state=RunState.RECORDING, world_size=None, **more):
+    return RunStatus(state=state, attempt=0, world_size=world_size or len(ranks), ranks=[*ranks], **more)
+
+
+def printed(now, width=120):
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(render_now(now, width))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_healthy_rank_has_a_headline_and_a_line():
+    assert printed(run_now(status(RANK))) == [
+        "recording: 1 rank, step 1,204, 46.2 ms a step (45.0 ms over the run)",
+        "",
+        "rank  state       step  phase         for    takes  over run  loss   memory",
+        "   0  recording  1,204  data wait  12.0 s  46.2 ms   45.0 ms  0.25  3.0 GiB",
+    ]
+
+
+def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
+    before = {"step": None, "step_ns": None, "run_step_ns": None, "loss": None, "resident_bytes": None}
+    now = run_now(status(replace(RANK, **before)))
+    assert now.headline == "recording: 1 rank"
+    assert now.columns == ["rank", "state", "step", "phase", "for", "takes", "over run"]
+    assert now.rows[0].cells == ["0", "recording", "", "data wait", "12.0 s", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"state": RunState.KILLED, "phase_ns": None}, "Rank 1 was killed after step 1,204, in data wait."),
+        (
+            {"state": RunState.KILLED, "step": None},
+            "Rank 1 was killed before its first step was complete, in data wait.",
+        ),
+        ({"state": RunState.HANGING, "is_stopped": True}, "Rank 1 is stopped by a signal, in data wait for 12.0 s."),
+        ({"state": RunState.HANGING, "hang": Hang()}, "Rank 1 hangs in data wait for 12.0 s."),
+        (
+            {"state": RunState.HANGING, "hang": Hang(place="train.py:8 in wait")},
+            "Rank 1 hangs in data wait for 12.0 s: train.py:8 in wait.",
+        ),
+        (
+            {"state": RunState.SILENT, "quiet_ns": 184 * S},
+            "Rank 1 on node-1 has told nothing for 3 min 4 s, in data wait.",
+        ),
+        ({"behind": 1}, "Rank 1 is 1 step behind."),
+        ({"behind": 12}, "Rank 1 is 12 steps behind."),
+    ],
+)
+def test_what_is_odd_is_a_sentence(more, sentence):
+    assert run_now(status(replace(RANK, rank=1, **more), RANK)).sentences == [sentence]
+
+
+def test_of_many_ranks_the_odd_ones_have_rows_and_the_rest_is_summed_up():
+    odd = [replace(RANK, rank=rank, state=RunState.KILLED) for rank in (31, 500)]
+    rest = [
+        replace(RANK, rank=rank, phase=["forward", "backward"][rank % 2])
+        for rank in range(1024)
+        if rank not in (31, 500)
+    ]
+    now = run_now(status(*odd, *rest, state=RunState.KILLED))
+    assert now.headline.startswith("killed: 1,024 ranks, step 1,204")
+    assert [row.cells[0] for row in now.rows] == ["31", "500"]
+    assert now.rest == (
+        "1,022 more ranks: 1,022 recording; step 1,204, 46.2 ms a step (45.0 ms over the run); "
+        "511 in forward, 511 in backward"
+    )
+    assert len(printed(now)) < 10
+
+
+def test_if_all_of_many_are_odd_there_are_some_of_them_and_their_number():
+    now = run_now(status(*(replace(RANK, rank=rank, state=RunState.SILENT) for rank in range(100))))
+    assert len(now.rows) == MOST_ROWS
+    assert now.rest.startswith(f"{100 - MOST_ROWS} more ranks: {100 - MOST_ROWS} silent")
+    assert len(now.sentences) == 4
+    assert now.sentences[-1] == "And 97 more ranks like that."
+
+
+def test_ranks_that_have_no_pulse_are_named():
+    (sentence,) = run_now(status(RANK, replace(RANK, rank=5), world_size=9)).sentences
+    assert sentence == "There is no pulse of ranks 1-4, 6-8."
+    (sentence,) = run_now(status(RANK, world_size=2)).sentences
+    assert sentence == "There is no pulse of rank 1."
+
+
+def test_ranks_of_several_hosts_say_where_they_are_in_letters_that_a_terminal_can_show():
+    hostile = replace(RANK, rank=1, host="no\x1b[2Jde\u202e" + "x" * 5000, state=RunState.SILENT)
+    now = run_now(status(hostile, RANK, notes=["Cannot read a\x1b[2J.pulse: gone."]))
+    assert now.columns[-1] == "host"
+    text = "\n".join(printed(now, 300))
+    assert "\x1b[2J" not in text
+    assert "\u202e" not in text
+    assert len(text) < 3000
+
+
+@pytest.mark.parametrize("width", [1, 10, 40, 79, 80, 81, 100, 300])
+def test_a_narrow_terminal_has_fewer_columns_and_no_broken_lines(width):
+    lines = printed(run_now(status(RANK, replace(RANK, rank=1, host="node-2"))), width)
+    if width >= 40:
+        table = lines[[*map(bool, lines)].index(False) + 1 :]
+        assert len(table) == 3, "a line for each rank, and one above them"
+        assert table[0].startswith("rank state" if "rank state" in table[0] else "rank  state")
+
+
+def test_a_later_attempt_and_apart_steps_are_in_the_headline():
+    ranks = [RANK, replace(RANK, rank=1, step=1203)]
+    now = run_now(replace(status(*ranks), attempt=2))
+    assert now.headline.startswith("recording: attempt 2, 2 ranks, steps 1,203 to 1,204, ")
