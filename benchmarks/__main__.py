@@ -26,6 +26,7 @@ _SUITES = {
     "analysis": "benchmarks.analysis.reports",
     "report": "benchmarks.report.timeline",
     "run_list": "benchmarks.report.run_list",
+    "status": "benchmarks.report.status",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",

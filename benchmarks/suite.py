@@ -110,6 +110,10 @@ TARGETS = {
         Target("first page of 300 runs", "<=", 1),
         Target("one more run", "<=", 20),
     ],
+    "status": [
+        Target("1,024 pulses on the screen", "<=", 0.5),
+        Target("kinetoscope status, 1,024 ranks", "<=", 0.5),
+    ],
     "nested": [
         Target("nested() of Kineto's spans", "<=", 30),
         Target("nested() of spans in the order of their ends", "<=", 30),

@@ -25,7 +25,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "merge", "convert", "check"))
+COMMANDS = tuple(
+    f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "status", "merge", "convert", "check")
+)
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _FORK = b"fork"

@@ -36,6 +36,7 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
     traces = f"{run}/traces"
     commands = {
         "info": ["info", run],
+        "status": ["status", run],
         "summary": ["summary", run],
         "report": ["report", run, "-o", f"{out}/page.html", "--force"],
         "whatif": ["whatif", run],

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 _KILO = 1000
-_LONG_S = 100.0
+_LONG_S, _NEARLY_ONE = 99.95, 0.9995
+_LONG_UNITS = ((86400, "day", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 # What moves a terminal's cursor, or turns the direction in which it writes.
 _CONTROLS = frozenset(map(chr, [*range(32), *range(127, 160)]))
 _STEERING = _CONTROLS | frozenset(
@@ -54,13 +55,12 @@ def lasting(time_ns: float) -> str:
     """A time in readable units, such as ``46.2 ms``, ``1.52 s`` or ``2 min 10 s``."""
     seconds = time_ns / 1e9
     if seconds < _LONG_S:
-        number, unit = (seconds, "s") if seconds >= 1 else (seconds * 1e3, "ms")
-        return f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2 if number >= 1 else 3}f} {unit}"
-    for size, unit, part, parts in ((86400, "days", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            whole, left = divmod(round(seconds) // part, size // part)
-            return f"{whole:,} {'day' if unit == 'days' and whole == 1 else unit} {left} {parts}"
-    raise AssertionError  # it is longer than a minute
+        number, unit = (seconds, "s") if seconds >= _NEARLY_ONE else (seconds * 1e3, "ms")
+        return f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2 if number >= _NEARLY_ONE else 3}f} {unit}"
+    whole = round(seconds)
+    size, unit, part, parts = next(units for units in _LONG_UNITS if whole >= units[0])
+    number, left = divmod(whole // part, size // part)
+    return f"{number:,} {'days' if unit == 'day' and number > 1 else unit} {left} {parts}"
 
 
 def shown(text: object, most: int = _MOST_OF_NAME, *, in_html: bool = False) -> str:

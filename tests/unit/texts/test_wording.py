@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.texts.wording import printable, printable_lines, shortened, shown, told_apart
+from kinetoscope.texts.wording import lasting, printable, printable_lines, shortened, shown, told_apart
 
 LONG = "x" * 100_000
 STEERING = ["\x1b[2J", "\r", "\b", "\x9b", "\u202e", "\u2066", "\u2028", "\u200f", "\ufeff", "\ud800"]
@@ -82,3 +82,26 @@ def test_short_texts_and_long_paths_stay_as_they_are():
 
 def test_bytes_of_a_path_that_is_no_text_are_kept_for_the_terminal():
     assert printable_lines(b"\xff".decode(errors="surrogateescape")) == "\udcff"
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "said"),
+    [
+        (0, "0.000 ms"),
+        (1234, "0.001 ms"),
+        (46_234_567, "46.2 ms"),
+        (999_400_000, "999 ms"),
+        (1_523_000_000, "1.52 s"),
+        (99_940_000_000, "99.9 s"),
+        (100_400_000_000, "1 min 40 s"),
+        (999_990_000, "1.00 s"),
+        (99_960_000_000, "1 min 40 s"),
+        (3_599_600_000_000, "1 h 0 min"),
+        (3_600_000_000_000, "1 h 0 min"),
+        (11_100_000_000_000, "3 h 5 min"),
+        (90_000_000_000_000, "1 day 1 h"),
+        (10**18, "11,574 days 1 h"),
+    ],
+)
+def test_a_time_is_in_units_that_people_read(time_ns, said):
+    assert lasting(time_ns) == said
