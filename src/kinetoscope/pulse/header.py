@@ -12,6 +12,8 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.own_json import decode_struct
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
+    ASKED,
+    ASKED_AT,
     BEGIN,
     COARSE_AT,
     COARSE_PLACES,
@@ -20,10 +22,16 @@ from kinetoscope.pulse.layout import (
     NOW,
     NOW_AT,
     NUM_FINE,
+    PLACE_AT,
+    PLACE_BYTES,
     SEEN,
     SEEN_AT,
     VERSION,
+    WATCHED,
+    WATCHED_AT,
+    Asked,
     Phase,
+    Stuck,
 )
 from kinetoscope.pulse.own_pulse import LENGTH, PulseProcess
 
@@ -66,12 +74,32 @@ class PulseNow(NamedTuple):
 
 
 @dataclass(frozen=True)
+class StuckNow:
+    """The phase that runs lasts too long: ``stuck`` is what is known of that since ``told_ns``, in unix time. The
+    training thread is at ``place``, "" if that is not known; Python's number of it is ``thread``."""
+
+    stuck: Stuck
+    told_ns: int
+    thread: int
+    place: str
+
+
+@dataclass(frozen=True)
+class AskedNow:
+    """What became of the last request to record that the process has seen: its number, 0 for none, and first step."""
+
+    sequence: int
+    asked: Asked
+    first_step: int
+
+
+@dataclass(frozen=True)
 class PulseHeader:
     """What a process says of itself: ``num_steps`` have ended, and it is in ``phase`` since ``phase_since_ns``.
 
     ``heartbeat_ns`` is when it last told anything, both in unix time by ``clock``, which runs through the monotonic
-    clock's readings that the pulse has. ``has_ended``: the run was closed. Sizes are in bytes; what is not known is
-    None.
+    clock's readings that the pulse has. ``has_ended``: the run was closed. ``stuck`` is None unless the phase lasts too
+    long. Sizes are in bytes; what is not known is None.
     """
 
     process: PulseProcess
@@ -86,6 +114,8 @@ class PulseHeader:
     loss: float | None
     samples_per_s: float | None
     tokens_per_s: float | None
+    stuck: StuckNow | None = None
+    asked: AskedNow = AskedNow(0, Asked.NONE, 0)
 
     @property
     def age(self) -> tuple[str, int, bool]:
@@ -130,7 +160,23 @@ def decode_header(content: bytes, path: Path) -> PulseHeader:
         loss=_known(loss),
         samples_per_s=_known(samples),
         tokens_per_s=_known(tokens),
+        stuck=_stuck(content, now, line),
+        asked=_asked(content),
     )
+
+
+def _stuck(content: bytes, now: PulseNow, line: ClockLine) -> StuckNow | None:
+    stuck, phase, since, told, thread = WATCHED.unpack_from(content, WATCHED_AT)
+    is_of_this_phase = (phase, since) == (now.phase, now.phase_since) and 0 <= told < LATEST_NS
+    if not is_of_this_phase or stuck not in (Stuck.SUSPECTED, Stuck.LONG, Stuck.HANGS):
+        return None
+    text = content[PLACE_AT : PLACE_AT + PLACE_BYTES].rstrip(b"\0").decode(errors="ignore")
+    return StuckNow(Stuck(stuck), line.unix_ns(told), thread, "" if stuck == Stuck.SUSPECTED else text)
+
+
+def _asked(content: bytes) -> AskedNow:
+    sequence, asked, first_step = ASKED.unpack_from(content, ASKED_AT)
+    return AskedNow(sequence, Asked(asked), first_step) if asked in list(Asked) else AskedNow(0, Asked.NONE, 0)
 
 
 def _known(number: float) -> float | None:
