@@ -117,7 +117,7 @@ def test_the_report_has_it_from_the_folder_of_the_run_or_of_its_traces(tmp_path)
 
 def test_a_run_without_a_pulse_knows_only_its_recorded_steps(tmp_path):
     run_of(tmp_path, noisy(3, 50))
-    for path in (tmp_path / "pulse").iterdir():
+    for path in (tmp_path / "pulse").glob("*.pulse"):
         path.unlink()
     assert kinetoscope.analyze(tmp_path).run["all_steps"] is None
     frame = kinetoscope.load(tmp_path).all_steps

@@ -131,7 +131,7 @@ def test_copies_on_a_network_file_system_are_of_the_moment_when_they_were_writte
     for rank in ranks:
         rank.step(7 * MS, 50)
     ranks[0].pulse._copies._copy()
-    (copy,) = (run / FOLDER).iterdir()
+    (copy,) = (run / FOLDER).glob("*.pulses")
     found = glance_at_pulses(run).last
     assert [(glance.step, glance.step_ns) for glance in found] == [(49, 7 * MS)] * 2
     assert {glance.read_ns for glance in found} == {copy.stat().st_mtime_ns}
@@ -156,7 +156,7 @@ def test_a_pulse_that_is_just_being_made_is_not_told_as_a_damaged_one(tmp_path):
 @both
 def test_what_was_not_looked_at_yet_is_not_known(tmp_path):
     rank = Rank(tmp_path)
-    (path,) = (tmp_path / FOLDER).iterdir()
+    (path,) = (tmp_path / FOLDER).glob("*.pulse")
     with path.open("r+b") as file:
         file.seek(SEEN_AT)
         file.write(bytes(SEEN.size))
@@ -180,7 +180,7 @@ def test_any_changed_bytes_are_read_without_an_error_or_told_in_a_sentence(tmp_p
     rank = Rank(tmp_path)
     rank.step(10 * MS, 50)
     rank.close()
-    (path,) = (tmp_path / FOLDER).iterdir()
+    (path,) = (tmp_path / FOLDER).glob("*.pulse")
     whole, chance = path.read_bytes(), random.Random(1)
     places = [*range(NOW_AT + NOW.size), *range(SEEN_AT, SEEN_AT + SEEN.size), *range(ABOUT_AT, ABOUT_AT + 300)]
     for _ in range(1000):
@@ -197,7 +197,7 @@ def test_a_pulse_cut_anywhere_is_read_without_an_error(tmp_path):
     rank = Rank(tmp_path)
     rank.step(10 * MS, 50)
     rank.close()
-    (path,) = (tmp_path / FOLDER).iterdir()
+    (path,) = (tmp_path / FOLDER).glob("*.pulse")
     whole = path.read_bytes()
     for length in [*range(0, 9000, 61), len(whole) // 2]:
         path.write_bytes(whole[:length])

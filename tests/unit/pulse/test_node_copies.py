@@ -59,7 +59,7 @@ def test_one_rank_copies_those_of_all_and_another_goes_on_when_it_is_gone(on_net
     take(second, 5)
     wait_for(on_network, [3, 9])
     second.close()
-    assert sorted(path.suffix for path in (on_network / FOLDER).iterdir()) == [".pulse", ".pulse"]
+    assert sorted(path.suffix for path in (on_network / FOLDER).glob("*.pulse")) == [".pulse", ".pulse"]
     assert all(pulse.header.has_ended for pulse in find_pulses(on_network)[0])
     assert not list(on_network.parent.glob("kinetoscope-pulse-*")), "nothing is left in local storage"
 

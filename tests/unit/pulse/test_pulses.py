@@ -110,7 +110,7 @@ def test_a_pulse_that_was_being_written_is_read_and_says_so(tmp_path):
     run = Run(tmp_path)
     for _ in range(NUM_EXACT + 3):
         run.step(MS)
-    (path,) = (tmp_path / FOLDER).iterdir()
+    (path,) = (tmp_path / FOLDER).glob("*.pulse")
     content = bytearray(path.read_bytes())
     (sequence, *_) = NOW.unpack_from(content, NOW_AT)
     content[NOW_AT : NOW_AT + 8] = (sequence + 1).to_bytes(8, "little")
@@ -136,7 +136,7 @@ def test_of_each_rank_and_attempt_the_last_start_is_found(tmp_path):
 
 def test_only_its_user_can_read_a_pulse_and_it_is_small_once_the_run_is_over(tmp_path):
     run = Run(tmp_path)
-    (path,) = (tmp_path / FOLDER).iterdir()
+    (path,) = (tmp_path / FOLDER).glob("*.pulse")
     assert (path.stat().st_mode & 0o777, path.stat().st_size) == (0o600, 2_097_120)
     run.pulse.close()
     run.pulse.close()
@@ -162,7 +162,7 @@ def test_what_is_no_pulse_is_an_error_that_says_so_and_hides_no_other(tmp_path, 
         run = Run(tmp_path, rank)
         run.step(MS)
         run.pulse.close()
-    first, _ = sorted((tmp_path / FOLDER).iterdir())
+    first, _ = sorted((tmp_path / FOLDER).glob("*.pulse"))
     first.write_bytes(damaged(first.read_bytes(), how))
     with pytest.raises(TraceFileError, match=r"pulse"):
         read_pulse(RunFolder(tmp_path), f"{FOLDER}/{first.name}")
@@ -172,7 +172,7 @@ def test_what_is_no_pulse_is_an_error_that_says_so_and_hides_no_other(tmp_path, 
 def test_nothing_is_followed_out_of_the_folder(tmp_path):
     run = Run(tmp_path / "other")
     run.pulse.close()
-    (path,) = (tmp_path / "other" / FOLDER).iterdir()
+    (path,) = (tmp_path / "other" / FOLDER).glob("*.pulse")
     (tmp_path / "run" / FOLDER).mkdir(parents=True)
     (tmp_path / "run" / FOLDER / f"a{SUFFIX}").symlink_to(path)
     os.mkfifo(tmp_path / "run" / FOLDER / f"b{SUFFIX}")
