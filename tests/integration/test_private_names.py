@@ -84,7 +84,8 @@ def names_of(events):
 
 OF_RANKS = str(of_recording.default_store)
 OF_AUTO = str(of_recording.exit_of_threads)  # only `kinetoscope run` asks for it
-IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_AUTO)]
+OF_HANGS = str(of_recording.dump_flight_recorder)  # only a hang asks for it
+IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_AUTO, OF_HANGS)]
 WITHOUT_COMPILATIONS = [str(name) for name in (*of_recording.in_dynamo, *of_sources.compilation_callbacks)]
 
 
@@ -110,3 +111,21 @@ def test_without_the_store_of_torch_ranks_train_and_each_says_what_is_lost(tmp_p
     said, traces = run_without(OF_RANKS, tmp_path / "run", program=WITH_ANOTHER_RANK)
     assert said.count(f"does not have {OF_RANKS}_renamed, so ") == said.count("does not have") == 2
     assert [{"forward", "aten::linear"} <= names_of(events) for events in traces] == [True, True]
+
+
+IN_A_HANG = """
+import os, torch.distributed
+os.environ["TORCH_FR_BUFFER_SIZE"] = "100"
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}-store", rank=0, world_size=1)
+torch.distributed.all_reduce(torch.ones(1))
+from kinetoscope.recording.watch import groups_now
+print([(group.sequence, group.collective) for group in groups_now()])
+"""
+
+
+@pytest.mark.parametrize("name", ["", OF_HANGS])
+def test_a_hang_says_how_far_each_group_is_also_without_the_flight_recorder(name, tmp_path):
+    done = run_prepared(PREPARED, RENAMED + IN_A_HANG, name, tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("does not have") == bool(name)
+    assert done.stdout.strip() == ("[(1, '')]" if name else "[(1, 'gloo:all_reduce')]")

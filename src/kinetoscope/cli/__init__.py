@@ -21,6 +21,7 @@ from kinetoscope.writing.atomic_file import abandon_partials
 _TASKS = {
     "record": {
         "run": "run any command, and record the training in it, whose code stays as it is",
+        "record": "record some steps of a job that runs, on all its ranks",
         "recover": "make traces of what a killed run did not save",
         "upload": "upload what a run could not upload, and confirm it",
     },

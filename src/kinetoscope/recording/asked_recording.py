@@ -45,6 +45,8 @@ class AskedRecording:
         request = self.request
         if request is None or batch < request.first_step - 1:
             return own
+        if self._has_begun and batch >= request.first_step + request.num_steps:
+            return own  # its window is about to close
         if not self._has_begun:
             if batch > request.first_step:
                 return self._give_up(request, Asked.LATE, own)

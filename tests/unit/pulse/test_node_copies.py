@@ -54,7 +54,7 @@ def test_one_rank_copies_those_of_all_and_another_goes_on_when_it_is_gone(on_net
     take(first, 3)
     take(second, 4)
     wait_for(on_network, [3, 4])
-    assert len(os.listdir(on_network / FOLDER)) == 1
+    assert len(list((on_network / FOLDER).glob("*.pulses"))) == 1
     first.close()
     take(second, 5)
     wait_for(on_network, [3, 9])

@@ -29,13 +29,14 @@ def run_batches(profiler, num_batches, epochs=1):
 
 
 def test_a_run_whose_every_batch_is_skipped_leaves_nothing():
-    handler, threads_before = MemoryTraceHandler(), threading.active_count()
+    handler, threads_before = MemoryTraceHandler(), set(threading.enumerate())
     with Profiler(NEVER, handler) as profiler:
         marker = profiler.marker("m")
         for _ in profiler.batches(range(100)):
             with marker:
                 pass
-        assert threading.active_count() == threads_before
+        assert [thread.name for thread in set(threading.enumerate()) - threads_before] == ["kinetoscope-watch"]
+    assert set(threading.enumerate()) == threads_before
     assert handler.cycles == []
 
 

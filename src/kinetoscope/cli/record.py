@@ -1,0 +1,263 @@
+"""``kinetoscope record``: asks a job that runs for the profile of some steps."""
+
+import argparse
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli import report as report_command
+from kinetoscope.cli.numbers import count_of_one_or_more
+from kinetoscope.cli.options import add_json, add_ranks, add_run
+from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.errors import KinetoscopeError, SettingsError
+from kinetoscope.formats.manifest import read_manifest
+from kinetoscope.formats.record_request import (
+    MOST_STEPS,
+    NAME,
+    RecordRequest,
+    ranks_to_ask,
+    request_sequence,
+    write_request,
+)
+from kinetoscope.paths.attempt_folders import attempt_folders, places_of_traces
+from kinetoscope.pulse.glances import Glance, glance_at_pulses
+from kinetoscope.pulse.layout import FOLDER, Asked
+from kinetoscope.status.judging import RankStatus, RunState, look_at_run
+from kinetoscope.texts.wording import counted, printable_lines
+
+_EXAMPLES = """\
+examples:
+  kinetoscope record runs/digits
+      the next 10 steps of a job that runs: its trace, and where the time of a step went
+  kinetoscope record runs/digits --num-steps 20 --ranks 0,3 --report
+      20 steps of two ranks, and a page with what was found
+
+The job must have been started with Kinetoscope, as by kinetoscope run, and may skip all its steps. All ranks record the
+same steps, a few seconds from now. Nothing else changes for the job. The traces are in the run's folder, with those that
+it records by itself. The exit code is 0 if all ranks that were asked have recorded the steps.
+"""
+_LEAD_S, _LEAD_STEPS = 5.0, 2
+_COPIES_OLD = 3  # on a network file system, a rank may see the request after so many times the age of a copy
+_LOOK_S, _UNSEEN_S = 0.25, 60.0
+_OVER = (Asked.SAVED, Asked.LATE, Asked.REFUSED)
+_WHY = {
+    Asked.NONE: "has not seen the request",
+    Asked.WAITS: "ended before",
+    Asked.RECORDS: "ended while it recorded them",
+    Asked.LATE: "was past them when it saw the request",
+    Asked.REFUSED: "was recording already, or was asked 20 times within an hour",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``record``."""
+    parser.epilog = _EXAMPLES
+    add_run(parser)
+    parser.add_argument(
+        "--num-steps", metavar="N", type=count_of_one_or_more, default=10, help="how many steps to record (10)"
+    )
+    add_ranks(parser)
+    parser.add_argument("--report", action="store_true", help="end with a report, report.html in the run's folder")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Asks, waits, and shows what was recorded."""
+    if arguments.num_steps > MOST_STEPS:
+        raise SettingsError(f"--num-steps is at most {MOST_STEPS}.")
+    run_folder = run_folder_of(arguments.run_folder)
+    asked = None if arguments.ranks is None else ranks_to_ask(arguments.ranks)
+    job = _Job(run_folder, asked)
+    request = job.ask(arguments.num_steps)
+    job.wait(request)
+    traces = job.traces(request)
+    page = run_folder / report_command.FILE_NAME if arguments.report and traces else None
+    if page is not None:
+        _write_report(traces, page, is_quiet=arguments.json)
+    if arguments.json:
+        print(json.dumps(_as_json(job, request, traces, page)))
+    elif traces:
+        _show(traces)
+    missing = job.missing(request)
+    for sentence in missing:
+        print(f"kinetoscope record: {sentence}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A rank that was asked: what it says of requests, and how it is doing."""
+
+    glance: Glance
+    status: RankStatus
+
+    def answer(self, request: RecordRequest) -> Asked:
+        """What became of the request there."""
+        asked = self.glance.header.asked
+        return asked.asked if asked.sequence == request.sequence else Asked.NONE
+
+    def is_over(self, request: RecordRequest) -> bool:
+        """Whether nothing more comes of it there."""
+        return self.answer(request) in _OVER or self.status.state in (RunState.FINISHED, RunState.KILLED)
+
+
+class _Job:
+    """The run in a folder, and those of its ranks that are asked."""
+
+    def __init__(self, run_folder: Path, ranks: frozenset[int] | None) -> None:
+        self._run_folder, self._ranks = run_folder, ranks
+        self._found: Mapping[int, _Rank] = {}
+
+    def _look(self) -> None:
+        glances = {glance.header.process.ranks.rank: glance for glance in glance_at_pulses(self._run_folder).last}
+        statuses = {status.rank: status for status in look_at_run(self._run_folder).ranks}
+        self._found = {
+            rank: _Rank(glances[rank], statuses[rank])
+            for rank in sorted(glances.keys() & statuses.keys())
+            if self._ranks is None or rank in self._ranks
+        }
+
+    def ask(self, num_steps: int) -> RecordRequest:
+        """Writes the request. Raises `KinetoscopeError` where nobody could answer it."""
+        self._look()
+        self._require_going()
+        path = str(self._run_folder / FOLDER / NAME)
+        request = RecordRequest(
+            sequence=request_sequence(path) % 0xFFFF_FFFF + 1,
+            num_steps=num_steps,
+            first_step=self._first_step(),
+            asked_unix_ns=time.time_ns(),
+            ranks=self._ranks,
+        )
+        try:
+            write_request(path, request)
+        except OSError as error:
+            raise KinetoscopeError(
+                f"This run cannot be asked: {printable_lines(error.strerror or error)} ({printable_lines(path)}). Only the "
+                "user who started it may ask."
+            ) from error
+        return request
+
+    def _require_going(self) -> None:
+        found = self._found.values()
+        if not found:
+            of = "these ranks" if self._ranks is not None else "a run"
+            raise KinetoscopeError(f"There is no pulse of {of} in {printable_lines(self._run_folder)}: nobody to ask.")
+        if all(rank.status.state in (RunState.FINISHED, RunState.KILLED) for rank in found):
+            raise KinetoscopeError("This run has ended. `kinetoscope summary` shows what it has recorded.")
+        if any(rank.glance.header.asked.asked in (Asked.WAITS, Asked.RECORDS) for rank in found):
+            raise KinetoscopeError("Somebody has asked for steps of this run, which are not over. Ask again then.")
+        if all(rank.glance.step is None for rank in found):
+            raise KinetoscopeError("No rank has ended a step yet. Ask again then.")
+
+    def _first_step(self) -> int:
+        """The first step: so far ahead that all ranks see the request before."""
+        glances = [rank.glance for rank in self._found.values()]
+        newest = max(glance.step for glance in glances if glance.step is not None)
+        fastest_ns = min((glance.step_ns for glance in glances if glance.step_ns), default=1e9)
+        age_s = max((time.time_ns() - glance.read_ns) / 1e9 for glance in glances)
+        lead_s = max(_LEAD_S, _COPIES_OLD * age_s)
+        return newest + 1 + max(_LEAD_STEPS, ceil(lead_s * 1e9 / max(fastest_ns, 1.0)))
+
+    def wait(self, request: RecordRequest) -> None:
+        """Waits until the ranks have recorded, or cannot any more."""
+        since_s = time.monotonic()
+        with _said_meanwhile() as say:
+            while not all(rank.is_over(request) for rank in self._found.values()):
+                say(self._waits_for(request))
+                time.sleep(_LOOK_S)
+                self._look()
+                is_unseen = all(rank.answer(request) is Asked.NONE for rank in self._found.values())
+                if is_unseen and time.monotonic() - since_s > _UNSEEN_S:
+                    return
+
+    def _waits_for(self, request: RecordRequest) -> str:
+        steps = [rank.glance.step for rank in self._found.values() if rank.glance.step is not None]
+        now = f"; the slowest rank is at {min(steps):,}" if steps else ""
+        num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
+        last = request.first_step + request.num_steps - 1
+        hanging = [rank.status.rank for rank in self._found.values() if rank.status.state is RunState.HANGING]
+        hangs = f"; {counted(len(hanging), 'rank')} hangs: kinetoscope status says where" if hanging else ""
+        return f"Steps {request.first_step:,} to {last:,}{now}; {num_saved} of {len(self._found)} ranks saved{hangs}"
+
+    def missing(self, request: RecordRequest) -> list[str]:
+        """A sentence for each rank that has not recorded the steps."""
+        return [
+            f"Rank {number} has no steps {request.first_step:,} to {request.first_step + request.num_steps - 1:,}: it "
+            f"{_WHY[answer]}."
+            for number, rank in self._found.items()
+            if (answer := rank.answer(request)) is not Asked.SAVED
+        ]
+
+    def traces(self, request: RecordRequest) -> dict[int, Path]:
+        """The trace of each rank that has recorded the steps."""
+        attempt = next(iter(self._found.values())).glance.header.process.attempt.restart
+        ends_at = request.first_step + request.num_steps
+        found: dict[int, Path] = {}
+        answers = self.answers(request)
+        for place in places_of_traces(self._run_folder):
+            folder = attempt_folders(self._run_folder / place).get(attempt)
+            if folder is not None:
+                found |= {
+                    rank: path for rank, path in self._saved_in(folder, ends_at) if answers.get(rank) is Asked.SAVED
+                }
+        return dict(sorted(found.items()))
+
+    @staticmethod
+    def _saved_in(folder: Path, ends_at: int) -> Iterator[tuple[int, Path]]:
+        for manifest in read_manifest(folder):
+            for trace in manifest.kept:
+                if trace.timestamp.get("batch") == ends_at:
+                    yield manifest.rank, folder / trace.path
+
+    def answers(self, request: RecordRequest) -> dict[int, Asked]:
+        """What became of the request, by rank."""
+        return {number: rank.answer(request) for number, rank in self._found.items()}
+
+
+@contextmanager
+def _said_meanwhile() -> Iterator[Callable[[str], object]]:
+    """A function that shows a sentence in the place of the one before, on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda sentence: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False).status("") as status:
+        yield status.update
+
+
+def _show(traces: Mapping[int, Path]) -> None:
+    from rich.console import Console
+
+    from kinetoscope.report.terminal import render_report
+
+    console = Console(highlight=False)
+    console.print(render_report(report_of(list(traces.values()), Selection()), console.width))
+    for path in traces.values():
+        print(f"Recorded: {printable_lines(path)}")
+
+
+def _write_report(traces: Mapping[int, Path], page: Path, *, is_quiet: bool) -> None:
+    parser = argparse.ArgumentParser()
+    report_command.add_arguments(parser)
+    arguments = parser.parse_args([*map(str, traces.values()), "-o", str(page), "--force"])
+    with redirect_stdout(io.StringIO()) if is_quiet else nullcontext():
+        report_command.run(arguments)
+
+
+def _as_json(job: _Job, request: RecordRequest, traces: Mapping[int, Path], page: Path | None) -> dict[str, object]:
+    ranks = [
+        {"rank": number, "outcome": answer.name.lower(), "trace": str(traces[number]) if number in traces else None}
+        for number, answer in job.answers(request).items()
+    ]
+    report = None if page is None else str(page)
+    return {"first_step": request.first_step, "num_steps": request.num_steps, "ranks": ranks, "report": report}
