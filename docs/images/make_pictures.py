@@ -1,17 +1,34 @@
-"""``make pictures``: takes the README's pictures of the report of a simulated run with two faults, light and dark."""
+"""``make pictures``: takes the pictures in the docs.
 
+The README's are of the report of a simulated run with two faults, light and dark. That of docs/status.md is of a real
+training on four ranks, one of which is stopped.
+"""
+
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
+from rich.console import Console
 
 from kinetoscope.cli import main
+from kinetoscope.status.judging import RunState, look_at_run
+from kinetoscope.status.table import run_now
+from kinetoscope.status.terminal import render_now
 from simulated_training import Fault, Settings, simulate
+from viewing import served
 
 PICTURES = Path(__file__).parent
-SIZE = {"width": 1280, "height": 840}
+EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
+SIZE, STATUS_SIZE = {"width": 1280, "height": 840}, {"width": 1000, "height": 352}
+NUM_RANKS, STOPPED_RANK, NUM_STEPS, STOPPED_S, LONGEST_WAIT_S = 4, 2, 300, 12, 300
 RUN = Settings(
     num_ranks=4,
     num_steps=24,
@@ -40,6 +57,51 @@ def take_picture(browser: Browser, report: Path, scheme: str, picture: Path) -> 
     page.close()
 
 
+@contextmanager
+def stopped_training(run: Path) -> Iterator[None]:
+    """A training of the digits, of which one rank has been stopped for a while."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
+    command = [*torchrun, EXAMPLE, "--epochs", "100000", "--out", run]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        try:
+            wait_for(lambda: has_trained(run))
+            os.kill({rank.rank: rank.pid for rank in look_at_run(run).ranks}[STOPPED_RANK], signal.SIGSTOP)
+            wait_for(lambda: look_at_run(run).state is RunState.HANGING)
+            time.sleep(STOPPED_S)
+            yield
+        finally:
+            process.kill()
+            for rank in look_at_run(run).ranks:  # else they would train for ever, without their launcher
+                os.kill(rank.pid, signal.SIGKILL)
+
+
+def has_trained(run: Path) -> bool:
+    ranks = look_at_run(run).ranks
+    return len(ranks) == NUM_RANKS and all(rank.num_steps > NUM_STEPS for rank in ranks)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    until = time.monotonic() + LONGEST_WAIT_S
+    while not what():
+        if time.monotonic() > until:
+            sys.exit("The training has not come so far, so there is nothing to take a picture of.")
+        time.sleep(0.1)
+
+
+def take_picture_of_status(browser: Browser, folder: Path, picture: Path) -> None:
+    """What the page of a run says of its ranks now; the terminal's words are printed, for the docs."""
+    run = folder / "digits"
+    with stopped_training(run), served(run) as server:
+        Console(width=100, highlight=False).print(render_now(run_now(look_at_run(run)), 100))
+        page = browser.new_page(viewport=STATUS_SIZE, color_scheme="light", locale="en-GB", timezone_id="UTC")
+        page.goto(server.link)
+        page.wait_for_selector(".now tbody tr")
+        page.evaluate("document.fonts.ready")
+        page.screenshot(path=picture, animations="disabled")
+        page.close()
+
+
 if __name__ == "__main__":
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
@@ -49,4 +111,5 @@ if __name__ == "__main__":
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         take_picture(browser, report, "light", PICTURES / "report.png")
         take_picture(browser, report, "dark", PICTURES / "report-dark.png")
+        take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
         browser.close()
