@@ -62,7 +62,7 @@ def stopped_training(run: Path) -> Iterator[None]:
     """A training of the digits, of which one rank has been stopped for a while."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
     command = [*torchrun, EXAMPLE, "--epochs", "100000", "--out", run]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "KINETOSCOPE_HANG_S": "3"}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         try:
             wait_for(lambda: has_trained(run))

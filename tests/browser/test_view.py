@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.cli import main
+from prepared_python import OURS, start_prepared
 from simulated_training import Fault, Settings, simulate
 from viewing import LONGEST_WAIT_S, served
 
@@ -539,3 +541,36 @@ def test_on_any_screen_only_the_table_scrolls_sideways(runs, tab):
             tab.goto(server.link.partition("?")[0] + path)
             tab.get_by_role("heading", level=1).wait_for(timeout=WAIT_MS)
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+TRAIN_UNTIL_KILLED = """
+import sys, time
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(sys.argv[1] + "/traces")) as profiler:
+    for batch in profiler.batches(iter(int, 1)):
+        time.sleep(0.002)
+"""
+
+
+def test_the_page_of_a_run_says_what_its_ranks_do_now_and_follows_them(runs, context, tab):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    process = start_prepared(OURS, TRAIN_UNTIL_KILLED, runs / "going")
+    try:
+        with served(runs) as server:
+            tab.goto(server.link)
+            tab.get_by_role("row").filter(has_text="going").filter(has_text="recording").wait_for()
+            tab.get_by_role("link", name="going", exact=True).click()
+            tab.get_by_text(re.compile("^recording: 1 rank, step")).wait_for()
+            os.kill(process.pid, signal.SIGSTOP)
+            tab.get_by_text(re.compile("^Rank 0 is stopped by a signal, in ")).wait_for()
+            table = tab.get_by_label("What each rank does now")
+            assert table.get_by_role("row").nth(1).inner_text().split()[:2] == ["0", "stopped"]
+            assert axe.run(tab).violations_count == 0
+            process.kill()
+            process.wait()
+            tab.get_by_text(re.compile("^Rank 0 was killed after step ")).wait_for()
+            tab.goto(server.link.partition("?")[0])
+            tab.get_by_role("row").filter(has_text="going").filter(has_text="killed").wait_for()
+    finally:
+        process.kill()
+        process.wait()

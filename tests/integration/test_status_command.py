@@ -35,6 +35,24 @@ with Profiler(lambda state: ProfilerAction.SKIP, traces) as profiler:
         progress.counter({"loss": 0.25})
         time.sleep(0.002)
 """
+# It waits at step 50 for a thread that lets it go on when there is a file `go` in the folder.
+HANG = """
+import os, sys, threading, time
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+folder, event = sys.argv[1], threading.Event()
+
+def let_go_on():
+    while not os.path.exists(folder + "/go"):
+        time.sleep(0.01)
+    event.set()
+
+threading.Thread(target=let_go_on, daemon=True).start()
+with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(folder + "/traces")) as profiler:
+    for batch in profiler.batches(iter(lambda: os.path.exists(folder + "/end"), True)):
+        time.sleep(0.002)
+        if profiler.state.timestamp.batch == 50:
+            event.wait()
+"""
 CHANGES = ("creat", "unlink", "rename", "mkdir", "rmdir", "link", "symlink", "truncate", "chmod", "chown", "kill")
 CHANGES += ("mknod", "utime", "connect", "bind", "sendto")
 
@@ -131,6 +149,27 @@ def test_a_rank_that_is_stopped_hangs_until_it_goes_on(tmp_path):
         assert told(tmp_path)[0] == 0
 
 
+def test_a_rank_that_says_it_hangs_is_told_with_its_phase_until_it_goes_on(tmp_path):
+    environment = os.environ | {"KINETOSCOPE_HANG_S": "0.5"}
+    process = start_prepared(OURS, HANG, tmp_path, environment=environment)
+    try:
+        wait_for(lambda: [(rank["state"], rank["step"]) for rank in told(tmp_path)[1]["ranks"]] == [("hanging", 49)])
+        code, about = told(tmp_path)
+        (rank,) = about["ranks"]
+        assert (code, about["state"], rank["is_stopped"]) == (3, "hanging", False)
+        assert (rank["hang"]["hangs"], rank["hang"]["holds_gil"]) == (True, False)
+        assert "wait" in rank["hang"]["place"]
+        assert "Rank 0 hangs in other for " in said(tmp_path)[1]
+        assert rank["hang"]["place"] in said(tmp_path)[1]
+        (tmp_path / "go").touch()
+        wait_for(lambda: told(tmp_path)[1]["state"] == "recording")
+        (tmp_path / "end").touch()
+        assert process.wait().returncode == 0
+        assert told(tmp_path)[1]["state"] == "finished"
+    finally:
+        ended(process)
+
+
 def test_a_rank_that_was_killed_is_told_with_its_last_step(tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
@@ -203,6 +242,7 @@ def test_nothing_to_see_is_told_as_such(tmp_path):
             "attempt": None,
             "world_size": None,
             "missing_ranks": [],
+            "collectives": [],
             "notes": [],
             "ranks": [],
         },

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
@@ -71,6 +72,7 @@ def as_json(status: RunStatus) -> dict[str, Any]:
         "attempt": status.attempt,
         "world_size": status.world_size,
         "missing_ranks": status.missing,
+        "collectives": msgspec.to_builtins(status.collectives),
         "notes": status.notes,
         "ranks": rows,
     }

@@ -1,19 +1,47 @@
-"""What a rank says about where it hangs."""
+"""What ranks say about where they hang, and which collectives some of them wait for."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kinetoscope.pulse.header import PulseHeader
+from kinetoscope.pulse.layout import Stuck
+from kinetoscope.pulse.stuck_phases import Unarrived, read_held_stack, read_stuck_phases, unarrived
+
+HELD_AFTER_NS = 10_000_000_000
+"""A rank that has not looked closer at a long phase for so long cannot: something holds its GIL."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """Where a rank hangs: the ``place`` of its training thread, "" if it is not known."""
+    """A phase that lasts too long, and the ``place`` of the training thread, "" if it is not known.
 
+    It ``hangs``, or was seen too seldom to say so. ``holds_gil``: Python cannot run in its process.
+    """
+
+    hangs: bool = True
+    holds_gil: bool = False
     place: str = ""
 
 
-def hang_of(run_folder: Path, header: PulseHeader) -> Hang | None:
-    """The hang that a rank tells of; None if it tells of none."""
-    del run_folder, header
-    return None
+def hang_of(run_folder: Path, header: PulseHeader, now_ns: int) -> Hang | None:
+    """What a rank tells of its phase at ``now_ns``, in unix time; None if it takes no longer than usual."""
+    found = header.stuck
+    if found is None:
+        return None
+    if found.stuck is not Stuck.SUSPECTED:
+        return Hang(hangs=found.stuck is Stuck.HANGS, place=found.place)
+    if now_ns - found.told_ns <= HELD_AFTER_NS:
+        return None
+    frames = read_held_stack(run_folder, header.process.attempt.start, found.thread)
+    return Hang(holds_gil=True, place=frames[0] if frames else "")
+
+
+def collectives_waited_for(run_folder: Path, headers: Iterable[PulseHeader]) -> Sequence[Unarrived]:
+    """The collectives in which some of these ranks, which hang, wait for others."""
+    by_start = {header.process.attempt.start: header for header in headers}
+    if not by_start:
+        return []
+    files = [file for file in read_stuck_phases(run_folder) if file.attempt.start in by_start]
+    last = [(file.ranks.rank, file.phases[-1]) for file in files if file.phases]
+    return unarrived((rank, phase) for rank, phase in last if phase.goes_on_ns is None)

@@ -1,7 +1,7 @@
 """How a run is doing now, and each of its ranks."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import ceil
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.status.hangs import Hang, hang_of
+from kinetoscope.pulse.stuck_phases import Unarrived
+from kinetoscope.status.hangs import Hang, collectives_waited_for, hang_of
 from kinetoscope.status.processes import ProcessState, state_of_process
 
 SILENT_AFTER_S, SILENT_AFTER_STEPS = 60.0, 20
@@ -86,13 +87,14 @@ class RankStatus:
 class RunStatus:
     """How a run is doing: the ``ranks`` of its last attempt that have a pulse, the odd ones first, of ``world_size``.
 
-    ``notes`` are sentences on what could not be read.
+    In ``collectives``, some ranks wait for others. ``notes`` are sentences on what could not be read.
     """
 
     state: RunState = RunState.UNKNOWN
     attempt: int | None = None
     world_size: int | None = None
     ranks: list[RankStatus] = field(default_factory=list)
+    collectives: list[Unarrived] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -107,23 +109,27 @@ def look_at_run(run_folder: Path) -> RunStatus:
     """How the run in a folder is doing. Whatever is in the folder, it raises nothing."""
     found = glance_at_pulses(run_folder)
     now_ns = time.time_ns()
-    ranks = [_look_at_rank(run_folder, glance, now_ns) for glance in found.last]
-    ranks = sorted(_with_lags(ranks, found.last), key=_place)
-    if not ranks:
+    looked = [_look_at_rank(run_folder, glance, now_ns) for glance in found.last]
+    if not looked:
         return RunStatus(notes=found.notes)
-    process = found.last[0].header.process
+    pairs = zip(looked, found.last, strict=True)
+    hanging = (glance.header for rank, glance in pairs if rank.state is RunState.HANGING)
+    collectives = [*collectives_waited_for(run_folder, hanging)]
+    late = {rank for collective in collectives for rank in collective.missing}
     return RunStatus(
-        state=min((rank.state for rank in ranks), key=_ORDER.__getitem__),
-        attempt=process.attempt.restart,
+        state=min((rank.state for rank in looked), key=_ORDER.__getitem__),
+        attempt=found.last[0].header.process.attempt.restart,
         world_size=max(glance.header.process.ranks.world_size for glance in found.last),
-        ranks=ranks,
+        ranks=sorted(_with_lags(looked, found.last), key=lambda rank: _place(rank, late)),
+        collectives=collectives,
         notes=found.notes,
     )
 
 
-def _place(rank: RankStatus) -> tuple[int, int, int]:
-    """Odd ranks first: those in the worst state, then those furthest behind."""
-    return _ORDER[rank.state], -rank.behind, rank.rank
+def _place(rank: RankStatus, late: Container[int]) -> tuple[int, bool, bool, int, int]:
+    """Odd ranks first: those in the worst state, of these the ones that others may wait for, then those furthest
+    behind."""
+    return _ORDER[rank.state], not rank.is_stopped, rank.rank not in late, -rank.behind, rank.rank
 
 
 def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
@@ -131,7 +137,7 @@ def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
     process = ProcessState.UNKNOWN if header.has_ended else state_of_process(run_folder, header.process)
     if process in (ProcessState.RUNNING, ProcessState.STOPPED):
         now_ns = header.clock.unix_ns(time.monotonic_ns())  # by its own clock, which is ours
-    hang = None if header.has_ended else hang_of(run_folder, header)
+    hang = None if header.has_ended else hang_of(run_folder, header, now_ns)
     state = judge(glance, process, hang, now_ns)
     return RankStatus(
         rank=header.process.ranks.rank,
@@ -163,7 +169,7 @@ def judge(glance: Glance, process: ProcessState, hang: Hang | None, now_ns: int)
         return RunState.FINISHED
     if process is ProcessState.DEAD:
         return RunState.KILLED
-    if process is ProcessState.STOPPED or hang is not None:
+    if process is ProcessState.STOPPED or (hang is not None and hang.hangs):
         return RunState.HANGING
     if process is ProcessState.RUNNING:
         return RunState.RECORDING

@@ -6,7 +6,7 @@ from statistics import median
 
 from kinetoscope.pages.run_list import RankNow, RunNow
 from kinetoscope.status.judging import RankStatus, RunState, RunStatus
-from kinetoscope.texts.wording import counted, lasting, memory_size, printable, shortened
+from kinetoscope.texts.wording import counted, lasting, memory_size, printable, shortened, shown
 
 MOST_ROWS = 16
 """Of more ranks, the odd ones have rows, and the rest is summed up."""
@@ -19,17 +19,24 @@ def run_now(status: RunStatus) -> RunNow:
     """The status in words."""
     ranks = status.ranks
     odd = [rank for rank in ranks if rank.is_odd]
-    shown = ranks if len(ranks) <= MOST_ROWS else odd[:MOST_ROWS]
+    with_rows = ranks if len(ranks) <= MOST_ROWS else odd[:MOST_ROWS]
     columns = [title for title, (say, may_be_empty) in _COLUMNS.items() if not may_be_empty or any(map(say, ranks))]
     if len({rank.host for rank in ranks}) < 2:
         columns.remove("host")
     return RunNow(
         state=status.state.value,
         headline=_headline(status),
-        sentences=[*_about_odd(odd), *_about_missing(status), *_some(map(printable, status.notes), "more note")],
+        sentences=[
+            *_about_odd(ranks),
+            *_about_collectives(status),
+            *_about_missing(status),
+            *_some(map(printable, status.notes), "more note"),
+        ],
         columns=columns,
-        rows=[RankNow(state=rank.state.value, cells=[_COLUMNS[title][0](rank) for title in columns]) for rank in shown],
-        rest=_summed_up([rank for rank in ranks if rank not in shown] if len(shown) < len(ranks) else []),
+        rows=[
+            RankNow(state=rank.state.value, cells=[_COLUMNS[title][0](rank) for title in columns]) for rank in with_rows
+        ],
+        rest=_summed_up([*ranks] if not with_rows else [rank for rank in ranks if rank not in with_rows]),
     )
 
 
@@ -57,9 +64,15 @@ def _progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
 # -- sentences
 
 
-def _about_odd(odd: Sequence[RankStatus]) -> Iterable[str]:
-    for say in (_killed, _hanging, _silent, _behind):
-        yield from _some((f"Rank {rank.rank} {said}." for rank in odd if (said := say(rank))), "more rank")
+def _about_odd(ranks: Sequence[RankStatus]) -> Iterable[str]:
+    yield from _some(_each(ranks, _killed), "more rank")
+    yield from _some(_hanging(ranks), "more sentence")
+    for say in (_silent, _long, _behind):
+        yield from _some(_each(ranks, say), "more rank")
+
+
+def _each(ranks: Sequence[RankStatus], say: Callable[[RankStatus], str]) -> Iterable[str]:
+    return (f"Rank {rank.rank} {said}." for rank in ranks if (said := say(rank)))
 
 
 def _some(sentences: Iterable[str], thing: str) -> Iterable[str]:
@@ -76,13 +89,31 @@ def _killed(rank: RankStatus) -> str:
     return f"was killed {after}, in {_phase(rank)}"
 
 
-def _hanging(rank: RankStatus) -> str:
-    if rank.state is not RunState.HANGING:
+def _hanging(ranks: Sequence[RankStatus]) -> Iterable[str]:
+    """Those that hang alike in one sentence."""
+    alike: dict[object, list[RankStatus]] = {}
+    for rank in ranks:
+        if rank.state is RunState.HANGING:
+            alike.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
+    for found in alike.values():
+        first, names = found[0], _named([(rank.rank, rank.rank) for rank in found]).capitalize()
+        longest = max(found, key=lambda rank: rank.phase_ns or 0)
+        where = f"in {_phase(first)} for {'' if len(found) == 1 else 'up to '}{_for(longest)}"
+        if first.is_stopped:
+            yield f"{names} {'is' if len(found) == 1 else 'are'} stopped by a signal, {where}."
+        else:
+            held = ", without the GIL, which something holds" if first.hang and first.hang.holds_gil else ""
+            yield f"{names} {'hangs' if len(found) == 1 else 'hang'} {where}{held}{_at(first)}."
+
+
+def _long(rank: RankStatus) -> str:
+    if rank.state in (RunState.HANGING, RunState.KILLED) or rank.hang is None:
         return ""
-    where = f"in {_phase(rank)} for {_for(rank)}"
-    if rank.is_stopped:
-        return f"is stopped by a signal, {where}"
-    return f"hangs {where}{f': {printable(rank.hang.place)}' if rank.hang and rank.hang.place else ''}"
+    return f"takes long in {_phase(rank)}, {_for(rank)} by now{_at(rank)}"
+
+
+def _at(rank: RankStatus) -> str:
+    return f": {printable(rank.hang.place)}" if rank.hang and rank.hang.place else ""
 
 
 def _silent(rank: RankStatus) -> str:
@@ -95,12 +126,31 @@ def _behind(rank: RankStatus) -> str:
     return f"is {counted(rank.behind, 'step')} behind" if rank.behind else ""
 
 
+def _about_collectives(status: RunStatus) -> Iterable[str]:
+    """Who waits for whom."""
+    for found in status.collectives[:_MOST_SENTENCES]:
+        what, waits = printable(found.collective or "a collective"), "waits" if len(found.waiting) == 1 else "wait"
+        waiting, missing = (_named([(rank, rank) for rank in ranks]) for ranks in (found.waiting, found.missing))
+        yield f"In {what}, number {found.sequence:,} of group {shown(found.group)}, {waiting} {waits} for {missing}."
+
+
 def _about_missing(status: RunStatus) -> Iterable[str]:
-    missing = [str(first) if first == last else f"{first}-{last}" for first, last in status.missing]
-    if missing:
-        more = f" and {len(missing) - MOST_ROWS:,} more groups" if len(missing) > MOST_ROWS else ""
-        word = "rank" if len(missing) == 1 and "-" not in missing[0] else "ranks"
-        yield f"There is no pulse of {word} {', '.join(missing[:MOST_ROWS])}{more}."
+    if status.missing:
+        yield f"There is no pulse of {_named(status.missing)}."
+
+
+def _named(ranks: Sequence[tuple[int, int]]) -> str:
+    """Ranges of ranks, in order, as ``ranks 0-3, 7``."""
+    joined: list[tuple[int, int]] = []
+    for first, last in ranks:
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1] = joined[-1][0], last
+        else:
+            joined.append((first, last))
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in joined]
+    more = f" and {len(texts) - MOST_ROWS:,} more groups" if len(texts) > MOST_ROWS else ""
+    word = "rank" if len(texts) == 1 and "-" not in texts[0] else "ranks"
+    return f"{word} {', '.join(texts[:MOST_ROWS])}{more}"
 
 
 def _summed_up(ranks: Sequence[RankStatus]) -> str:

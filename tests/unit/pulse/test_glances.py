@@ -1,6 +1,7 @@
 """What many ranks do now is read from headers and last steps: of the last launch, whoever wrote the files."""
 
 import random
+from contextlib import closing
 
 import pytest
 
@@ -8,6 +9,7 @@ from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse import glances, node_copies, own_pulse
 from kinetoscope.pulse.glances import NUM_LAST, glance_at_pulses
 from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, NOW, NOW_AT, NUM_EXACT, SEEN, SEEN_AT, SUFFIX, Phase
+from kinetoscope.pulse.node_copies import COPY_SUFFIX
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.pulses import find_pulses, read_pulse
 from kinetoscope.testing import FakeClock
@@ -124,23 +126,21 @@ def test_a_rank_that_was_silent_from_its_begin_is_seen(tmp_path):
 
 def test_copies_on_a_network_file_system_are_of_the_moment_when_they_were_written(tmp_path, monkeypatch):
     monkeypatch.setattr(own_pulse, "is_on_network", lambda path: True)
-    monkeypatch.setattr(node_copies, "BETWEEN_COPIES_S", 1e6)
+    monkeypatch.setattr(node_copies, "BETWEEN_COPIES_S", 3600)
     monkeypatch.setattr(node_copies.tempfile, "tempdir", str(tmp_path))
     run = tmp_path / "run"
-    ranks = [Rank(run, rank) for rank in range(2)]
-    for rank in ranks:
-        rank.step(7 * MS, 50)
-    ranks[0].pulse._copies._copy()
-    (copy,) = (run / FOLDER).glob("*.pulses")
-    found = glance_at_pulses(run).last
-    assert [(glance.step, glance.step_ns) for glance in found] == [(49, 7 * MS)] * 2
-    assert {glance.read_ns for glance in found} == {copy.stat().st_mtime_ns}
-    whole = copy.read_bytes()
-    for length in range(0, len(whole), 977):
-        copy.write_bytes(whole[:length])
-        assert len(glance_at_pulses(run).last) <= 2
-    for rank in ranks:
-        rank.close()
+    with closing(Rank(run, 0)) as first, closing(Rank(run, 1)) as second:
+        for rank in (first, second):
+            rank.step(7 * MS, 50)
+        first.pulse._copies._copy()
+        (copy,) = (run / FOLDER).glob(f"*{COPY_SUFFIX}")
+        found = glance_at_pulses(run).last
+        assert [(glance.step, glance.step_ns) for glance in found] == [(49, 7 * MS)] * 2
+        assert {glance.read_ns for glance in found} == {copy.stat().st_mtime_ns}
+        whole = copy.read_bytes()
+        for length in range(0, len(whole), 977):
+            copy.write_bytes(whole[:length])
+            assert len(glance_at_pulses(run).last) <= 2
     assert [glance.header.has_ended for glance in glance_at_pulses(run).last] == [True, True]
 
 
@@ -156,7 +156,7 @@ def test_a_pulse_that_is_just_being_made_is_not_told_as_a_damaged_one(tmp_path):
 @both
 def test_what_was_not_looked_at_yet_is_not_known(tmp_path):
     rank = Rank(tmp_path)
-    (path,) = (tmp_path / FOLDER).glob("*.pulse")
+    (path,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
     with path.open("r+b") as file:
         file.seek(SEEN_AT)
         file.write(bytes(SEEN.size))
@@ -180,7 +180,7 @@ def test_any_changed_bytes_are_read_without_an_error_or_told_in_a_sentence(tmp_p
     rank = Rank(tmp_path)
     rank.step(10 * MS, 50)
     rank.close()
-    (path,) = (tmp_path / FOLDER).glob("*.pulse")
+    (path,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
     whole, chance = path.read_bytes(), random.Random(1)
     places = [*range(NOW_AT + NOW.size), *range(SEEN_AT, SEEN_AT + SEEN.size), *range(ABOUT_AT, ABOUT_AT + 300)]
     for _ in range(1000):
@@ -197,7 +197,7 @@ def test_a_pulse_cut_anywhere_is_read_without_an_error(tmp_path):
     rank = Rank(tmp_path)
     rank.step(10 * MS, 50)
     rank.close()
-    (path,) = (tmp_path / FOLDER).glob("*.pulse")
+    (path,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
     whole = path.read_bytes()
     for length in [*range(0, 9000, 61), len(whole) // 2]:
         path.write_bytes(whole[:length])

@@ -10,8 +10,9 @@ import pytest
 from kinetoscope.clock.clock import Anchor, ClockLine
 from kinetoscope.pulse.glances import Glance
 from kinetoscope.pulse.header import PulseHeader
-from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.layout import FOLDER, Phase, Stuck
 from kinetoscope.pulse.own_pulse import OwnPulse, PulseProcess
+from kinetoscope.pulse.stuck_phases import STACKS_SUFFIX, STUCK_SUFFIX, GroupState, StuckFile, StuckPhase
 from kinetoscope.status import judging
 from kinetoscope.status.hangs import Hang
 from kinetoscope.status.judging import RunState, RunStatus, judge, look_at_run
@@ -31,7 +32,20 @@ def glance(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_e
     """What a rank said last, so many seconds ago."""
     process = PulseProcess(Ranks(), Attempt("run", 0, 1, "start", "host"), 0, NOW - 1000 * S)
     told_ns = NOW - round(quiet_s * S)
-    header = PulseHeader(process, LINE, num_steps, phase, told_ns, told_ns, has_ended, None, None, None, None, None)
+    header = PulseHeader(
+        process=process,
+        clock=LINE,
+        num_steps=num_steps,
+        phase=phase,
+        phase_since_ns=told_ns,
+        heartbeat_ns=told_ns,
+        has_ended=has_ended,
+        resident_bytes=None,
+        device_bytes=None,
+        loss=None,
+        samples_per_s=None,
+        tokens_per_s=None,
+    )
     return Glance(header, NOW, num_steps - 1, step_ns, step_ns)
 
 
@@ -43,6 +57,7 @@ def glance(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_e
         (glance(), ProcessState.STOPPED, None, RunState.HANGING),
         (glance(), ProcessState.DEAD, None, RunState.KILLED),
         (glance(), HERE, Hang(), RunState.HANGING),
+        (glance(), HERE, Hang(hangs=False), RunState.RECORDING),
         (glance(), ProcessState.DEAD, Hang(), RunState.KILLED),
         (glance(has_ended=True), ProcessState.DEAD, None, RunState.FINISHED),
         (glance(quiet_s=3600, has_ended=True), ELSEWHERE, None, RunState.FINISHED),
@@ -136,6 +151,67 @@ def test_ranks_without_a_pulse_are_named_as_ranges():
 def test_of_a_folder_with_nothing_nothing_is_known(tmp_path):
     assert look_at_run(tmp_path) == RunStatus()
     assert look_at_run(tmp_path / "none") == RunStatus()
+
+
+# -- hangs
+
+
+def hang_told(rank, folder):
+    (found,) = look_at_run(folder).ranks
+    return found.hang, found.state
+
+
+def test_what_a_rank_found_of_its_phase_counts_until_that_phase_is_over(run):
+    make, (ranks) = run
+    folder = make(20)
+    (rank,) = ranks
+    phase, since_ns = rank.pulse.phase_now()
+    rank.clock.advance(40 * S)
+    rank.pulse.note_stuck(Stuck.LONG, phase, since_ns, 7, "train.py(3): save")
+    assert hang_told(rank, folder) == (Hang(hangs=False, place="train.py(3): save"), RunState.RECORDING)
+    rank.pulse.note_stuck(Stuck.HANGS, phase, since_ns, 7, "train.py(4): \N{SNOWMAN}" + "x" * 300)
+    hang, state = hang_told(rank, folder)
+    assert (hang.hangs, hang.holds_gil, state) == (True, False, RunState.HANGING)
+    assert hang.place.startswith("train.py(4): \N{SNOWMAN}xxx")
+    rank.pulse.enter(Phase.FORWARD)
+    assert hang_told(rank, folder) == (None, RunState.RECORDING)
+
+
+def test_a_rank_that_suspects_a_hang_and_cannot_look_closer_holds_its_gil(run, monkeypatch):
+    make, ranks = run
+    folder = make(20)
+    (rank,) = ranks
+    phase, since_ns = rank.pulse.phase_now()
+    rank.clock.advance(40 * S)
+    rank.pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, 7)
+    now_ns = rank.clock.unix_ns()
+    monkeypatch.setattr(judging.time, "time_ns", lambda: now_ns + 5 * S)
+    assert hang_told(rank, folder) == (None, RunState.RECORDING)
+    monkeypatch.setattr(judging.time, "time_ns", lambda: now_ns + 15 * S)
+    assert hang_told(rank, folder) == (Hang(holds_gil=True), RunState.HANGING)
+    start = look_at_run(folder).ranks[0].start
+    stack = f'Thread 0x{7:016x} (most recent call first):\n  File "train.py", line 9 in hold\n'
+    (folder / FOLDER / f"{start}{STACKS_SUFFIX}").write_text(stack)
+    assert hang_told(rank, folder)[0].place.endswith("train.py(9): hold")
+
+
+def test_of_ranks_that_hang_it_is_told_who_waits_for_whom(run):
+    make, ranks = run
+    folder = make(20, 20, 20)
+    for number, rank in enumerate(ranks):
+        phase, since_ns = rank.pulse.phase_now()
+        rank.pulse.note_stuck(Stuck.HANGS, phase, since_ns, 7)
+        group = GroupState("default_pg", [0, 1, 2], 12 if number != 1 else 11, "all_reduce")
+        stuck = StuckPhase("backward", True, 20, 0, 1, 2, "", [], [group])
+        attempt = Attempt("run", 0, 1, f"2026-{number}")
+        rank.pulse.write_beside(STUCK_SUFFIX, StuckFile(Ranks(number), attempt, [stuck]).encoded())
+    status = look_at_run(folder)
+    assert [rank.rank for rank in status.ranks] == [1, 0, 2], "the one that others wait for comes first"
+    (found,) = status.collectives
+    assert (found.group, found.sequence, found.waiting, found.missing) == ("default_pg", 12, [0, 2], [1])
+    ranks[1].clock.advance(MS)
+    ranks[1].pulse.enter(Phase.FORWARD)
+    assert look_at_run(folder).collectives == [], "it has gone on, and what it found is old"
 
 
 # -- processes

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from kinetoscope.pulse.stuck_phases import Unarrived
 from kinetoscope.status.hangs import Hang
 from kinetoscope.status.judging import RankStatus, RunState, RunStatus
 from kinetoscope.status.table import MOST_ROWS, run_now
@@ -78,6 +79,14 @@ def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
             "Rank 1 hangs in data wait for 12.0 s: train.py:8 in wait.",
         ),
         (
+            {"state": RunState.HANGING, "hang": Hang(holds_gil=True, place="train.py(9): hold")},
+            "Rank 1 hangs in data wait for 12.0 s, without the GIL, which something holds: train.py(9): hold.",
+        ),
+        (
+            {"hang": Hang(hangs=False, place="train.py(3): save")},
+            "Rank 1 takes long in data wait, 12.0 s by now: train.py(3): save.",
+        ),
+        (
             {"state": RunState.SILENT, "quiet_ns": 184 * S},
             "Rank 1 on node-1 has told nothing for 3 min 4 s, in data wait.",
         ),
@@ -119,6 +128,22 @@ def test_ranks_that_have_no_pulse_are_named():
     assert sentence == "There is no pulse of ranks 1-4, 6-8."
     (sentence,) = run_now(status(RANK, world_size=2)).sentences
     assert sentence == "There is no pulse of rank 1."
+
+
+def test_ranks_that_hang_alike_are_one_sentence():
+    hang = {"state": RunState.HANGING, "phase": "backward", "hang": Hang(place="train.py(69): train")}
+    ranks = [replace(RANK, rank=rank, phase_ns=(10 + rank) * S, **hang) for rank in (0, 1, 3)]
+    stopped = replace(RANK, rank=2, state=RunState.HANGING, is_stopped=True)
+    assert run_now(status(stopped, *ranks)).sentences == [
+        "Rank 2 is stopped by a signal, in data wait for 12.0 s.",
+        "Ranks 0-1, 3 hang in backward for up to 13.0 s: train.py(69): train.",
+    ]
+
+
+def test_who_waits_for_whom_is_a_sentence():
+    waited = Unarrived("default_pg", 1204, "all_reduce", [0, 1, 2, 5], [3, 4])
+    (sentence,) = run_now(status(RANK, collectives=[waited])).sentences
+    assert sentence == "In all_reduce, number 1,204 of group default_pg, ranks 0-2, 5 wait for ranks 3-4."
 
 
 def test_ranks_of_several_hosts_say_where_they_are_in_letters_that_a_terminal_can_show():
