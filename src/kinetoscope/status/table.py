@@ -96,7 +96,7 @@ def _hanging(ranks: Sequence[RankStatus]) -> Iterable[str]:
         if rank.state is RunState.HANGING:
             alike.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
     for found in alike.values():
-        first, names = found[0], _named([(rank.rank, rank.rank) for rank in found]).capitalize()
+        first, names = found[0], _named([(rank, rank) for rank in sorted(one.rank for one in found)]).capitalize()
         longest = max(found, key=lambda rank: rank.phase_ns or 0)
         where = f"in {_phase(first)} for {'' if len(found) == 1 else 'up to '}{_for(longest)}"
         if first.is_stopped:
