@@ -40,9 +40,9 @@ examples:
   kinetoscope record runs/digits --num-steps 20 --ranks 0,3 --report
       20 steps of two ranks, and a page with what was found
 
-The job must have been started with Kinetoscope, as by kinetoscope run, and may skip all its steps. All ranks record the
-same steps, a few seconds from now. Nothing else changes for the job. The traces are in the run's folder, with those that
-it records by itself. The exit code is 0 if all ranks that were asked have recorded the steps.
+The job must have been started with Kinetoscope, as by kinetoscope run, and may skip all its steps. All ranks record
+the same steps, a few seconds from now. Nothing else changes for the job. The traces are in the run's folder, with those
+that it records by itself. The exit code is 0 if all ranks that were asked have recorded the steps.
 """
 _LEAD_S, _LEAD_STEPS = 5.0, 2
 _COPIES_OLD = 3  # on a network file system, a rank may see the request after so many times the age of a copy
@@ -140,9 +140,9 @@ class _Job:
         try:
             write_request(path, request)
         except OSError as error:
+            why = printable_lines(error.strerror or error)
             raise KinetoscopeError(
-                f"This run cannot be asked: {printable_lines(error.strerror or error)} ({printable_lines(path)}). Only the "
-                "user who started it may ask."
+                f"This run cannot be asked: {why} ({printable_lines(path)}). Only the user who started it may ask."
             ) from error
         return request
 

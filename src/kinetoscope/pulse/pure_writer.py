@@ -65,7 +65,7 @@ class PulseWriter:
         self._before_backward = self._before_optimizer = self._before_checkpoint = int(Phase.OTHER)
         self._checkpoint_depth, self._has_just_written = 0, False
         self._num_nested = 0
-        self._is_stopped = threading.Event()
+        self._is_stopped, self._request = threading.Event(), b""
         self._stretches: list[tuple[int, int, int]] | None = None
         self._notes_since_ns = self._num_left_out = 0
         BEGIN.pack_into(self._file, 0, MAGIC, VERSION, HEADER_BYTES)
@@ -215,9 +215,15 @@ class PulseWriter:
 
     # -- the thread that watches --
 
-    def wait(self, limits: tuple[int, ...], spared: int, duration: int, request: bytes, sequence: int) -> int:
-        """Waits until a phase lasts longer than its limit, other than the one that began at ``spared``; until the file
-        ``request`` has another number than ``sequence``; or for ``duration``. Returns which it was, as `Woken`."""
+    def watch(self, request: bytes) -> bool:
+        """Looks at the phases from now on, and at the file of requests."""
+        self._request = request
+        return True
+
+    def wait(self, limits: tuple[int, ...], spared: int, duration: int, sequence: int) -> int:
+        """Waits until a phase lasts longer than its limit, other than the one that began at ``spared``; until the
+        request has another number than ``sequence``; or for ``duration``. Returns which it was, as `Woken`."""
+        request = self._request
         until_ns = monotonic_ns() + duration
         for looks in itertools.count():
             if request and looks % _LOOKS_PER_REQUEST == 0 and request_sequence(request) not in (0, sequence):
@@ -236,7 +242,8 @@ class PulseWriter:
         since_ns, phase, file = self._phase_since_ns, self._phase, self._file
         if since_ns == spared or now_ns - since_ns <= limits[phase] or file is None:
             return False
-        WATCHED.pack_into(file, WATCHED_AT, Stuck.SUSPECTED, phase, since_ns, now_ns, 0)
+        thread = WATCHED.unpack_from(file, WATCHED_AT)[4]
+        WATCHED.pack_into(file, WATCHED_AT, Stuck.SUSPECTED, phase, since_ns, now_ns, thread)
         return True
 
     def stop_waiting(self) -> None:

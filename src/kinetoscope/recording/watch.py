@@ -48,7 +48,7 @@ HANG_VARIABLE = "KINETOSCOPE_HANG_S"
 _LEAST_S = 30.0
 _MEDIANS = 20
 _FEWEST_STEPS, _FEWEST_SEEN, _MOST_KEPT = 5, 3, 512
-_LONGEST_WAIT_S = 15.0
+_LONGEST_WAIT_S, _FIRST_WAIT_S = 15.0, 1.0
 _NEVER_NS = 1 << 62
 _NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
 _BUSY = 0.05  # of the time between looks
@@ -86,13 +86,17 @@ class UsualPhases:
                 if time_ns:
                     self._times[phase].append(time_ns)
 
+    def is_known(self) -> bool:
+        """Whether there were enough steps to say what is usual."""
+        return self._num_steps >= _FEWEST_STEPS
+
     def is_usual(self, phase: int) -> bool:
         """Whether it was seen often enough to say what is usual."""
         return len(self._times[phase]) >= _FEWEST_SEEN
 
     def limits(self, group_timeout_s: float | None) -> tuple[int, ...]:
         """How long each phase may last, in nanoseconds: at most half of what collectives may."""
-        if self._num_steps < _FEWEST_STEPS:
+        if not self.is_known():
             return (_NEVER_NS,) * len(Phase)
         most_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
         return tuple(max(min(self._limit_ns(phase), most_ns), self._spared.get(phase, 0)) for phase in Phase)
@@ -150,6 +154,8 @@ class TrainingWatch:
 
     def start(self) -> None:
         """Begins, on a thread of its own."""
+        self._pulse.note_stuck(Stuck.NONE, *self._pulse.phase_now(), self._training)
+        self._pulse.writer.watch(self._request)
         if self._timer is not None:
             self._timer.begin()
         self._thread.start()
@@ -183,8 +189,9 @@ class TrainingWatch:
 
     def _wait(self) -> Woken:
         limits = self._usual.limits(group_timeout_s())
-        wait_ns = round(self._wait_s * 1e9)
-        return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._request, self._sequence))
+        wait_s = self._wait_s if self._usual.is_known() else min(self._wait_s, _FIRST_WAIT_S)
+        wait_ns = round(wait_s * 1e9)
+        return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
 
     def _look(self) -> None:
         """What is done each time it is awake."""

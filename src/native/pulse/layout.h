@@ -40,6 +40,7 @@ typedef struct {
 } PulseHeader;
 
 /* What was found of a phase that lasts too long; `docs/hangs.md`. */
+#define PULSE_NOT_STUCK 0
 #define PULSE_SUSPECTED 1 /* nobody has looked closer yet */
 
 typedef struct {

@@ -59,7 +59,7 @@ typedef struct {
     int64_t backward_depth, checkpoint_depth, num_backward;
     int64_t num_nested;   /* steps of optimizers within the one that runs */
     int has_just_written; /* a checkpoint, and nothing was told since */
-    Watch watch;
+    Watch *watch;         /* NULL before `watch` */
 } PulseWriter;
 
 /* A forked child has its parent's file mapped, but nothing to say there. */
@@ -456,27 +456,39 @@ static int read_limits(PyObject *limits, int64_t into[PULSE_NUM_PHASES])
     return PyErr_Occurred() != NULL ? -1 : 0;
 }
 
+static PyObject *writer_watch(PyObject *self, PyObject *request)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PulseFile *pulse = file_of(writer);
+    const char *path = PyBytes_AsString(request);
+    if (path == NULL) return NULL;
+    if (pulse != NULL && writer->watch == NULL)
+        writer->watch = watch_start(&writer->header, pulse, *path != '\0' ? path : NULL);
+    return PyBool_FromLong(writer->watch != NULL);
+}
+
 static PyObject *writer_wait(PyObject *self, PyObject *arguments)
 {
     PulseWriter *writer = (PulseWriter *)self;
     PyObject *limits;
     long long spared, duration;
     unsigned int sequence;
-    Awaited awaited = {0};
-    if (!PyArg_ParseTuple(arguments, "O!LLyI", &PyTuple_Type, &limits, &spared, &duration,
-                          &awaited.request, &sequence) ||
+    Awaited awaited;
+    if (!PyArg_ParseTuple(arguments, "O!LLI", &PyTuple_Type, &limits, &spared, &duration,
+                          &sequence) ||
         read_limits(limits, awaited.limits) < 0)
         return NULL;
-    if (*awaited.request == '\0') awaited.request = NULL;
     awaited.spared = spared;
     awaited.sequence = sequence;
     awaited.until = monotonic_ns() + duration;
-    PulseFile *pulse = file_of(writer);
     int woken = WOKEN_STOPPED;
-    if (pulse != NULL) {
+    if (writer->watch != NULL && file_of(writer) != NULL) {
+        Watch *watch = writer->watch;
+        watch_keep(watch); /* it may be closed meanwhile */
         Py_BEGIN_ALLOW_THREADS;
-        woken = watch_wait(&writer->watch, &writer->header, pulse, &awaited);
+        woken = watch_wait(watch, &awaited);
         Py_END_ALLOW_THREADS;
+        watch_drop(watch);
     }
     return PyLong_FromLong(woken);
 }
@@ -484,15 +496,25 @@ static PyObject *writer_wait(PyObject *self, PyObject *arguments)
 static PyObject *writer_stop_waiting(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     PulseWriter *writer = (PulseWriter *)self;
-    if (file_of(writer) != NULL) watch_stop(&writer->watch);
+    if (writer->watch != NULL && file_of(writer) != NULL) watch_stop(writer->watch);
     return new_none();
+}
+
+/* Ends it, unless its thread is the parent's: then its lock may be held for good. */
+static void forget_watch(PulseWriter *writer)
+{
+    Watch *watch = writer->watch;
+    writer->watch = NULL;
+    if (watch == NULL || file_of(writer) == NULL) return;
+    watch_stop(watch);
+    watch_drop(watch);
 }
 
 /* -- from Python -- */
 
 static void release(PulseWriter *writer)
 {
-    if (file_of(writer) != NULL) watch_stop(&writer->watch);
+    forget_watch(writer);
     if (writer->pulse != NULL) PyBuffer_Release(&writer->file);
     writer->pulse = NULL;
 }
@@ -527,10 +549,6 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *arguments, PyObject *P
     if (!PyArg_ParseTuple(arguments, "O|On", &file, &now, &num_places)) return NULL;
     PulseWriter *writer = object_new(type);
     if (writer == NULL) return NULL;
-    if (watch_setup(&writer->watch) < 0) {
-        Py_DECREF(writer);
-        return PyErr_NoMemory();
-    }
     if (PyObject_GetBuffer(file, &writer->file, PyBUF_WRITABLE) < 0) {
         Py_DECREF(writer);
         return NULL;
@@ -575,7 +593,6 @@ static void writer_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
     release((PulseWriter *)self);
-    watch_drop(&((PulseWriter *)self)->watch);
     free(((PulseWriter *)self)->notes.kept);
     writer_clear(self);
     object_free(self);
@@ -621,10 +638,11 @@ static PyMethodDef writer_methods[] = {
      "nanoseconds, and the nanoseconds of the last."},
     {"batch", writer_batch, METH_NOARGS,
      "(): when the batch that is running began, and whether its data is there."},
+    {"watch", writer_watch, METH_O,
+     "(request): looks at the phases from now on, and at the file of requests, without the GIL."},
     {"wait", writer_wait, METH_VARARGS,
-     "(limits, spared, duration, request, sequence): waits without the GIL, and returns why it "
-     "does "
-     "no more; see kinetoscope.pulse.layout.Woken."},
+     "(limits, spared, duration, sequence): waits without the GIL, and returns why it does no "
+     "more; see kinetoscope.pulse.layout.Woken."},
     {"stop_waiting", writer_stop_waiting, METH_NOARGS, "(): ends `wait`, for good."},
     {"extend", writer_extend, METH_O, "(num_places): so many coarse blocks have room now."},
     {"close", writer_close, METH_NOARGS, "Writes no more."},

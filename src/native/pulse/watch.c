@@ -1,5 +1,6 @@
-/* Looks at what training does while nobody holds the GIL for it: a thread waits here until a phase
- * lasts too long, somebody asks for a recording, or the time is up. */
+/* Looks at what training does, on a thread that never takes the GIL. Another thread, of Python's,
+ * waits here until a phase lasts too long, somebody asks for a recording, or the time is up. If the
+ * GIL is held then, it gets no further; so the looks are not its own. */
 
 #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
@@ -9,8 +10,10 @@
 
 #include "recorder/clock.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -29,32 +32,16 @@ typedef struct {
     uint32_t sequence;
 } RequestHead;
 
-int watch_setup(Watch *watch)
-{
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes) != 0) return -1;
-#ifndef __APPLE__
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-#endif
-    int failed = pthread_mutex_init(&watch->lock, NULL) != 0 ||
-                 pthread_cond_init(&watch->stopping, &attributes) != 0;
-    pthread_condattr_destroy(&attributes);
-    return failed ? -1 : 0;
-}
-
-void watch_drop(Watch *watch)
-{
-    pthread_cond_destroy(&watch->stopping);
-    pthread_mutex_destroy(&watch->lock);
-}
-
-void watch_stop(Watch *watch)
-{
-    pthread_mutex_lock(&watch->lock);
-    watch->is_stopped = 1;
-    pthread_cond_broadcast(&watch->stopping);
-    pthread_mutex_unlock(&watch->lock);
-}
+struct Watch {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int refs; /* of its thread, and of who has started it */
+    int is_stopped, is_awaited, woken;
+    const PulseHeader *header;
+    PulseFile *file;
+    char *request;
+    Awaited awaited;
+};
 
 /* The number in a file, if it is a request of this user's that nobody else may write to; else 0. It
  * is opened anew each time: a network file system tells what others wrote when a file is opened. */
@@ -74,52 +61,149 @@ static uint32_t sequence_in(const char *path)
 
 /* Whether the phase that runs is stuck. Then the file says that this is suspected: if the GIL is
  * held, nobody can say more. */
-static int is_stuck(const PulseHeader *header, PulseFile *file, const Awaited *awaited, int64_t now)
+static int is_stuck(Watch *watch, int64_t now)
 {
+    const PulseHeader *header = watch->header;
+    const Awaited *awaited = &watch->awaited;
+    PulseWatched *watched = &watch->file->watched;
     int64_t since = __atomic_load_n(&header->phase_since, __ATOMIC_ACQUIRE);
     uint32_t phase = __atomic_load_n(&header->phase, __ATOMIC_ACQUIRE);
     if (since == awaited->spared || phase >= PULSE_NUM_PHASES) return 0;
     if (now - since <= awaited->limits[phase]) return 0;
     if (since != __atomic_load_n(&header->phase_since, __ATOMIC_ACQUIRE)) return 0;
-    file->watched = (PulseWatched){
-        .stuck = PULSE_SUSPECTED, .phase = phase, .since = since, .told = now};
+    if (watched->since != since || watched->stuck == PULSE_NOT_STUCK)
+        *watched = (PulseWatched){.stuck = PULSE_SUSPECTED,
+                                  .phase = phase,
+                                  .since = since,
+                                  .told = now,
+                                  .thread = watched->thread};
     return 1;
 }
 
-/* Sleeps until the next look, with the lock, which others may have meanwhile. */
-static void sleep_until(Watch *watch, int64_t now, int64_t until)
+static void wake(Watch *watch, int woken)
 {
-    int64_t next = now + LOOK_EVERY_NS < until ? now + LOOK_EVERY_NS : until;
+    if (!watch->is_awaited) return; /* it is found again at the next look */
+    watch->is_awaited = 0;
+    watch->woken = woken;
+    pthread_cond_broadcast(&watch->changed);
+}
+
+static void look_at_request(Watch *watch)
+{
+    pthread_mutex_unlock(&watch->lock); /* a file system may not answer */
+    uint32_t sequence = sequence_in(watch->request);
+    pthread_mutex_lock(&watch->lock);
+    if (sequence != 0 && sequence != watch->awaited.sequence) wake(watch, WOKEN_ASKED);
+}
+
+/* Sleeps for a while, without the lock, unless something changes. */
+static void sleep_on(Watch *watch)
+{
 #ifdef __APPLE__
-    struct timespec time = {.tv_nsec = next - now};
-    pthread_cond_timedwait_relative_np(&watch->stopping, &watch->lock, &time);
+    struct timespec time = {.tv_nsec = LOOK_EVERY_NS};
+    pthread_cond_timedwait_relative_np(&watch->changed, &watch->lock, &time);
 #else
-    struct timespec time = {.tv_sec = next / 1000000000, .tv_nsec = next % 1000000000};
-    pthread_cond_timedwait(&watch->stopping, &watch->lock, &time);
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    time.tv_nsec += LOOK_EVERY_NS;
+    time.tv_sec += time.tv_nsec / 1000000000;
+    time.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&watch->changed, &watch->lock, &time);
 #endif
 }
 
-int watch_wait(Watch *watch, const PulseHeader *header, PulseFile *file, const Awaited *awaited)
+static void *look_on(void *argument)
 {
-    int woken = -1;
+    Watch *watch = argument;
     pthread_mutex_lock(&watch->lock);
-    for (int looks = 0; woken < 0; looks++) {
-        if (awaited->request != NULL && looks % LOOKS_PER_REQUEST == 0 && !watch->is_stopped) {
-            pthread_mutex_unlock(&watch->lock); /* a file system may not answer */
-            uint32_t sequence = sequence_in(awaited->request);
-            pthread_mutex_lock(&watch->lock);
-            if (sequence != 0 && sequence != awaited->sequence) woken = WOKEN_ASKED;
-        }
+    for (unsigned looks = 0; !watch->is_stopped; looks++) {
+        if (watch->request != NULL && looks % LOOKS_PER_REQUEST == 0) look_at_request(watch);
+        if (watch->is_stopped) break;
         int64_t now = monotonic_ns();
-        if (watch->is_stopped)
-            woken = WOKEN_STOPPED;
-        else if (is_stuck(header, file, awaited, now))
-            woken = WOKEN_STUCK;
-        else if (woken < 0 && now >= awaited->until)
-            woken = WOKEN_DUE;
-        else if (woken < 0)
-            sleep_until(watch, now, awaited->until);
+        if (is_stuck(watch, now))
+            wake(watch, WOKEN_STUCK);
+        else if (now >= watch->awaited.until)
+            wake(watch, WOKEN_DUE);
+        sleep_on(watch);
     }
     pthread_mutex_unlock(&watch->lock);
+    watch_drop(watch);
+    return NULL;
+}
+
+/* -- from the writer -- */
+
+static int start_thread(Watch *watch)
+{
+    pthread_condattr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    pthread_condattr_init(&attributes);
+#ifndef __APPLE__
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+#endif
+    pthread_mutex_init(&watch->lock, NULL);
+    pthread_cond_init(&watch->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for Python's threads */
+    int failed = pthread_create(&thread, NULL, look_on, watch);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed) pthread_detach(thread);
+    return failed;
+}
+
+Watch *watch_start(const PulseHeader *header, PulseFile *file, const char *request)
+{
+    Watch *watch = calloc(1, sizeof *watch);
+    if (watch == NULL) return NULL;
+    watch->refs = 2;
+    watch->header = header;
+    watch->file = file;
+    watch->request = request != NULL ? strdup(request) : NULL;
+    for (int phase = 0; phase < PULSE_NUM_PHASES; phase++) watch->awaited.limits[phase] = INT64_MAX;
+    if (start_thread(watch) == 0) return watch;
+    free(watch->request);
+    free(watch);
+    return NULL;
+}
+
+int watch_wait(Watch *watch, const Awaited *awaited)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->awaited = *awaited;
+    watch->is_awaited = 1;
+    while (watch->is_awaited && !watch->is_stopped)
+        pthread_cond_wait(&watch->changed, &watch->lock);
+    int woken = watch->is_stopped ? WOKEN_STOPPED : watch->woken;
+    watch->is_awaited = 0;
+    pthread_mutex_unlock(&watch->lock);
     return woken;
+}
+
+void watch_stop(Watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->is_stopped = 1;
+    pthread_cond_broadcast(&watch->changed);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void watch_keep(Watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->refs++;
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void watch_drop(Watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    int refs = --watch->refs;
+    pthread_mutex_unlock(&watch->lock);
+    if (refs > 0) return;
+    pthread_cond_destroy(&watch->changed);
+    pthread_mutex_destroy(&watch->lock);
+    free(watch->request);
+    free(watch);
 }

@@ -1,0 +1,86 @@
+"""Trainings that hang in one way each, and some that only take long: `python hanging_training.py KIND FOLDER`."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+import kinetoscope
+
+NUM_USUAL = 30
+AT_WORK_S = 9.0
+
+
+def usual_step(kind):
+    time.sleep(
+        0.1 if kind == "call_that_holds_the_gil" else 0.005
+    )  # what is usual must be known before nobody can look
+
+
+def lock(profiler):
+    held = threading.Lock()
+    held.acquire()
+    held.acquire()  # the line at which it hangs
+
+
+def call_without_the_gil(profiler):
+    ctypes.CDLL(None).pause()
+
+
+def call_that_holds_the_gil(profiler):
+    ctypes.PyDLL(None).sleep(10_000)
+
+
+def poll(profiler):
+    """It wakes up again and again, and does nothing."""
+    never = threading.Event()
+    while not never.wait(0.1):
+        pass
+
+
+def busy(profiler):
+    until = time.monotonic() + AT_WORK_S
+    while time.monotonic() < until:
+        pass
+
+
+def evaluation(profiler):
+    with profiler.eval():
+        time.sleep(AT_WORK_S)
+
+
+def slow_steps(profiler):
+    """They take longer from now on, but none so long."""
+    for _ in profiler.batches(range(4)):
+        time.sleep(AT_WORK_S / 8)
+
+
+def killed(profiler):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stopped(profiler):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        *(lock, call_without_the_gil, call_that_holds_the_gil, poll, busy, evaluation, slow_steps, killed, stopped),
+    )
+}
+
+
+def train(kind, folder):
+    never = kinetoscope.cyclic_schedule(skip_first=10**9, per="run")
+    with kinetoscope.profile(folder, schedule=never, torch=False, system=False, quiet=True, hangs=True) as profiler:
+        for batch in profiler.batches(range(NUM_USUAL + 1)):
+            usual_step(kind)
+            if batch == NUM_USUAL:
+                KINDS[kind](profiler)
+
+
+if __name__ == "__main__":
+    train(*sys.argv[1:])

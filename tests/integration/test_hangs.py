@@ -1,0 +1,258 @@
+"""A training that hangs says where, while it hangs and also if it is killed then; one that only takes long does not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.native import native_module
+from kinetoscope.pulse.layout import FOLDER
+from kinetoscope.pulse.stuck_phases import read_stuck_phases
+from kinetoscope.status.judging import RunState, look_at_run
+from ports import free_port
+
+HANGING = Path(__file__).parents[1] / "hanging_training.py"
+LONG_S = 120
+LEAST_S, LEAST_IF_HEALTHY_S = 1.0, 4.0
+"""What a phase may last at least. Where nothing hangs, a machine that stands still for seconds must not look so."""
+
+needs_c = pytest.mark.skipif(
+    native_module() is None, reason="in Python, nothing runs beside a thread that holds the GIL"
+)
+
+
+class Training:
+    """A training that was started, ended with the test."""
+
+    def __init__(self, *words, least_s=LEAST_S, **variables):
+        environment = os.environ | {"KINETOSCOPE_HANG_S": str(least_s)} | variables
+        self.folder = Path(words[-1])
+        self.process = subprocess.Popen(
+            [sys.executable, *map(str, words)], env=environment, stderr=subprocess.PIPE, text=True
+        )
+
+    def wait_for(self, is_so):
+        """The first rank's status, once it is so."""
+        until = time.monotonic() + LONG_S
+        while time.monotonic() < until:
+            ranks = look_at_run(self.folder).ranks
+            if ranks and is_so(ranks[0]):
+                return ranks[0]
+            assert self.process.poll() is None, self.process.stderr.read()
+            time.sleep(0.1)
+        raise AssertionError(look_at_run(self.folder))
+
+    def wait_until_it_hangs(self):
+        return self.wait_for(lambda rank: rank.state is RunState.HANGING and rank.hang is not None)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def begin(kind, folder=tmp_path / "run", **options):
+        started.append(Training(HANGING, kind, folder, **options))
+        return started[-1]
+
+    yield begin
+    for training in started:
+        training.process.kill()
+        training.process.wait()
+
+
+def line_of(text):
+    """As a place names the line of the training that has this text."""
+    (number,) = (number for number, line in enumerate(HANGING.read_text().splitlines(), 1) if text in line)
+    return f"hanging_training.py({number})"
+
+
+def stuck_phases(folder):
+    return [phase for file in read_stuck_phases(folder) for phase in file.phases]
+
+
+HANGS = [
+    ("lock", "held.acquire()  #"),
+    ("call_without_the_gil", "pause()"),
+    ("poll", "never.wait"),
+]
+
+
+@pytest.mark.parametrize(("kind", "line"), HANGS)
+def test_a_training_that_hangs_says_where(kind, line, start, tmp_path):
+    rank = start(kind).wait_until_it_hangs()
+    assert (rank.phase, rank.step) == ("other", 29)
+    assert line_of(line) in rank.hang.place
+    until = time.monotonic() + LONG_S
+    while not (found := stuck_phases(tmp_path / "run")):  # the file comes after the word in the pulse
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (phase,) = found
+    assert phase.hangs
+    assert phase.goes_on_ns is None
+    (stack,) = (each for each in phase.stacks if each.is_training)
+    assert stack.frames[-1].endswith(": <module>")
+    assert any("train" in frame for frame in stack.frames)
+    (path,) = (tmp_path / "run" / FOLDER).glob("*.stuck")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@needs_c
+def test_a_call_that_holds_the_gil_is_found_with_its_line(start):
+    training = start("call_that_holds_the_gil")
+    rank = training.wait_for(lambda rank: rank.hang is not None and rank.hang.place)
+    assert rank.hang.holds_gil
+    assert line_of("sleep(10_000)") in rank.hang.place
+
+
+def test_where_it_hangs_is_known_after_a_kill(start, tmp_path):
+    training = start("lock")
+    place = training.wait_until_it_hangs().hang.place
+    training.process.kill()
+    training.process.wait()
+    (rank,) = look_at_run(tmp_path / "run").ranks
+    assert rank.state is RunState.KILLED
+    assert place
+    assert rank.hang.place == place
+
+
+def test_a_stopped_process_has_a_phase_and_no_line(start):
+    training = start("stopped")
+    rank = training.wait_for(lambda rank: rank.is_stopped)
+    assert (rank.state, rank.phase, rank.hang) == (RunState.HANGING, "other", None)
+    training.process.send_signal(signal.SIGCONT)
+    training.process.wait(LONG_S)
+    assert training.process.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["busy", "slow_steps"])
+def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
+    training = start(kind, least_s=LEAST_IF_HEALTHY_S)
+    _, said = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, said
+    assert not stuck_phases(tmp_path / "run")
+    assert "hangs" not in said
+
+
+def test_an_evaluation_that_takes_long_is_called_long_and_goes_on(start, tmp_path):
+    training = start("evaluation", least_s=LEAST_IF_HEALTHY_S)
+    training.process.communicate(timeout=LONG_S)
+    (phase,) = stuck_phases(tmp_path / "run")
+    assert (phase.phase, phase.hangs) == ("evaluation", False)
+    assert phase.goes_on_ns > phase.found_ns
+
+
+def test_on_a_full_disk_the_line_is_in_the_pulse(start, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    try:
+        training = start("lock", disk / "run")
+        training.wait_for(lambda rank: rank.num_steps > 5)
+        with pytest.raises(OSError, match="No space left"), (disk / "rest").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        rank = training.wait_until_it_hangs()
+        assert line_of("held.acquire()  #") in rank.hang.place
+        assert not list((disk / "run" / FOLDER).glob("*.stuck"))
+        training.process.kill()
+        training.process.communicate()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_timer_of_the_users_own_is_left_alone(tmp_path):
+    """Python has one timer for stacks; who uses it keeps it."""
+    program = tmp_path / "own.py"
+    program.write_text(
+        "import faulthandler, sys, time, kinetoscope\n"
+        f"file = open({str(tmp_path / 'own.txt')!r}, 'w')\n"
+        "with kinetoscope.profile(sys.argv[1], torch=False, system=False, quiet=True, hangs=True) as profiler:\n"
+        "    faulthandler.dump_traceback_later(3, file=file)\n"
+        "    for batch in profiler.batches(range(60)):\n"
+        "        time.sleep(0.1)\n"
+    )
+    training = Training(program, tmp_path / "run")
+    training.process.communicate(timeout=LONG_S)
+    assert "own.py" in (tmp_path / "own.txt").read_text()
+    assert not list((tmp_path / "run" / FOLDER).glob("*.stacks"))
+
+
+# -- torch --
+
+RANKS = """
+import os, sys, threading, time, torch, torch.distributed as dist, kinetoscope
+rank, folder = int(os.environ["RANK"]), sys.argv[1]
+dist.init_process_group("gloo")
+with kinetoscope.profile(folder, torch=False, system=False, quiet=True) as profiler:
+    for batch in profiler.batches(range(31)):
+        time.sleep(0.005)
+        if batch == 30 and rank == 1:
+            threading.Event().wait()  # it never comes
+        dist.all_reduce(torch.ones(4))
+"""
+
+
+def test_who_does_not_come_to_a_collective_is_named(tmp_path):
+    pytest.importorskip("torch")
+    program = tmp_path / "ranks.py"
+    program.write_text(RANKS)
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCH_FR_BUFFER_SIZE": "200"}
+    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    run = tmp_path / "run"
+    ranks = [Training(program, run, **shared, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
+    try:
+        until = time.monotonic() + LONG_S
+        while not (waited_for := look_at_run(run).collectives):
+            assert time.monotonic() < until, look_at_run(run)
+            time.sleep(0.1)
+        (found,) = waited_for
+        assert (found.waiting, found.missing, found.collective) == ([0], [1], "gloo:all_reduce")
+        places = {rank.rank: rank.hang.place for rank in look_at_run(run).ranks}
+        lines = RANKS.splitlines()
+        for rank, text in ((0, "all_reduce"), (1, "Event().wait")):
+            (number,) = (number for number, line in enumerate(lines, 1) if text in line)
+            assert f"ranks.py({number})" in places[rank]
+    finally:
+        for rank in ranks:
+            rank.process.kill()
+            rank.process.communicate()
+
+
+WORKER = """
+import os, signal, sys, time, torch, kinetoscope
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        if index == 40:
+            os.kill(os.getpid(), signal.SIGSTOP)  # it never answers
+        return index
+
+with kinetoscope.profile(sys.argv[1], torch=False, system=False, quiet=True) as profiler:
+    for batch in profiler.batches(torch.utils.data.DataLoader(Rows(), num_workers=1)):
+        time.sleep(0.002)
+"""
+
+
+def test_a_worker_that_does_not_answer_is_a_hang_in_waiting_for_data(tmp_path):
+    pytest.importorskip("torch")
+    program = tmp_path / "worker.py"
+    program.write_text(WORKER)
+    training = Training(program, tmp_path / "run")
+    try:
+        rank = training.wait_until_it_hangs()
+        assert rank.phase == "data_wait"
+        assert "worker.py(13)" in rank.hang.place
+    finally:
+        os.system(f"pkill -KILL -P {training.process.pid}")
+        training.process.kill()
+        training.process.communicate()
