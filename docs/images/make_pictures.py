@@ -27,7 +27,7 @@ from viewing import served
 
 PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
-SIZE, STATUS_SIZE = {"width": 1280, "height": 840}, {"width": 1000, "height": 352}
+SIZE, STATUS_SIZE = {"width": 1280, "height": 840}, {"width": 1000, "height": 384}
 NUM_RANKS, STOPPED_RANK, NUM_STEPS, STOPPED_S, LONGEST_WAIT_S = 4, 2, 300, 12, 300
 RUN = Settings(
     num_ranks=4,
