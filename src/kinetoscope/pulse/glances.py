@@ -57,12 +57,10 @@ class Glance:
 
 @dataclass(frozen=True)
 class Glances:
-    """The ``last`` start of each rank in the last attempt of a run, by rank, and sentences on what could not be read.
-    ``num_files`` are all that looked like pulses."""
+    """The ``last`` start of each rank in a run's last attempt, by rank, and sentences on what could not be read."""
 
     last: list[Glance] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    num_files: int = 0
 
 
 def glance_at_pulses(run_folder: Path) -> Glances:
@@ -93,7 +91,7 @@ def _look_at_all(folder: int, path: Path) -> Glances:
             continue  # its rank, or node, has just ended
         except (OSError, TraceFileError, UnsafePathError) as error:
             notes.append(_sentence(path / name, error))
-    return Glances(last_launch(found), notes, len(names))
+    return Glances(last_launch(found), notes)
 
 
 def _sentence(path: Path, error: Exception) -> str:
