@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "composer": LIVE,
     "auto": {"unmodified"},
     "unmodified": {"assemble", "recording", "sources", "training", "writing"},
-    "integrations": {"assemble", "recording", "training"},
+    "integrations": LIVE | {"assemble", "unmodified"},
     "cli": LIVE
     | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"},
     "__main__": {"cli"},

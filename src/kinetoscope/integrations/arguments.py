@@ -1,0 +1,76 @@
+"""The arguments of `kinetoscope.profile`, for a Profiler that is made later, and perhaps several times."""
+
+import os
+from collections.abc import Callable, Iterable
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from kinetoscope.assemble import profile
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.schedule import Schedule
+from kinetoscope.training.ranks import current_ranks
+from kinetoscope.unmodified.training import choose_folder
+
+if TYPE_CHECKING:
+    from kinetoscope.sources.system_profiler import SystemProfiler
+    from kinetoscope.sources.torch_profiler import TorchProfiler
+    from kinetoscope.torch.session import Activity
+
+
+class ProfileOptions(TypedDict, total=False):
+    """What `kinetoscope.profile` takes beside ``out``."""
+
+    schedule: Schedule | None
+    torch: "bool | TorchProfiler"
+    system: "bool | SystemProfiler"
+    handlers: Any
+    sources: Iterable[Any]
+    diagnose: bool
+    run_name: str | None
+    record_shapes: bool | None
+    profile_memory: bool | None
+    with_stack: bool | None
+    with_flops: bool | None
+    activities: "Iterable[Activity] | None"
+    experimental_config: Any
+    system_interval_s: float | None
+    overwrite: bool
+    num_traces_to_keep: int
+    upload_to: str | None
+    strict: bool
+    grace_s: float
+    quiet: bool
+    report: bool
+    redact: Callable[[str], str] | None
+
+
+class ProfileArguments:
+    """Makes a Profiler for each training of a process: the first is in ``out``, others in ``2``, ``3`` and so on in it.
+
+    Raises TypeError for an option that `kinetoscope.profile` does not have. Others that cannot work are found when a
+    Profiler is made.
+    """
+
+    def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
+        signature(profile).bind(out, **options)
+        self._out, self._options = out, options
+        self._num_made = 0
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether errors are to be raised."""
+        return self._options.get("strict", False)
+
+    def make(self) -> Profiler:
+        """A new Profiler, on each rank for the same folder. Raises what `kinetoscope.profile` does."""
+        profiler = profile(self._folder(), **self._options)
+        self._num_made += 1
+        return profiler
+
+    def _folder(self) -> Any:
+        out = self._out
+        if not isinstance(out, str | os.PathLike) or "{time}" in str(out):
+            return out  # `profile` says what is wrong with it, or finds a folder of its own
+        if self._options.get("overwrite"):
+            return os.path.join(out, str(self._num_made + 1)) if self._num_made else out
+        return choose_folder(os.fspath(out), current_ranks())

@@ -1,0 +1,229 @@
+"""For Lightning, as `lightning` and as `pytorch_lightning`: ``Trainer(profiler=KinetoscopeProfiler("runs/mine"))``, or
+``Trainer(callbacks=[KinetoscopeCallback("runs/mine")])``.
+"""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from typing import Any, Unpack
+
+import kinetoscope
+from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
+from kinetoscope.integrations.trainer_run import TrainerRun
+from kinetoscope.recording.marker import Marker
+
+_CATEGORY = "lightning"
+_WAITS = "train_dataloader_next"
+"""The end of the action that is recorded as the loop's own wait for data."""
+
+
+class KinetoscopeProfiler:
+    """Profiles each ``Trainer.fit`` of Lightning.
+
+        trainer = Trainer(profiler=KinetoscopeProfiler("runs/mine"))
+        trainer.fit(model, loader)
+
+    The arguments are those of `kinetoscope.profile`; a second fit is in the folder ``2`` of ``out``, and so on. A step
+    is one of the optimizer's. Lightning's actions are recorded as spans, under its own names.
+
+    Raises TypeError for an argument that `kinetoscope.profile` does not have. When training begins, raises what
+    `kinetoscope.profile` and the start of a Profiler do.
+    """
+
+    def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
+        self._callback = KinetoscopeCallback(out, **options)
+        self._actions = _Actions(self._callback.run)
+        self._lightning_module: Any = None  # the Trainer sets it before `setup`
+        self.dirpath = self.filename = None
+
+    def setup(self, stage: str, local_rank: int | None = None, log_dir: Any = None) -> None:
+        """Called by the Trainer, which then also tells our callback of its events."""
+        del local_rank, log_dir
+        trainer = self._lightning_module.trainer
+        if stage == "fit" and self._callback not in trainer.callbacks:
+            trainer.callbacks = [self._callback, *trainer.callbacks]
+
+    def start(self, action_name: str) -> None:
+        """Called when an action begins."""
+        self._actions.start(action_name)
+
+    def stop(self, action_name: str) -> None:
+        """Called when an action ends."""
+        self._actions.stop(action_name)
+
+    def profile(self, action_name: str) -> contextlib.AbstractContextManager[str]:
+        """A context around an action."""
+        return self._actions.profile(action_name)
+
+    def summary(self) -> str:
+        """What `kinetoscope.analyze` finds in the last fit that has ended; "" if there is none, or nothing to read."""
+        run = self._callback.run
+        if run.folder is None or run.is_running:
+            return ""
+        try:
+            return repr(kinetoscope.analyze(run.folder))
+        except Exception as error:  # it recorded nothing, or polars is missing: a training asks for this when it ends
+            return f"{type(error).__name__}: {error}"
+
+    def describe(self) -> None:
+        """Does nothing: what a run came to is said at its end, and by `summary`."""
+
+    def teardown(self, stage: str | None) -> None:
+        """Called by the Trainer, but not after an exception."""
+
+
+class KinetoscopeCallback:
+    """Profiles each ``Trainer.fit`` of Lightning, as a callback: beside another profiler of the Trainer, say.
+
+        trainer = Trainer(callbacks=[KinetoscopeCallback("runs/mine")])
+
+    It records what `KinetoscopeProfiler` does. Lightning's actions are recorded if the Trainer has no other profiler.
+    """
+
+    state_key = "KinetoscopeCallback"
+
+    def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
+        self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options))
+        self.run.before_fetch = self._before_fetch
+        self._trainer: Any = None
+        self._replaced: Any = None
+        """The profiler of the Trainer that does nothing, whose place ours takes while it trains."""
+        self._num_taken = 0
+        """How many steps the optimizers have taken when the last step ended."""
+
+    def __getattr__(self, name: str) -> None:
+        if not name.startswith("on_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        # An event that tells nothing: Lightning calls only what can be called.
+
+    # -- what the Trainer tells --
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        self._trainer, self._num_taken = trainer, trainer.global_step
+        loop, length = trainer.fit_loop, _num_steps(trainer)
+        in_epoch = loop.epoch_loop.batch_progress.current.ready // trainer.accumulate_grad_batches
+        self.run.begin(batch=trainer.global_step, epoch=trainer.current_epoch, batch_in_epoch=in_epoch, length=length)
+        if type(trainer.profiler).__name__ == "PassThroughProfiler":
+            self._replaced, trainer.profiler = trainer.profiler, _Actions(self.run, trainer.profiler)
+
+    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+        self.run.begin_epoch(_num_steps(trainer))
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step != self._num_taken:
+            self._num_taken = trainer.global_step
+            self.run.end_step()
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        self.run.end_epoch()
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        self.run.begin_evaluation()
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        self.run.end_evaluation()
+
+    def on_fit_end(self, trainer: Any, module: Any) -> None:
+        self._end(clean=True)
+
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        self._end(clean=False)
+
+    def _end(self, *, clean: bool) -> None:
+        trainer, self._trainer = self._trainer, None
+        if trainer is None:
+            return
+        replaced, self._replaced = self._replaced, None
+        if replaced is not None and isinstance(trainer.profiler, _Actions):
+            trainer.profiler = replaced
+        self.run.close(clean=clean)
+
+    def _before_fetch(self, iterator: object) -> None:
+        """A validation may fetch before it says that it starts."""
+        del iterator
+        if self._trainer is not None and self._trainer.validating:
+            self.run.begin_evaluation()
+
+    # -- what is asked of each callback --
+
+    def setup(self, trainer: Any, module: Any, stage: str) -> None:
+        """Does nothing: the run begins with the training."""
+
+    def teardown(self, trainer: Any, module: Any, stage: str) -> None:
+        """Does nothing: the run ends with the training."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: checkpoints are what they are without it."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Does nothing."""
+
+    def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        """Does nothing."""
+
+    def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        """Does nothing."""
+
+    @property
+    def _legacy_state_key(self) -> type:
+        return type(self)
+
+
+class _Actions:
+    """Records Lightning's actions as spans, in place of a profiler of Lightning's, ``beneath`` which does nothing."""
+
+    def __init__(self, run: TrainerRun, beneath: Any = None) -> None:
+        self._run, self._beneath = run, beneath
+        self._profiler: Any = None
+        self._markers: dict[str, Marker | None] = {}
+        self._open: list[tuple[str, Marker, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_beneath":  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._beneath, name)
+
+    def start(self, action_name: str) -> None:
+        if not self._run.is_running:
+            return
+        if self._profiler is not self._run.profiler:
+            self._profiler = self._run.profiler
+            self._markers.clear()
+            self._open.clear()
+        try:
+            marker = self._markers[action_name]
+        except KeyError:
+            marker = self._markers[action_name] = self._find(action_name)
+        if marker is not None:
+            self._open.append((action_name, marker, marker.begin()))
+
+    def stop(self, action_name: str) -> None:
+        """Ends the action that began last under this name. Others that began in it have been left by an exception."""
+        for place in range(len(self._open) - 1, -1, -1):
+            name, marker, token = self._open[place]
+            if name == action_name:
+                del self._open[place]
+                marker.end(token)
+                return
+
+    @contextlib.contextmanager
+    def profile(self, action_name: str) -> Iterator[str]:
+        self.start(action_name)
+        try:
+            yield action_name
+        finally:
+            self.stop(action_name)
+
+    def _find(self, action_name: str) -> Marker | None:
+        """The marker of an action; None for what we do ourselves."""
+        if action_name.endswith(_WAITS) or action_name.startswith(f"[Callback]{KinetoscopeCallback.state_key}."):
+            return None
+        return self._profiler.marker(action_name, categories=(_CATEGORY,))
+
+
+def _num_steps(trainer: Any) -> int | None:
+    """How many steps an epoch has, if that is known."""
+    num_batches = trainer.num_training_batches
+    return math.ceil(num_batches / trainer.accumulate_grad_batches) if math.isfinite(num_batches) else None

@@ -1,0 +1,114 @@
+"""For Transformers: ``Trainer(..., callbacks=[KinetoscopeCallback("runs/mine")])``."""
+
+import math
+import os
+from collections.abc import Sized
+from typing import Any, Unpack
+from weakref import WeakSet
+
+from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
+from kinetoscope.integrations.trainer_run import TrainerRun
+
+
+class KinetoscopeCallback:
+    """Profiles each training of a Transformers Trainer.
+
+        trainer = Trainer(model, arguments, train_dataset=dataset, callbacks=[KinetoscopeCallback("runs/mine")])
+        trainer.train()
+
+    The arguments are those of `kinetoscope.profile`; a second training is in the folder ``2`` of ``out``, and so on. A
+    step is one of the optimizer's. Evaluations are told apart, also those on the training data.
+
+    The Trainer tells nobody of an exception or of Ctrl-C. What was recorded is saved when the process ends, when the
+    next training begins, or in a notebook at the end of the cell.
+
+    Raises TypeError for an argument that `kinetoscope.profile` does not have. When training begins, raises what
+    `kinetoscope.profile` and the start of a Profiler do.
+    """
+
+    def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
+        self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options))
+        self.run.before_fetch = self._before_fetch
+        self._control: Any = None
+        self._iterators: WeakSet[Any] = WeakSet()
+        """Those of the training's own loaders."""
+        self._fetched: WeakSet[Any] = WeakSet()
+        """Those that were asked since the last step of the training."""
+        self._is_in_epoch = self._is_in_step = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):  # the events that tell nothing
+            return _do_nothing
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    # -- what the Trainer tells --
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
+        self._control, self._is_in_epoch, self._is_in_step = control, False, False
+        self._length = _num_steps(train_dataloader, args)
+        self._iterators.clear()
+        self._fetched.clear()
+        batch = state.global_step
+        epoch, in_epoch = divmod(batch, self._length) if self._length else (0, 0)
+        in_epoch = 0 if args.ignore_data_skip else in_epoch
+        self.run.begin(batch=batch, epoch=epoch, batch_in_epoch=in_epoch, length=self._length)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._control, self._is_in_epoch = control, True
+        self._fetched.clear()
+        self.run.begin_epoch(self._length)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._control, self._is_in_step = control, True
+        if self._fetched:
+            self._iterators |= self._fetched  # so it was for the training that they were asked
+            self._fetched.clear()
+        self.run.end_evaluation()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._control, self._is_in_step = control, False
+        self.run.end_step()
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.run.begin_evaluation()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._control = control
+        self._fetched.clear()
+        self.run.end_evaluation()
+
+    on_predict = on_evaluate
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._control, self._is_in_epoch = control, False
+        self._iterators.clear()
+        self.run.end_epoch()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.run.close(clean=True)
+
+    # -- what it does not tell --
+
+    def _before_fetch(self, iterator: object) -> None:
+        """An evaluation tells only of its end. Between two steps, it is what the Trainer was asked to do next, or what
+        asks an iterator that the training has not asked before."""
+        if self._is_in_step or self.run.is_evaluating:
+            return
+        is_due = self._control.should_evaluate or not self._is_in_epoch
+        if is_due or (self._iterators and iterator not in self._iterators):
+            self.run.begin_evaluation()
+        if not is_due:
+            self._fetched.add(iterator)
+
+
+def _num_steps(loader: Any, args: Any) -> int | None:
+    """How many steps an epoch over a loader has, if that is known."""
+    try:
+        num_batches = len(loader) if isinstance(loader, Sized) else 0
+    except TypeError:  # an IterableDataset without a length
+        num_batches = 0
+    return math.ceil(num_batches / args.gradient_accumulation_steps) or None
+
+
+def _do_nothing(*arguments: object, **options: object) -> None:
+    del arguments, options
