@@ -141,8 +141,8 @@ $(TRAINERS_VENV)/stamp: $(PACKAGE)
 	$(TRAINERS_VENV)/bin/pip install --quiet --group trainers --editable .
 	touch $@
 
-test-trainers: $(TRAINERS_VENV)/stamp  ## Run `kinetoscope run` with Transformers' Trainer, Lightning and accelerate (6 minutes)
-	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest tests/integration/test_trainers.py
+test-trainers: $(TRAINERS_VENV)/stamp  ## Run `kinetoscope run` and our integrations with Transformers' Trainer, Lightning, accelerate and trackers (10 minutes)
+	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest $(addprefix tests/integration/test_,trainers.py integrations.py trackers.py)
 
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "storage": {"paths", "texts", "training", "writing", "formats"},
     "sources": GROUND | {"recording", "torch", "storage"},
     "merge": {"paths", "clock", "writing", "formats", "live", "native", "_native"},
-    "handlers": GROUND | {"formats", "live", "recording", "storage", "merge", "_native"},
+    "handlers": GROUND | {"formats", "live", "pulse", "recording", "storage", "merge", "_native"},
     "assemble": LIVE,
     "testing": LIVE,
     "table": {"paths", "texts", "clock", "writing", "formats", "live", "pulse", "native"},

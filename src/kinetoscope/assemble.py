@@ -12,6 +12,7 @@ import kinetoscope
 from kinetoscope.errors import SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.recording.contract import check_callbacks, check_flag, check_number
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
@@ -50,6 +51,7 @@ def profile(
     report: bool = False,
     redact: Callable[[str], str] | None = None,
     hangs: bool = False,
+    log_to: Any = None,
 ) -> Profiler:
     """A Profiler with our defaults, which writes its traces below ``out``.
 
@@ -69,6 +71,9 @@ def profile(
       findings use; together they take about 1 % of a step of 3 ms.
     - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
       whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
+    - ``log_to``: what `wandb.init()` or `mlflow.start_run()` returned, a SummaryWriter of TensorBoard, or a list of
+      them. After each window they get its step time, phases and memory; at the end the findings and the report, which
+      is then written (docs/compat/trackers.md). In training nothing waits for them.
     - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``, ``activities``, ``experimental_config``: as
       for `TorchProfiler`, by default allocations and FLOPs are recorded; ``system_interval_s``: seconds between two
       readings of the machine, by default 0.1; the others as for `JSONTraceHandler` and `Profiler`.
@@ -88,6 +93,10 @@ def profile(
     asked += _torch_source(torch, _given(options))
     handlers = [JSONTraceHandler()] if handlers is None else check_callbacks(handlers, "handlers")
     _check_can_report(report, handlers)
+    search = FirstFinding(writes_report=report)
+    if log_to is not None:
+        handlers.append(trackers := Trackers(log_to))
+        search = LoggedFinding(trackers)
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
     _check_can_keep(keep, [*handlers, *asked])
     folder = _run_folder(_checked_out(out))
@@ -103,7 +112,7 @@ def profile(
         redact=redact,
         hangs=hangs,
     )
-    profiler.run.set_search(FirstFinding(writes_report=report))
+    profiler.run.set_search(search)
     return profiler
 
 

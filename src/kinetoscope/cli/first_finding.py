@@ -7,7 +7,7 @@ With ``--report FILE`` it also writes the report on the run.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ _MOST_ENTRIES = 10_000  # in the folder of the run, which may be any: a larger o
 
 def print_first(inputs: Sequence[str], report: Path | None = None) -> int:
     """Prints the first finding on traces that is not of low confidence, as JSON; null if there is none. Then writes
-    the ``report``, and prints its ranks. Returns 1 if the traces are too large."""
+    the ``report``, and prints its ranks and all findings in words. Returns 1 if the traces are too large."""
     let_others_go_first()
     names = [name for given in inputs for name in names_in(given)]
     if num_bytes(names) > (MOST_BYTES if report is None else MOST_BYTES_OF_REPORT):
@@ -43,7 +43,8 @@ def print_first(inputs: Sequence[str], report: Path | None = None) -> int:
         write_row(run_folder, row)
     if report is not None:
         _write_report(found, names, report)
-        _say({"num_ranks": len(found.run["ranks"]), "world_size": found.run["world_size"]})
+        run_facts = {"num_ranks": len(found.run["ranks"]), "world_size": found.run["world_size"]}
+        _say(run_facts | {"findings": list(_findings_in_words(found))})
     return 0
 
 
@@ -60,6 +61,13 @@ def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
     content = render_page(page).encode()
     with atomic_file(output) as file:
         file.write(content)
+
+
+def _findings_in_words(found: RunReport) -> Iterator[str]:
+    from kinetoscope.report.sentences import below_title
+
+    for finding in found.findings:
+        yield "\n".join([finding.title, *below_title(finding, found.run)])
 
 
 def _say(line: Any) -> None:

@@ -35,6 +35,10 @@ class FirstFinding:
         self._process = SideProcess(self._take, keeps_output=True)
         self._has_given_up = False
         self._reason = ""
+        self.report: Path | None = None
+        """The report that was written."""
+        self.findings: list[str] = []
+        """All findings in words, if a report was written."""
 
     def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
         """The first finding on the traces in ``folder``, as a sentence, and where the report is, if one is wanted; ""
@@ -80,6 +84,7 @@ class FirstFinding:
         if report is None:
             reason = f": {printable(self._reason).rstrip('.')}" if self._reason else ""
             return f"There is no report{reason}. To write it: kinetoscope report {short_path(path.parent)}."
+        self.report, self.findings = path, report["findings"]
         num_ranks, world_size = report["num_ranks"], report["world_size"] or 0
         ranks = f", of {num_ranks:,} of {world_size:,} ranks," if num_ranks < world_size else ""
         return f"The report{ranks} is {short_path(path)}."

@@ -59,6 +59,9 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC",
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
+StepTimes = tuple[int, tuple[int | None, ...]]
+
+
 class PulseProcess(msgspec.Struct, frozen=True):
     """The process whose pulse it is. Its clock was at ``monotonic_ns`` when unix time was ``unix_ns``. Its pid counts
     where `pid_space` is the same; "" if that is not known."""
@@ -171,6 +174,24 @@ class OwnPulse:
     def take_phases(self) -> tuple[list[tuple[int, int, int]], int]:
         """The phases with their begins and ends, one after the other, and how many found no room."""
         return ([], 0) if self.writer is None else self.writer.take_phases()
+
+    def times_of(self, first: int, end: int) -> list[StepTimes]:
+        """How long the steps from number ``first`` to before ``end`` took, in nanoseconds: all in all, and by `Phase`,
+        None in one that was not watched. Only of those that are still kept one by one. Any thread may call it."""
+        try:
+            content = self._file[: STEPS_AT + NUM_EXACT * STEP.size]
+        except (AttributeError, ValueError):  # it is not open yet, or not any more
+            return []
+        num_steps = NOW.unpack_from(content, NOW_AT)[1]
+        found: list[StepTimes] = []
+        for place in range(num_steps - 1, max(0, num_steps - NUM_EXACT) - 1, -1):
+            step, _, duration, *by_phase, _, known = STEP.unpack_from(content, STEPS_AT + place % NUM_EXACT * STEP.size)
+            if step < first:
+                break
+            if step < end:
+                times = (time_ns if known >> phase & 1 else None for phase, time_ns in enumerate(by_phase))
+                found.append((duration, tuple(times)))
+        return found[::-1]
 
     # -- for the thread that watches --
 
@@ -325,7 +346,8 @@ class OwnPulse:
 
     def _note_what_is_seen(self, rates: tuple[float, float], *, has_ended: bool = False) -> None:
         anchor = take_anchor(self._clock)
-        memory = _resident_bytes(), _device_bytes()
+        resident, device = resident_bytes(), device_bytes()
+        memory = (_UNKNOWN if resident is None else resident), (_UNKNOWN if device is None else device)
         times = anchor.monotonic_ns, anchor.unix_ns
         loss = self._last_loss()
         SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, loss, *rates, *times, int(has_ended))
@@ -356,21 +378,22 @@ def _reserve(descriptor: int, num_places: int) -> None:
         os.pwrite(descriptor, bytes(size), 0)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int | None:
+    """The memory of this process; None if that is not known."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
-        return _UNKNOWN
+        return None
 
 
-def _device_bytes() -> int:
-    """What torch has allocated on its device, if it uses one."""
+def device_bytes() -> int | None:
+    """What torch has allocated on its device; None if it uses none."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        return cuda.memory_allocated() if cuda is not None and cuda.is_initialized() else _UNKNOWN
+        return cuda.memory_allocated() if cuda is not None and cuda.is_initialized() else None
     except Exception:  # torch is the user's, and so are its errors
-        return _UNKNOWN
+        return None
 
 
 def _enter_nothing(phase: int) -> int:

@@ -21,6 +21,7 @@ from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.paths.remote_url import check_url
+from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import NameTable
@@ -101,6 +102,7 @@ class RunInside(Protocol):
     remote_store: Any
     uploads: dict[Path, Any]
     clock: Clock
+    pulse: OwnPulse
     redactor: Redactor | None
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""
 

@@ -1,0 +1,181 @@
+"""Tells trackers of experiments what a run came to: the steps of each window, and at the end its findings and report.
+
+Everything is told from the writer thread, or when training is over.
+"""
+
+import importlib
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.handlers.first_finding import FirstFinding
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.own_pulse import StepTimes, device_bytes, resident_bytes
+from kinetoscope.recording.contract import ProfiledState, RunInside, TraceHandler
+from kinetoscope.recording.cycle import Cycle
+from kinetoscope.training.timestamp import plain_count
+
+_log = logging.getLogger("kinetoscope")
+_PREFIX = "kinetoscope"
+_NS_PER_MS, _BYTES_PER_GIB = 1e6, 2**30
+_NO_FINDINGS = "No findings."
+
+
+class Tracker(Protocol):
+    """One tracker's run. Its methods raise what the tracker does."""
+
+    def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
+        """Logs numbers of a window that ended after so many batches."""
+        ...
+
+    def log_findings(self, findings: str, report: Path, batch: int) -> None:
+        """Logs the findings in words, and the report if the tracker keeps files."""
+        ...
+
+
+class WandbRun:
+    """A run of W&B. Metrics join the row that the training logs next, so each of its own rows stays one."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
+        self._run.log(metrics | {f"{_PREFIX}/batch": batch}, commit=False)
+
+    def log_findings(self, findings: str, report: Path, batch: int) -> None:
+        artifact = importlib.import_module("wandb").Artifact(f"{_PREFIX}-{self._run.id}", type=f"{_PREFIX}-report")
+        artifact.add_file(str(report), name=report.name)
+        with artifact.new_file("findings.txt", encoding="utf-8") as file:
+            file.write(findings)
+        self._run.summary[f"{_PREFIX}/findings"] = findings
+        self._run.log_artifact(artifact)
+
+
+class MLflowRun:
+    """A run of MLflow, on the server or in the folder that is MLflow's when this is made."""
+
+    def __init__(self, run: Any) -> None:
+        self._id: str = run.info.run_id
+        self._client: Any = importlib.import_module("mlflow").MlflowClient()
+
+    def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
+        kind: Any = importlib.import_module("mlflow.entities").Metric
+        now_ms = time.time_ns() // 1_000_000
+        self._client.log_batch(self._id, metrics=[kind(name, value, now_ms, batch) for name, value in metrics.items()])
+
+    def log_findings(self, findings: str, report: Path, batch: int) -> None:
+        self._client.log_text(self._id, findings, f"{_PREFIX}/findings.txt")
+        self._client.log_artifact(self._id, str(report), _PREFIX)
+
+
+class TensorBoardWriter:
+    """A SummaryWriter of TensorBoard, which keeps no files: the findings are text."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, batch)
+        self._writer.flush()
+
+    def log_findings(self, findings: str, report: Path, batch: int) -> None:
+        del report
+        self._writer.add_text(f"{_PREFIX}/findings", findings.replace("\n", "  \n"), batch)
+        self._writer.flush()
+
+
+_KINDS = {"wandb": WandbRun, "mlflow": MLflowRun, "torch": TensorBoardWriter, "tensorboardX": TensorBoardWriter}
+_NEEDED = {"wandb": "log_artifact", "mlflow": "info", "torch": "add_scalar", "tensorboardX": "add_scalar"}
+
+
+def tracker_of(run: Any) -> Tracker:
+    """The tracker of a W&B run, an MLflow run or a SummaryWriter. Raises `SettingsError` for anything else."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(run).__mro__]
+    package = next((name for name in packages if name in _KINDS), None)
+    if package is None or not hasattr(run, _NEEDED[package]):
+        raise SettingsError(
+            "log_to takes what wandb.init() or mlflow.start_run() returned, a SummaryWriter of TensorBoard, or a list "
+            f"of them; not {run!r}."
+        )
+    return _KINDS[package](run)
+
+
+class Trackers(TraceHandler):
+    """The trackers of a run, as a handler: it gets each window when the window's trace was written.
+
+    One that raises is reported once, and asked again at the next window.
+    """
+
+    def __init__(self, log_to: Any) -> None:
+        runs = log_to if isinstance(log_to, list | tuple) else [log_to]
+        self._trackers = [tracker_of(run) for run in runs]
+        self._failed: set[int] = set()
+        self._run: RunInside | None = None
+        self._batch = 0
+
+    def init(self, state: ProfiledState, logger: object) -> None:
+        self._run = state.profiler.run
+
+    def process_cycle(self, cycle: Cycle) -> None:
+        """Logs the means of the window's steps but its warm-up, from the pulse, and the memory that is used now."""
+        if self._run is None:
+            return
+        first = plain_count(cycle.begin_timestamp.batch) if cycle.first_active is None else cycle.first_active
+        self._batch = plain_count(cycle.timestamp.batch)
+        metrics = metrics_of(self._run.pulse.times_of(first, self._batch))
+        for tracker in self._trackers:
+            self._tell(tracker, "log_metrics", metrics, self._batch)
+
+    def log_findings(self, findings: Sequence[str], report: Path) -> None:
+        """At the run's end: logs its findings, the first first, and its report."""
+        text = "\n\n".join(findings) or _NO_FINDINGS
+        for tracker in self._trackers:
+            self._tell(tracker, "log_findings", text, report, self._batch)
+
+    def _tell(self, tracker: Tracker, method: str, *arguments: Any) -> None:
+        try:
+            getattr(tracker, method)(*arguments)
+        except Exception as error:  # a server that is away, a run that was finished
+            if id(tracker) not in self._failed:
+                self._failed.add(id(tracker))
+                _log.warning(
+                    "%s of log_to could not be told of this run: %s: %s",
+                    type(tracker).__name__,
+                    type(error).__name__,
+                    error,
+                )
+
+
+class LoggedFinding(FirstFinding):
+    """The search for the first finding, with a report, of which ``trackers`` are told."""
+
+    def __init__(self, trackers: Trackers) -> None:
+        super().__init__(writes_report=True)
+        self._trackers = trackers
+
+    def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
+        said = super().find(folder, timeout_s, is_watching=is_watching)
+        if self.report is not None:
+            self._trackers.log_findings(self.findings, self.report)
+        return said
+
+
+def metrics_of(steps: Sequence[StepTimes]) -> dict[str, float]:
+    """The means of steps in milliseconds, and memory in GiB, by name. What is not known is left out."""
+    metrics: dict[str, float] = {}
+    if steps:
+        metrics[f"{_PREFIX}/step_ms"] = fmean(duration_ns for duration_ns, _ in steps) / _NS_PER_MS
+        for phase in Phase:
+            times = [by_phase[phase] for _, by_phase in steps]
+            known = [time_ns for time_ns in times if time_ns is not None]
+            if len(known) == len(times):
+                metrics[f"{_PREFIX}/{phase.name.lower()}_ms"] = fmean(known) / _NS_PER_MS
+    for name, num_bytes in (("memory_gib", resident_bytes()), ("device_memory_gib", device_bytes())):
+        if num_bytes is not None:
+            metrics[f"{_PREFIX}/{name}"] = num_bytes / _BYTES_PER_GIB
+    return metrics
