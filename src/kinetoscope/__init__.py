@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick.
+# Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick. The
+# two of IPython's extensions are for ``%load_ext kinetoscope``.
 _HOMES = {
     "Callback": "kinetoscope.training.event",
     "CompileEvents": "kinetoscope.sources.compile_events",
@@ -52,9 +53,11 @@ _HOMES = {
     "compare": "kinetoscope.analysis.compare.compare",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
+    "load_ipython_extension": "kinetoscope.integrations.notebook",
     "marker": "kinetoscope.recording.marker",
     "merge_traces": "kinetoscope.merge.merge_traces",
     "profile": "kinetoscope.assemble",
+    "unload_ipython_extension": "kinetoscope.integrations.notebook",
     "view": "kinetoscope.report.notebook",
 }
 

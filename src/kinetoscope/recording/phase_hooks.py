@@ -34,6 +34,7 @@ class _Relay:
 
     def __init__(self) -> None:
         self.target: Callable[..., object] = _do_nothing
+        self.handle: Any = None
 
     def __call__(self, *arguments: object) -> None:
         self.target(*arguments)
@@ -49,7 +50,14 @@ def reserve_hooks() -> None:
     for name in ("pre", "post"):
         register = _register(name)
         if register is not None and name not in _relays:
-            register(_relays.setdefault(name, _Relay()))
+            relay = _relays[name] = _Relay()
+            relay.handle = register(relay)
+
+
+def release_hooks() -> None:
+    """Undoes `reserve_hooks`. No `PhaseHooks` may be installed."""
+    while _relays:
+        _relays.popitem()[1].handle.remove()
 
 
 def _register(name: str) -> Callable[[Any], Any] | None:

@@ -11,14 +11,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
 from kinetoscope.recording.loader_watch import DataLoaderWatch
-from kinetoscope.recording.phase_hooks import reserve_hooks
+from kinetoscope.recording.phase_hooks import release_hooks, reserve_hooks
 from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
@@ -28,7 +28,7 @@ from kinetoscope.recording.watch import timer_use
 from kinetoscope.training.ranks import Ranks, current_ranks, launch_name, restart_count
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
-from kinetoscope.unmodified.settings import AutoSettings, settings_of
+from kinetoscope.unmodified.settings import AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.step_rule import StepRule
 
 _log = logging.getLogger("kinetoscope")
@@ -42,10 +42,24 @@ _LONGEST_CLAIM_S = 1.0
 
 
 class UnmodifiedTraining:
-    """The training of this process. Nothing here raises into it."""
+    """The training of this process. Nothing here raises into it.
 
-    def __init__(self, settings: AutoSettings) -> None:
-        self._settings = settings
+    ``make`` gives its Profiler, and ``give_up`` is called with the reason if there is none. It ends by `end`, or also
+    with the process.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Profiler],
+        give_up: Callable[[str], object],
+        *,
+        count_by: CountBy | None = None,
+        ends_with_process: bool = False,
+    ) -> None:
+        self._make, self._tell_given_up = make, give_up
+        self._count_by: CountBy | None = count_by
+        self._ends_with_process = ends_with_process
+        self._removals: list[Callable[[], object]] = []
         self._profiler: Profiler | None = None
         self._rule: StepRule | None = None
         self._has_fetched = self._has_given_up = self._is_due = False
@@ -71,7 +85,7 @@ class UnmodifiedTraining:
         self._loader_watch.install()
         reserve_hooks()
         timer_use.watch()
-        register(_spared(self._optimizer_stepped))
+        self._removals.append(register(_spared(self._optimizer_stepped)).remove)
         self._watch_scaler()
 
     def _watch_scaler(self) -> None:
@@ -90,7 +104,7 @@ class UnmodifiedTraining:
                 stepped(optimizer)
             return result
 
-        ReplacedMethod(kind, "step", step)
+        self._removals.append(ReplacedMethod(kind, "step", step).restore)
 
     # -- what is seen of it --
 
@@ -172,39 +186,42 @@ class UnmodifiedTraining:
     def _begin(self) -> None:
         if active_profiler() is not None:
             return self._give_up("this process has a Profiler of its own")
-        asked = self._settings
         try:
-            folder = choose_folder(asked.out, current_ranks())
-            profiler = profile(
-                folder,
-                schedule=cyclic_schedule(skip_first=asked.after, warmup=1, active=asked.num_steps, per="run"),
-                diagnose=asked.diagnose,
-                report=asked.report,
-                hangs=True,
-                torch=QuietTorchProfiler(profile_memory=asked.diagnose),
-            )
+            profiler = self._make()
             profiler.start()
         except Exception as error:
             return self._give_up(str(error))
         self._loader_watch.remove()
-        self._profiler, self._rule = profiler, StepRule(asked.count_by, has_loader=self._has_fetched)
+        self._profiler, self._rule = profiler, StepRule(self._count_by, has_loader=self._has_fetched)
         self._loop = profiler.run.driver
         self._count_backward = profiler.run.pulse.writer.num_backward
         self._loop.before_fetch = _spared(self._before_fetch)
+        if self._ends_with_process:
+            self._end_with_process()
+        return None
+
+    def _end_with_process(self) -> None:
         register = None if _REFUSES_THREADS else exit_of_threads.find()
         if register is not None:
-            register(_spared(self._end))
+            register(_spared(self._close))
         else:  # the run, which is active, ends at exit by itself, after this
             atexit.register(_spared(self._end_last_step))
-        return None
 
     def _give_up(self, why: str) -> None:
         self._has_given_up = True
         self._loader_watch.remove()
-        if current_ranks().rank == 0:
-            print(f"kinetoscope run: nothing is recorded: {why}", file=sys.stderr)
+        self._tell_given_up(why)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Ends it, and all watching."""
+        _spared(self._close)()
+        self._loader_watch.remove()
+        while self._removals:
+            self._removals.pop()()
+        self._rule = self._last_fetched = None
+        release_hooks()
+
+    def _close(self) -> None:
         if self._profiler is not None:
             self._end_evaluation()
             self._end_last_step()
@@ -215,10 +232,29 @@ def watch_process() -> None:
     """Waits for a training in this process, once torch is loaded; once in a process, however often it is asked."""
     global _training
     if _training is None:
-        _training = UnmodifiedTraining(settings_of())
+        settings = settings_of()
+        _training = UnmodifiedTraining(
+            partial(_profiler_of, settings), _tell_given_up, count_by=settings.count_by, ends_with_process=True
+        )
         import torch  # noqa: F401 - who trains has it
 
         _training.watch()
+
+
+def _profiler_of(asked: AutoSettings) -> Profiler:
+    return profile(
+        choose_folder(asked.out, current_ranks()),
+        schedule=cyclic_schedule(skip_first=asked.after, warmup=1, active=asked.num_steps, per="run"),
+        diagnose=asked.diagnose,
+        report=asked.report,
+        hangs=True,
+        torch=QuietTorchProfiler(profile_memory=asked.diagnose),
+    )
+
+
+def _tell_given_up(why: str) -> None:
+    if current_ranks().rank == 0:
+        print(f"kinetoscope run: nothing is recorded: {why}", file=sys.stderr)
 
 
 _training: UnmodifiedTraining | None = None

@@ -1,0 +1,149 @@
+"""For notebooks: ``%load_ext kinetoscope``, and then ``%%kinetoscope`` at the top of a cell that trains."""
+
+import ast
+import importlib.util
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import kinetoscope
+from kinetoscope.errors import SettingsError
+from kinetoscope.integrations.arguments import ProfileArguments
+from kinetoscope.recording.contract import run_folder_of
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.telling import short_path
+from kinetoscope.unmodified.training import UnmodifiedTraining
+
+_MAGIC = "kinetoscope"
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Called by ``%load_ext kinetoscope``: adds the magic ``%%kinetoscope``."""
+    magic = partial(profile_cell, ipython)
+    magic.__doc__ = profile_cell.__doc__  # pyright: ignore[reportAttributeAccessIssue] - for `%%kinetoscope?`
+    ipython.register_magic_function(magic, "cell", _MAGIC)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Called by ``%unload_ext kinetoscope``."""
+    ipython.magics_manager.magics["cell"].pop(_MAGIC, None)
+
+
+def profile_cell(ipython: Any, line: str, cell: str) -> None:
+    """Profiles the training in a cell, whose code stays as it is, and shows what was found and the report.
+
+        %%kinetoscope "runs/mine", diagnose=True
+        for batch in loader:
+            train(batch)
+
+    After the magic come the arguments of `kinetoscope.profile`, or only a folder. Steps are found as `kinetoscope run`
+    finds them: by what is fetched from torch's DataLoaders and by steps of optimizers.
+    """
+    __tracebackhide__ = True  # IPython leaves these frames out when the cell raises
+    profiling = _CellProfiling(_arguments_of(line, ipython.user_ns))
+    profiling.begin()
+    try:
+        _run_cell(ipython, cell)
+    except KeyboardInterrupt:
+        profiling.end()
+        profiling.tell_where()
+        raise
+    except BaseException:
+        profiling.end()
+        profiling.show()
+        raise
+    profiling.end()
+    profiling.show()
+
+
+def _arguments_of(line: str, names: dict[str, Any]) -> ProfileArguments:
+    """What the line of a magic says; names in it are the notebook's."""
+    line = line.strip()
+    if line and not set(line) & set("\"'=,()"):
+        return ProfileArguments(line, quiet=True)
+    try:
+        call = ast.parse(f"ProfileArguments({line})", "<%%kinetoscope>", "eval")
+    except SyntaxError as error:
+        raise SettingsError(
+            f"After %%kinetoscope come the arguments of kinetoscope.profile, or a folder; not {line!r}."
+        ) from error
+
+    def quiet_arguments(*arguments: Any, **options: Any) -> ProfileArguments:
+        return ProfileArguments(*arguments, **({"quiet": True} | options))
+
+    code = compile(call, "<%%kinetoscope>", "eval")
+    return eval(code, {**names, "ProfileArguments": quiet_arguments})
+
+
+class _CellProfiling:
+    """The profiling of one cell."""
+
+    def __init__(self, arguments: ProfileArguments) -> None:
+        self._arguments = arguments
+        self._profiler: Profiler | None = None
+        self._training: UnmodifiedTraining | None = None
+        self._why = "the cell took no step of a torch optimizer"
+
+    def begin(self) -> None:
+        if importlib.util.find_spec("torch") is None:
+            self._why = "torch is not installed"
+            return
+        import torch  # noqa: F401 - who trains has it
+
+        self._training = UnmodifiedTraining(self._make, self._give_up)
+        self._training.watch()
+
+    def _make(self) -> Profiler:
+        self._profiler = self._arguments.make()
+        return self._profiler
+
+    def _give_up(self, why: str) -> None:
+        self._profiler, self._why = None, why
+
+    def end(self) -> None:
+        """Ends it, and all watching."""
+        if self._training is not None:
+            self._training.end()
+
+    @property
+    def _folder(self) -> Path | None:
+        return None if self._profiler is None else run_folder_of(self._profiler.trace_handlers)
+
+    def tell_where(self) -> None:
+        """Says where it was saved: whoever pressed Ctrl-C does not wait for more."""
+        if self._folder is not None:
+            print(
+                f"Kinetoscope: what was recorded until then: kinetoscope.view({short_path(self._folder)!r})",
+                file=sys.stderr,
+            )
+
+    def show(self) -> None:
+        """Shows the summary and the report below the cell. What cannot be shown is said, and raises nothing."""
+        folder, display = self._folder, sys.modules["IPython.display"].display
+        if folder is None:
+            print(f"Kinetoscope: nothing was recorded: {self._why}.", file=sys.stderr)
+            return
+        try:
+            report = kinetoscope.analyze(folder)
+            display(report)
+            display(kinetoscope.view(report))
+        except Exception as error:  # it recorded nothing, say
+            print(f"Kinetoscope: there is nothing to show: {error}", file=sys.stderr)
+
+
+def _run_cell(ipython: Any, cell: str) -> None:
+    """Runs a cell as IPython does: what its last line gives is shown. Raises what it raises."""
+    __tracebackhide__ = True
+    source = ipython.transform_cell(cell)
+    name = ipython.compile.cache(source, ipython.execution_count, raw_code=cell)
+    tree = ipython.transform_ast(ipython.compile.ast_parse(source, name))
+    last = [tree.body.pop()] if tree.body and isinstance(tree.body[-1], ast.Expr) and not _is_silent(source) else []
+    exec(ipython.compile(tree, name, "exec"), ipython.user_ns)
+    if last:
+        exec(ipython.compile(ast.Interactive(last), name, "single"), ipython.user_ns)
+
+
+def _is_silent(source: str) -> bool:
+    """Whether a cell ends in a semicolon, which in IPython says that its result is not to be shown."""
+    return source.rstrip().endswith(";")
