@@ -238,3 +238,52 @@ def test_the_callback_leaves_a_profiler_of_lightnings_in_its_place(tmp_path):
     assert trainer.profiler is simple
     assert len(simple.recorded_durations["run_training_batch"]) == 14
     assert frame_of(tmp_path / "run")["step"].to_list() == list(range(14))
+
+
+CELL = """
+import signal, sys, warnings
+warnings.simplefilter("ignore")
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from integrated_trainings import Network, integrate, train
+network = Network(fails_at=9, error=KeyboardInterrupt)
+train({trainer!r}, Path({trainer!r}), integrate({trainer!r}, {trainer!r} + "/run", quiet=True), network=network)
+"""
+LOOKING = """
+import kinetoscope
+print("active:", kinetoscope.active_profiler())
+"""
+MAGIC = """
+%%kinetoscope {trainer!r} + "/magic"
+losses, _ = train({trainer!r}, Path({trainer!r}) / "again")
+"""
+
+
+def test_ctrl_c_in_a_notebook_ends_the_run_with_its_cell_and_the_magic_needs_no_callback(trainer, tmp_path):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    names = {"trainer": trainer, "tests": str(SCRIPT.parent)}
+    texts = [CELL.format(**names), LOOKING, "%load_ext kinetoscope", MAGIC.format(**names).strip(), LOOKING]
+    document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in texts])
+    place = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(document, timeout=150, resources=place, allow_errors=True).execute()
+    interrupted, looking, _, _, looking_again = [cell.outputs for cell in document.cells]
+    error = next(output.ename for output in interrupted if output.output_type == "error")
+    assert error in ("KeyboardInterrupt", "SystemExit")  # which Lightning makes of it
+    assert [output.text for output in (*looking, *looking_again)] == ["active: None\n"] * 2
+    assert kinetoscope.analyze(tmp_path / trainer / "run").run["num_steps"] in (7, 8)
+    assert len(frame_of(tmp_path / trainer / "magic")) == NUM_STEPS
+
+
+EXAMPLES = {"lightning": "lightning_trainer", "transformers": "transformers_trainer", "accelerate": "accelerate_loop"}
+
+
+@pytest.mark.parametrize("trainer", EXAMPLES)
+def test_the_example_profiles_its_training(trainer, tmp_path):
+    example = SCRIPT.parents[1] / "examples" / f"{EXAMPLES[here(trainer)]}.py"
+    command = [sys.executable, str(example), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    steps = frame_of(tmp_path / "run")
+    assert len(steps) == 80
+    assert (steps["evaluation_ns"] > 0).any()
+    assert (tmp_path / "run" / "report.html").exists()

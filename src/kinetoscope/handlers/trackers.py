@@ -122,14 +122,15 @@ class Trackers(TraceHandler):
         self._run = state.profiler.run
 
     def process_cycle(self, cycle: Cycle) -> None:
-        """Logs the means of the window's steps but its warm-up, from the pulse, and the memory that is used now."""
-        if self._run is None:
+        """Logs the means of the window's steps but its warm-up, from the pulse, and the memory that is used now. A
+        window without such a step has nothing to tell."""
+        if self._run is None or cycle.first_active is None:
             return
-        first = plain_count(cycle.begin_timestamp.batch) if cycle.first_active is None else cycle.first_active
-        self._batch = plain_count(cycle.timestamp.batch)
-        metrics = metrics_of(self._run.pulse.times_of(first, self._batch))
-        for tracker in self._trackers:
-            self._tell(tracker, "log_metrics", metrics, self._batch)
+        batch = plain_count(cycle.timestamp.batch)
+        if steps := self._run.pulse.times_of(cycle.first_active, batch):
+            self._batch, metrics = batch, metrics_of(steps)
+            for tracker in self._trackers:
+                self._tell(tracker, "log_metrics", metrics, batch)
 
     def log_findings(self, findings: Sequence[str], report: Path) -> None:
         """At the run's end: logs its findings, the first first, and its report."""
@@ -166,15 +167,12 @@ class LoggedFinding(FirstFinding):
 
 
 def metrics_of(steps: Sequence[StepTimes]) -> dict[str, float]:
-    """The means of steps in milliseconds, and memory in GiB, by name. What is not known is left out."""
-    metrics: dict[str, float] = {}
-    if steps:
-        metrics[f"{_PREFIX}/step_ms"] = fmean(duration_ns for duration_ns, _ in steps) / _NS_PER_MS
-        for phase in Phase:
-            times = [by_phase[phase] for _, by_phase in steps]
-            known = [time_ns for time_ns in times if time_ns is not None]
-            if len(known) == len(times):
-                metrics[f"{_PREFIX}/{phase.name.lower()}_ms"] = fmean(known) / _NS_PER_MS
+    """The means of one step or more in milliseconds, and memory in GiB, by name. What is not known is left out."""
+    metrics = {f"{_PREFIX}/step_ms": fmean(duration_ns for duration_ns, _ in steps) / _NS_PER_MS}
+    for phase in Phase:
+        known = [time_ns for _, by_phase in steps if (time_ns := by_phase[phase]) is not None]
+        if len(known) == len(steps):
+            metrics[f"{_PREFIX}/{phase.name.lower()}_ms"] = fmean(known) / _NS_PER_MS
     for name, num_bytes in (("memory_gib", resident_bytes()), ("device_memory_gib", device_bytes())):
         if num_bytes is not None:
             metrics[f"{_PREFIX}/{name}"] = num_bytes / _BYTES_PER_GIB
