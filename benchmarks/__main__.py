@@ -32,6 +32,7 @@ _SUITES = {
     "system_profiler": "benchmarks.sources.system_profiler",
     "sources": "benchmarks.sources.cost",
     "composer_trainer": "benchmarks.composer.trainer",
+    "lightning": "benchmarks.trainers.lightning",
     "traceml": "benchmarks.traceml.comparison",
     "torch_saving": "benchmarks.torch.saving",
     "torch_loop": "benchmarks.torch.loop",
@@ -41,6 +42,7 @@ _SUITES = {
 }
 _NEEDS = {
     "composer_trainer": "composer",
+    "lightning": "lightning",
     "traceml": "traceml_ai",
 }
 _RESULTS = Path(__file__).parent / "results"

@@ -1,0 +1,1 @@
+"""benchmarks: our integrations beside the trainers' own profilers."""
