@@ -42,6 +42,7 @@ class ProfileOptions(TypedDict, total=False):
     quiet: bool
     report: bool
     redact: Callable[[str], str] | None
+    hangs: bool
     log_to: Any
 
 

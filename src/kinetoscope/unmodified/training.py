@@ -219,6 +219,7 @@ class UnmodifiedTraining:
         while self._removals:
             self._removals.pop()()
         self._rule = self._last_fetched = None
+        timer_use.forget()
         release_hooks()
 
     def _close(self) -> None:
