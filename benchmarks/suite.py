@@ -136,6 +136,11 @@ TARGETS = {
         Target("Trainer slower, ours, skipping", "<=", 5),
         Target("Trainer slower, ours, active", "<=", 15),
     ],
+    "lightning": [
+        Target("step slower, ours, outside of its window", "<=", 10),
+        Target("step slower, ours, without operators, in its window", "<=", 15),
+        Target("step slower, ours, in its window", "<=", 90),
+    ],
     "torch_results": [
         Target("export .json.gz / our own .json", "<=", 1.3),
         Target("export .json.gz / stock's", "<=", 1 / 8),

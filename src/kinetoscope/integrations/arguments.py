@@ -9,7 +9,7 @@ from kinetoscope.assemble import profile
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule
 from kinetoscope.training.ranks import current_ranks
-from kinetoscope.unmodified.training import choose_folder
+from kinetoscope.unmodified.launch_folder import choose_folder
 
 if TYPE_CHECKING:
     from kinetoscope.sources.system_profiler import SystemProfiler

@@ -13,7 +13,6 @@ from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.telling import short_path
-from kinetoscope.unmodified.training import UnmodifiedTraining
 
 _MAGIC = "kinetoscope"
 
@@ -82,7 +81,7 @@ class _CellProfiling:
     def __init__(self, arguments: ProfileArguments) -> None:
         self._arguments = arguments
         self._profiler: Profiler | None = None
-        self._training: UnmodifiedTraining | None = None
+        self._training: Any = None
         self._why = "the cell took no step of a torch optimizer"
 
     def begin(self) -> None:
@@ -90,6 +89,8 @@ class _CellProfiling:
             self._why = "torch is not installed"
             return
         import torch  # noqa: F401 - who trains has it
+
+        from kinetoscope.unmodified.training import UnmodifiedTraining
 
         self._training = UnmodifiedTraining(self._make, self._give_up)
         self._training.watch()

@@ -30,11 +30,13 @@ class KinetoscopeCallback:
         self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options))
         self.run.before_fetch = self._before_fetch
         self._control: Any = None
-        self._iterators: WeakSet[Any] = WeakSet()
-        """Those of the training's own loaders."""
-        self._fetched: WeakSet[Any] = WeakSet()
-        """Those that were asked since the last step of the training."""
         self._is_in_epoch = self._is_in_step = False
+
+    _iterators: WeakSet[Any]
+    """Those of the training's own loaders."""
+
+    _fetched: WeakSet[Any]
+    """Those that were asked since the last step of the training."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):  # the events that tell nothing
@@ -46,8 +48,7 @@ class KinetoscopeCallback:
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         self._control, self._is_in_epoch, self._is_in_step = control, False, False
         self._length = _num_steps(train_dataloader, args)
-        self._iterators.clear()
-        self._fetched.clear()
+        self._iterators, self._fetched = WeakSet(), WeakSet()
         batch = state.global_step
         epoch, in_epoch = divmod(batch, self._length) if self._length else (0, 0)
         in_epoch = 0 if args.ignore_data_skip else in_epoch

@@ -2,17 +2,12 @@
 
 import atexit
 import contextlib
-import itertools
 import logging
-import os
-import socket
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from functools import partial, wraps
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -23,22 +18,18 @@ from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import cyclic_schedule
-from kinetoscope.recording.trace_folder import is_used
 from kinetoscope.recording.watch import timer_use
-from kinetoscope.training.ranks import Ranks, current_ranks, launch_name, restart_count
+from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
+from kinetoscope.unmodified.launch_folder import choose_folder
 from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
 from kinetoscope.unmodified.settings import AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.step_rule import StepRule
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
-_CLAIM = ".launch"
 _REFUSES_THREADS = sys.version_info[:2] == (3, 12)
 """Python 3.12 starts no thread any more when it waits for those that there are; others do."""
-
-_MOST_RUNS = 1000
-_LONGEST_CLAIM_S = 1.0
 
 
 class UnmodifiedTraining:
@@ -285,55 +276,3 @@ def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
             _log.exception("Watching the training failed. It goes on.")
 
     return spared
-
-
-# -- the folder of a run --
-
-
-def choose_folder(out: str, ranks: Ranks) -> str:
-    """``out`` for the first training of a command, and a folder in it for each other one: ``out/2`` and so on. All
-    ranks of a launch, and its restarts, get the same. A launch may have the name of one that is over."""
-    if "{time}" in out:
-        return out
-    launch = _launch(ranks)
-    for number in itertools.count(1):
-        folder = Path(out) if number == 1 else Path(out) / str(number)
-        is_ours = _claims(folder, launch) and (restart_count() > 0 or not is_used(folder, ranks))
-        if is_ours or number == _MOST_RUNS:
-            return str(folder)
-    raise AssertionError
-
-
-def _launch(ranks: Ranks) -> str:
-    """A name that all ranks of a launch share, and no other launch has."""
-    is_named = ranks.world_size > 1 and "MASTER_PORT" in os.environ  # also where the first rank starts the others
-    if is_named or "RANK" in os.environ or "SLURM_PROCID" in os.environ:
-        return launch_name()
-    return f"{socket.gethostname()}-{os.getppid() if ranks.world_size > 1 else os.getpid()}"
-
-
-def _claims(folder: Path, launch: str) -> bool:
-    """Whether the folder is this launch's. A second name of a file is made at once, with its text, and only once."""
-    folder.mkdir(parents=True, exist_ok=True)
-    claim = folder / _CLAIM
-    own = folder / f"{_CLAIM}-{os.getpid()}-{os.urandom(4).hex()}"
-    try:
-        own.write_text(launch)
-        try:
-            os.link(own, claim)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without second names
-            with contextlib.suppress(FileExistsError), claim.open("x") as file:
-                file.write(launch)
-    finally:
-        own.unlink(missing_ok=True)
-    return _text_of(claim) == launch
-
-
-def _text_of(claim: Path) -> str:
-    """What is in it, once its writer has got so far."""
-    deadline = time.monotonic() + _LONGEST_CLAIM_S
-    while not (text := claim.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return text

@@ -1,0 +1,65 @@
+"""A handler asks the pulse of its own process how long steps took."""
+
+import pytest
+
+from kinetoscope.pulse.layout import NUM_EXACT, Phase
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.testing import FakeClock
+from kinetoscope.training.ranks import current_attempt, current_ranks
+from kinetoscope.training.timestamp import Timestamp
+
+pytestmark = pytest.mark.usefixtures("twin")
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def pulse(clock):
+    pulse = OwnPulse(clock)
+    ranks = current_ranks({})
+    pulse.open(None, ranks, current_attempt(ranks, {}))
+    yield pulse
+    pulse.close()
+
+
+def take_steps(pulse, clock, first, num_steps):
+    """Step n takes 1,000 and n nanoseconds, of which 300 are a wait for data."""
+    for step in range(first, first + num_steps):
+        pulse.enter(Phase.DATA_WAIT)
+        clock.advance(300)
+        pulse.enter(Phase.OTHER)
+        clock.advance(700 + step)
+        pulse.end_step(Timestamp(batch=step + 1))
+
+
+def test_the_steps_that_were_asked_for_are_told_with_what_is_known_of_their_phases(pulse, clock):
+    pulse.begin_step()
+    take_steps(pulse, clock, 0, 10)
+    times = pulse.times_of(3, 6)
+    assert [duration for duration, _ in times] == [1003, 1004, 1005]
+    assert all(by_phase[Phase.DATA_WAIT] == 300 and by_phase[Phase.FORWARD] is None for _, by_phase in times)
+    assert pulse.times_of(10, 20) == []
+
+
+def test_steps_have_the_numbers_of_a_resumed_run(pulse, clock):
+    pulse.begin_step()
+    take_steps(pulse, clock, 1000, 5)
+    assert [duration for duration, _ in pulse.times_of(1003, 1005)] == [2003, 2004]
+
+
+def test_of_many_steps_the_last_are_told(pulse, clock):
+    pulse.begin_step()
+    take_steps(pulse, clock, 0, NUM_EXACT + 10)
+    assert len(pulse.times_of(0, NUM_EXACT + 10)) == NUM_EXACT
+
+
+def test_before_it_is_open_and_after_its_end_nothing_is_told(clock):
+    pulse = OwnPulse(clock)
+    assert pulse.times_of(0, 10) == []
+    ranks = current_ranks({})
+    pulse.open(None, ranks, current_attempt(ranks, {}))
+    pulse.close()
+    assert pulse.times_of(0, 10) == []
