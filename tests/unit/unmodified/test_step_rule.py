@@ -8,9 +8,9 @@ import pytest
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.unmodified.launch_folder import choose_folder
 from kinetoscope.unmodified.settings import VARIABLE, AutoSettings, settings_of
 from kinetoscope.unmodified.step_rule import StepRule
-from kinetoscope.unmodified.launch_folder import choose_folder
 
 
 class Optimizer:
