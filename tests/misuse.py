@@ -257,6 +257,20 @@ def scanned() -> list[Any]:
     return [scanner, *scanner.take(True)[0]]
 
 
+def watched_steps() -> Any:
+    """`SlowSteps` with a slow step that nobody has taken."""
+    now, slow = [1], _native.SlowSteps("/proc/self/schedstat")
+    writer = _native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), lambda: now[0], 2)
+    writer.watch_slow_steps(slow)
+    slow.judge(True)
+    for number in range(101):
+        now[0] += 10**9 if number == 100 else 10**6
+        writer.end_step(number, 0)
+    slow.judge(False)
+    slow.stop()
+    return slow
+
+
 def objects_of(name: str) -> list[Any]:
     """All objects of a type, and objects to use with them."""
     if name == "FUNCTIONS":
@@ -269,6 +283,7 @@ def objects_of(name: str) -> list[Any]:
         _native.Sample(3),
         _native.KinetoLines(0, [(1, b"a", b'"b"')], (b'"x',), _KINETO),
         _native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), None, 2),
+        watched_steps(),
     ]
     for group in (recorded(), sampled(), rewritten(), scanned(), *([value] for value in others)):
         if any(isinstance(value, kind) for value in group):

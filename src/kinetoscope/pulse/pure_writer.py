@@ -32,6 +32,7 @@ from kinetoscope.pulse.layout import (
     Stuck,
     Woken,
 )
+from kinetoscope.pulse.pure_slow_steps import SlowSteps
 
 _LOOK_EVERY_NS = 1_000_000_000
 _LOOK_S, _LOOKS_PER_REQUEST = 0.25, 4
@@ -68,6 +69,7 @@ class PulseWriter:
         self._is_stopped, self._request = threading.Event(), b""
         self._stretches: list[tuple[int, int, int]] | None = None
         self._notes_since_ns = self._num_left_out = 0
+        self._slow: SlowSteps | None = None
         BEGIN.pack_into(self._file, 0, MAGIC, VERSION, HEADER_BYTES)
         self._write_now()
 
@@ -180,6 +182,12 @@ class PulseWriter:
         else:
             self._num_left_out += begin_ns < end_ns
 
+    def watch_slow_steps(self, slow: SlowSteps | None) -> None:
+        """`SlowSteps` are told of steps and phases from now on; or, with None, nobody."""
+        self._slow = slow
+        if slow is not None:
+            slow.begin_step(self._step_began_ns)
+
     # -- steps --
 
     def begin_step(self) -> None:
@@ -189,6 +197,8 @@ class PulseWriter:
             self._step_began_ns = self._phase_since_ns
             self._by_phase = [0] * len(Phase)
             self._write_now()
+            if self._slow is not None:
+                self._slow.begin_step(self._step_began_ns)
 
     def end_step(self, batch: int, epoch: int) -> bool:
         """Ends a step, and begins the next one. Returns whether a second has passed since it last returned True."""
@@ -207,6 +217,8 @@ class PulseWriter:
         self._num_steps += 1
         self._sequence += 1
         self._write_now()
+        if self._slow is not None:
+            self._slow.end_step(batch, epoch & 0xFFFFFFFF, began_ns, now_ns - began_ns, self._by_phase)
         self._by_phase = [0] * len(Phase)
         if now_ns - self._looked_at_ns < _LOOK_EVERY_NS:
             return False
@@ -272,6 +284,8 @@ class PulseWriter:
     def _enter(self, phase: int, now_ns: int) -> None:
         if self._stretches is not None:
             self._note_stretch(self._phase, self._phase_since_ns, now_ns)
+        if self._slow is not None:
+            self._slow.note_phase(self._phase, self._phase_since_ns, now_ns)
         self._has_just_written = False
         self._by_phase[self._phase] += now_ns - self._phase_since_ns
         self._phase, self._known = phase, self._known | 1 << phase

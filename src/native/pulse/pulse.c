@@ -7,6 +7,7 @@
 
 #include "module.h"
 #include "pulse/blocks.h"
+#include "pulse/slow.h"
 #include "pulse/watch.h"
 #include "recorder/clock.h"
 
@@ -54,6 +55,7 @@ typedef struct {
     int64_t by_phase[PULSE_NUM_PHASES]; /* of the step that is running */
     Counting counting;
     Notes notes;
+    PyObject *slow;       /* a SlowSteps, which is told of phases and steps; or NULL */
     unsigned long thread; /* of which torch's hooks tell; 0 for none */
     uint32_t before_backward, before_optimizer, before_checkpoint; /* the phases to go back to */
     int64_t backward_depth, checkpoint_depth, num_backward;
@@ -134,6 +136,8 @@ static void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
     PulseHeader *header = &writer->header;
     if (UNLIKELY(writer->notes.is_on))
         note_stretch(&writer->notes, header->phase, header->phase_since, now);
+    if (UNLIKELY(writer->slow != NULL))
+        slow_note_phase(writer->slow, header->phase, header->phase_since, now);
     writer->has_just_written = 0;
     writer->by_phase[header->phase] += now - header->phase_since;
     header->phase = phase;
@@ -285,6 +289,20 @@ static PyObject *writer_take_phases(PyObject *self, PyObject *Py_UNUSED(nothing)
     return list == NULL ? NULL : Py_BuildValue("(Nn)", list, (Py_ssize_t)taken.left_out);
 }
 
+static PyObject *writer_watch_slow_steps(PyObject *self, PyObject *slow)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (slow != Py_None && !is_slow_steps(slow)) {
+        PyErr_SetString(PyExc_TypeError, "Slow steps are watched by a SlowSteps, or None.");
+        return NULL;
+    }
+    PyObject *before = writer->slow;
+    writer->slow = slow == Py_None ? NULL : Py_NewRef(slow);
+    if (writer->slow != NULL) slow_begin_step(writer->slow, writer->header.step_began);
+    Py_XDECREF(before);
+    return new_none();
+}
+
 /* -- steps -- */
 
 static PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
@@ -296,6 +314,7 @@ static PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
         enter_phase(writer, writer->header.phase, now);
         writer->header.step_began = now;
         show_header(writer);
+        if (writer->slow != NULL) slow_begin_step(writer->slow, now);
         memset(writer->by_phase, 0, sizeof writer->by_phase);
     }
     return new_none();
@@ -319,6 +338,7 @@ static void end_step(PulseWriter *writer, int64_t batch, uint32_t epoch, int64_t
     header->step_began = now;
     header->sequence++;
     show_header(writer);
+    if (UNLIKELY(writer->slow != NULL)) slow_end_step(writer->slow, step);
     memset(writer->by_phase, 0, sizeof writer->by_phase);
 }
 
@@ -586,6 +606,7 @@ static int writer_traverse(PyObject *self, visitproc visit, void *arg)
 static int writer_clear(PyObject *self)
 {
     Py_CLEAR(((PulseWriter *)self)->now);
+    Py_CLEAR(((PulseWriter *)self)->slow);
     return 0;
 }
 
@@ -618,6 +639,8 @@ static PyMethodDef writer_methods[] = {
      "(): keeps each stretch of a forward or backward pass or of an optimizer from now on."},
     {"take_phases", writer_take_phases, METH_NOARGS,
      "(): ends this; returns a list of (phase, begin, end), and how many found no room."},
+    {"watch_slow_steps", writer_watch_slow_steps, METH_O,
+     "(slow): a SlowSteps is told of steps and phases from now on; or, with None, nobody."},
     {"begin_step", writer_begin_step, METH_NOARGS, "(): what was before belongs to no step."},
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
@@ -664,6 +687,7 @@ static PyType_Slot writer_slots[] = {
 int pulse_setup(PyObject *module)
 {
     pthread_atfork(NULL, NULL, begin_generation);
+    if (slow_steps_setup(module) < 0) return -1;
     return add_type(module, "kinetoscope._native.PulseWriter", sizeof(PulseWriter),
                     Py_TPFLAGS_HAVE_GC, writer_slots, NULL);
 }
