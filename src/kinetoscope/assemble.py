@@ -51,6 +51,7 @@ def profile(
     report: bool = False,
     redact: Callable[[str], str] | None = None,
     hangs: bool = False,
+    slow_steps: bool = False,
     log_to: Any = None,
 ) -> Profiler:
     """A Profiler with our defaults, which writes its traces below ``out``.
@@ -111,6 +112,7 @@ def profile(
         quiet=quiet,
         redact=redact,
         hangs=hangs,
+        slow_steps=slow_steps,
     )
     profiler.run.set_search(search)
     return profiler

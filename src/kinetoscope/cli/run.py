@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--count-by", choices=("fetch", "optimizer"), help="what ends a step, if it is not to be found out"
     )
     parser.add_argument("--diagnose", action="store_true", help="record all that findings use, about 1 %% of a step")
+    parser.add_argument(
+        "--slow-steps", action="store_true", help="keep also steps that are slow while nothing is recorded, 20 an hour"
+    )
     parser.add_argument("--report", action="store_true", help="end with a report, report.html in the run's folder")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, with its arguments")
 
@@ -74,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         count_by=arguments.count_by,
         diagnose=arguments.diagnose,
         report=arguments.report,
+        slow_steps=arguments.slow_steps,
     )
     _become(command, environment_with(settings))
     return 0

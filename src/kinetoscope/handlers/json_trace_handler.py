@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 import kinetoscope
 from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import in_pairs, nest
+from kinetoscope.formats.slow_steps import FOLDER as SLOW_STEPS
+from kinetoscope.formats.slow_steps import append_slow_step
 from kinetoscope.formats.track_ids import RankTracks, number_of_tid
 from kinetoscope.handlers.cycle_events import (
     Drain,
@@ -24,13 +28,14 @@ from kinetoscope.handlers.cycle_events import (
 )
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.live.folders import TraceRecipe
+from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.recording.contract import ProfiledState, TraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.source_events import MOST_EVENTS
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
 from kinetoscope.texts.wording import counted
-from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
 from kinetoscope.writing.atomic_file import atomic_file
@@ -165,6 +170,19 @@ class JSONTraceHandler(TraceHandler):
             for old in expired:
                 self._uploads.delete_when_uploaded(old)
         return path
+
+    def process_slow_step(self, cycle: Cycle) -> None:
+        """Writes the window of a slow step beside the traces, and notes it in the list of its rank."""
+        slow = cycle.slow_step
+        if slow is None or cycle.is_empty:
+            return
+        run = RunFolder(self._folder.run_folder)
+        run.make_folder(SLOW_STEPS)
+        before = f"attempt{slow.restart}-" if slow.restart else ""
+        names = UsedNames(run.names(SLOW_STEPS))
+        name = names.choose(f"{before}ba{slow.step}-rank{slow.rank}.json")
+        self._write_to(run.path_of(f"{SLOW_STEPS}/{name}"), cycle)
+        append_slow_step(run.path, msgspec.structs.replace(slow, path=name))
 
     def _write_to(self, path: Path, cycle: Cycle) -> None:
         header, write_events = self._as_text(cycle) or self._as_events(cycle)
@@ -338,6 +356,7 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),
         "warmup_batches": cycle.warmup_batches,
+        **({} if cycle.slow_step is None else {"slow_step": msgspec.to_builtins(cycle.slow_step)}),
         "clock": {
             "anchors": [
                 {"monotonic_ns": anchor.monotonic_ns, "unix_ns": anchor.unix_ns, "bound_ns": anchor.bound_ns}

@@ -43,6 +43,7 @@ class ProfileOptions(TypedDict, total=False):
     report: bool
     redact: Callable[[str], str] | None
     hangs: bool
+    slow_steps: bool
     log_to: Any
 
 

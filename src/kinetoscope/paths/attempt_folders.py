@@ -13,7 +13,7 @@ MANIFESTS = ".manifest"
 """In a folder of traces, the folder in which ranks say which files they have finished."""
 
 
-_WITHIN_A_RUN = ("traces", "torch_traces", "live")
+_WITHIN_A_RUN = ("traces", "torch_traces", "live", "slow_steps")
 
 
 def folder_of_run(folder: str | os.PathLike[str]) -> Path:

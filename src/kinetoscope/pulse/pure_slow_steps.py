@@ -11,6 +11,7 @@ from kinetoscope.pulse.layout import Phase
 _NUM_RECENT, _FEWEST_STEPS, _REFRESH_EVERY = 256, 64, 32
 _MOST_OF_LENGTH, _MOST_STRETCHES, _MOST_WAITING = 12, 256, 8
 _LATE_NS, _SAMPLE_EVERY_NS, _LONGEST_WAIT_NS = 5_000_000, 10_000_000, 1_000_000_000
+_LONGEST_SLEEP_NS = 50_000_000  # then another step may run, or be judged
 _NEVER = 2**63 - 1
 
 Times = tuple[int, tuple[int, ...], int | None]
@@ -52,9 +53,10 @@ class SlowSteps:
 
     def judge(self, is_on: bool) -> None:
         """Whether steps are compared from now on; not the one that runs, if this changes."""
-        if bool(is_on) is not self._is_on:
-            self._is_comparable = False  # a part of this step was different
+        if bool(is_on) is self._is_on:
+            return
         self._is_on, self._starved_ns = bool(is_on), None
+        self._is_comparable = False  # a part of the step that runs was different
         self._late_after_ns = self._late_after()
 
     def begin_step(self, begin_ns: int) -> None:
@@ -118,12 +120,13 @@ class SlowSteps:
     # -- what is usual --
 
     def _refresh(self) -> None:
-        """How long a usual step takes, and until when it is usual."""
+        """How long a usual step takes, and how long one may take."""
         beyond = [times[0] for times in self._recent]
         if len(beyond) < _FEWEST_STEPS:
             return
+        self._usual_ns = _median(beyond)
         while True:
-            usual_ns = self._usual_ns = _median(beyond)
+            usual_ns = _median(beyond)
             spread_ns = 8 * _median([abs(value - usual_ns) for value in beyond])
             limit_ns = self._limit_ns = usual_ns + max(spread_ns, usual_ns // 5)
             beyond = [value for value in beyond if value > limit_ns]
@@ -144,7 +147,7 @@ class SlowSteps:
             due_ns = self._due_at()
             if due_ns <= now_ns:
                 return True
-            if self._stopped.wait((min(due_ns, until_ns) - now_ns) / 1e9):
+            if self._stopped.wait(min(due_ns - now_ns, _LONGEST_SLEEP_NS) / 1e9):
                 return False
         return False
 

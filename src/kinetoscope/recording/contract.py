@@ -80,6 +80,14 @@ class TraceHandler(Callback):
         cycles; so it should delete what it wrote. Any other error switches the handler off.
         """
 
+    def process_slow_step(self, cycle: Cycle) -> None:
+        """With ``slow_steps``, a step was slow while nothing was recorded: ``cycle`` is a window of this step, and
+        ``cycle.slow_step`` says in what it was slow.
+
+        It has the step's phases and samples of the training thread's stack, and no markers. If this raises an OSError,
+        the step is left out. Any other error switches the handler off.
+        """
+
 
 def run_folder_of(handlers: Iterable[object]) -> Path | None:
     """The run folder of the first handler that has one."""
@@ -470,6 +478,7 @@ class RunSettings:
     is_quiet: bool = False
     redact: Callable[[str], str] | None = None
     hangs: bool = False
+    slow_steps: bool = False
 
     def __post_init__(self) -> None:
         check_schedule(self.schedule)
@@ -481,6 +490,7 @@ class RunSettings:
         check_flag(self.strict, "strict")
         check_flag(self.is_quiet, "quiet")
         check_flag(self.hangs, "hangs")
+        check_flag(self.slow_steps, "slow_steps")
         check_number(self.grace_s, "grace_s", "seconds")
         check_number(self.close_timeout_s, "close_timeout_s", "seconds")
         check_number(self.live_bytes_max, "live_bytes_max", "bytes")

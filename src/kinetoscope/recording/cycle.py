@@ -12,6 +12,7 @@ from typing import Any
 
 from kinetoscope.clock.clock import Anchor, Clock, ClockLine, process_base_ns, take_anchor
 from kinetoscope.clock.relation import ClockRelation
+from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Record, ThreadRecords
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, WindowRecords
@@ -133,6 +134,8 @@ class Cycle:
     """When epochs began within the window, in monotonic nanoseconds, and their numbers, in order."""
     first_active: int | None = None
     """The first batch of the window that is no warm-up, counted in the run; None if nobody knows, or if all are."""
+    slow_step: SlowStep | None = None
+    """What is said of the step of a window that was kept because it was slow. Such a window is none of the schedule."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:

@@ -17,6 +17,7 @@ from kinetoscope.recording.contract import Guard, TraceHandler, name_of, recipe_
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.run_redaction import redact_cycle
+from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.texts.wording import counted
 from kinetoscope.training.event import overrides
@@ -141,6 +142,7 @@ class Delivery:
         self._redactor = redactor
         self._held: list[tuple[Make, Contributions]] = []
         self._said: set[object] = set()
+        self._once = OnceLog()
         self.unsaved = UnsavedCycles(limit_bytes)
         self.num_saved = 0
         """How many cycles were taken by every handler."""
@@ -153,6 +155,10 @@ class Delivery:
     def cycle(self, cycle: Cycle) -> None:
         """Delivers a finished cycle, after all contributions to it."""
         self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._deliver(cycle))
+
+    def slow_step(self, cycle: Cycle) -> None:
+        """Delivers the window of a slow step."""
+        self.writer.submit("Saving a slow step", lambda: self._deliver_slow_step(cycle))
 
     def contribution(self, make: Make, to: Contributions) -> None:
         """Calls ``make`` on the writer thread, where a source adds trace files to a cycle."""
@@ -250,6 +256,27 @@ class Delivery:
             cycle.release()
         except OSError as error:
             self._guard.report(f"Deleting what kept cycle {cycle.number} safe", error)
+
+    def _deliver_slow_step(self, cycle: Cycle) -> None:
+        if self._redactor is not None:
+            redact_cycle(cycle, self._redactor)
+            self._redactor.forget()
+        for handler in self._callbacks.handlers:
+            if not overrides(handler, "process_slow_step", TraceHandler) or self._guard.is_off(handler):
+                continue
+            try:
+                handler.process_slow_step(cycle)
+            except _PASSING as error:
+                self._once.warn(
+                    "%s could not save a slow step: %s: %s. Slow steps that cannot be saved are left out.",
+                    name_of(handler),
+                    type(error).__name__,
+                    str(error).rstrip("."),
+                    about=id(handler),
+                )
+            except Exception as error:
+                self._guard.switch_off(handler, error)
+                self._guard.keep(error)
 
     # -- contributed files ------------------------------------------------------------------------------------
 

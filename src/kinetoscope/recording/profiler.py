@@ -158,6 +158,8 @@ class Profiler(AnyProfiler):
       args, metadata, the names of the run and its machine. See docs/privacy.md.
     - ``hangs``: whether a hang that holds the GIL shall have its stacks, too, which takes faulthandler's timer, of
       which a process has one; see docs/hangs.md. Other hangs are found without it.
+    - ``slow_steps``: keep also steps that are slow while nothing is recorded, at most 20 an hour, with their phases and
+      the line of Python that they were at: see docs/slow-steps.md.
     - ``clock``: the clock, for tests.
 
     Raises `SettingsError` for an argument that cannot work.
@@ -181,6 +183,7 @@ class Profiler(AnyProfiler):
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
         hangs: bool = False,
+        slow_steps: bool = False,
         clock: Clock | None = None,
     ) -> None: ...
     @overload
@@ -203,6 +206,7 @@ class Profiler(AnyProfiler):
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
         hangs: bool = False,
+        slow_steps: bool = False,
         clock: Clock | None = None,
     ) -> None:
         state, schedule, trace_handlers = _in_order(arguments, state, schedule, trace_handlers)
@@ -217,6 +221,7 @@ class Profiler(AnyProfiler):
             is_quiet=quiet,
             redact=redact,
             hangs=hangs,
+            slow_steps=slow_steps,
         )
         state = _checked_state(state, run_name)
         state.profiler = self

@@ -16,7 +16,6 @@ from kinetoscope.clock.clock import Clock, SystemClock, process_base_ns, take_an
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
-from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording import compiler
 from kinetoscope.recording.asked_recording import AskedRecording
@@ -39,7 +38,8 @@ from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
-from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.slow_step_watch import SlowStepWatch
+from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
 from kinetoscope.recording.watch import TrainingWatch
 from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.texts.redactor import Redactor
@@ -75,9 +75,6 @@ class _Phase(Enum):
     CLOSING = 3
     CLOSED = 4
 
-
-_PHASES_TID = 1 << 30  # of no thread: Linux numbers these up to 1 << 22
-_PHASE_NAMES = {int(phase): f"event/{phase.name.lower()}" for phase in Phase}
 
 # Looked up once: Python 3.11 takes 0.2 microseconds each time, and each event of a batch asks for it.
 _RUNNING = _Phase.RUNNING
@@ -133,6 +130,7 @@ class Run:
         self.is_held = self.is_paused = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
+        self._slow_steps: SlowStepWatch | None = None
         self._search: FindsFirst | None = None
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
@@ -281,6 +279,8 @@ class Run:
             self._guard(uploads, uploads.resume)
         begin_library_markers(self._recorder)
         self._phase = _Phase.RUNNING
+        if self.settings.slow_steps:
+            self._watch_slow_steps()
         this_process.make_active(self)
         self._clocks.begin()
         self._begin_watch()
@@ -309,6 +309,14 @@ class Run:
                 self.pulse, self.ranks, self.attempt, take, has_timer=has_timer, redactor=self.redactor
             )
             self._watch.start()
+    def _watch_slow_steps(self) -> None:
+        self._slow_steps = SlowStepWatch(
+            self.pulse.writer,
+            self.clock,
+            lambda: (self.state.run_name, self.ranks, self.attempt),
+            self._delivery.slow_step,
+            self.report,
+        )
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -392,6 +400,8 @@ class Run:
             self.callbacks.tell_of_window(is_open=True)
         if self._window.notes_active(self.action, self._recorder.batch):
             self._live.note_active(self._recorder.batch)
+        if self._slow_steps is not None:
+            self._slow_steps.judge(self.action is ProfilerAction.SKIP)
         self._skips_until = self._batch_until_which_it_skips()
         compiler.teach_dynamo(Marker)
 
@@ -426,9 +436,9 @@ class Run:
         stretches, num_left_out = self.pulse.take_phases()
         self._window.contributions.events.num_left_out += num_left_out
         if stretches:
-            self.name_track(_PHASES_TID, "phases of the loop")
+            self.name_track(PHASES_TID, "phases of the loop")
         for phase, begin_ns, end_ns in stretches:
-            self.note(SourceEvent(_PHASE_NAMES[phase], "watched_phase", begin_ns, end_ns, _PHASES_TID, {}))
+            self.note(SourceEvent(PHASE_NAMES[phase], "watched_phase", begin_ns, end_ns, PHASES_TID, {}))
 
     def _note_closed(self, cycle: Cycle) -> None:
         recorded = cycle.recorded
@@ -546,6 +556,8 @@ class Run:
             self._search.give_up()  # whoever pressed Ctrl-C does not wait
         with self._end.begin(timeout_s) as ending:
             was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
+            if self._slow_steps is not None:
+                ending.take(self._slow_steps.stop)
             if at_exit:
                 ending.take(self._end.stop_writer)
             # In the phase CLOSING no batch can end; an epoch can, without ending its batch.

@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 
+import msgspec
+
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import Ask, TraceRedactor, redact_categories, unused_name, write_redacted
@@ -33,6 +35,8 @@ def redact_cycle(cycle: Cycle, ask: Ask) -> None:
     cycle.run_name, cycle.threads, cycle.names = ask(cycle.run_name), threads, names
     cycle.lasting, cycle.metadata = lasting, metadata
     cycle.events, cycle.tracks = events, tracks
+    if cycle.slow_step is not None and cycle.slow_step.line is not None:
+        cycle.slow_step = msgspec.structs.replace(cycle.slow_step, line=ask(cycle.slow_step.line))
 
 
 def _redact_event(event: SourceEvent, redactor: TraceRedactor, ask: Ask) -> SourceEvent:

@@ -3,6 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kinetoscope.pulse.layout import Phase
+
+PHASES_TID = 1 << 30
+"""The track of the loop's phases, which is no thread's: Linux numbers these up to 1 << 22."""
+
+PHASE_NAMES = {int(phase): f"event/{phase.name.lower()}" for phase in Phase}
+"""The names of their spans."""
+
 MOST_EVENTS = 200_000
 """How many events of sources one window keeps."""
 

@@ -26,6 +26,7 @@ class AutoSettings(msgspec.Struct, frozen=True):
     count_by: CountBy | None = None
     diagnose: bool = False
     report: bool = False
+    slow_steps: bool = False
 
     def to_variable(self) -> str:
         """The value of the environment variable `VARIABLE`."""

@@ -240,6 +240,7 @@ def _profiler_of(asked: AutoSettings) -> Profiler:
         diagnose=asked.diagnose,
         report=asked.report,
         hangs=True,
+        slow_steps=asked.slow_steps,
         torch=QuietTorchProfiler(profile_memory=asked.diagnose),
     )
 

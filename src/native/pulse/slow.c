@@ -27,6 +27,7 @@
 #define LATE_NS 5000000    /* after the usual time, when the first sample is due */
 #define SAMPLE_EVERY_NS 10000000
 #define LONGEST_WAIT_NS 1000000000
+#define LONGEST_SLEEP_NS 50000000 /* then another step may run, or be judged */
 #define UNKNOWN (-1)
 
 typedef struct {
@@ -125,7 +126,7 @@ static uint32_t num_recent(const SlowSteps *slow)
     return slow->num_judged < NUM_RECENT ? (uint32_t)slow->num_judged : NUM_RECENT;
 }
 
-/* How long a usual step takes, and until when it is usual. Steps beyond this are taken together
+/* How long a usual step takes, and how long one may take. Steps beyond this are taken together
  * where there are many, as of another length, and judged in the same way. */
 static void refresh(SlowSteps *slow)
 {
@@ -137,7 +138,7 @@ static void refresh(SlowSteps *slow)
         int64_t usual = median_of(values, count);
         for (uint32_t i = 0; i < count; i++) away[i] = llabs(values[i] - usual);
         int64_t spread = 8 * median_of(away, count);
-        slow->usual = usual;
+        if (count == num_recent(slow)) slow->usual = usual;
         slow->limit = usual + (spread > usual / 5 ? spread : usual / 5);
         num_beyond = 0;
         for (uint32_t i = 0; i < count; i++)
@@ -254,8 +255,9 @@ static PyObject *slow_judge(PyObject *self, PyObject *is_on)
     SlowSteps *slow = (SlowSteps *)self;
     int is_wanted = PyObject_IsTrue(is_on);
     if (is_wanted < 0) return NULL;
-    if (is_wanted != slow->is_on) slow->is_comparable = 0; /* a part of this step was different */
+    if (is_wanted == slow->is_on) return new_none();
     slow->is_on = is_wanted;
+    slow->is_comparable = 0; /* a part of the step that runs was different */
     slow->starved = UNKNOWN;
     share(&slow->late_after, late_after(slow));
     return new_none();
@@ -279,7 +281,7 @@ static int wait_until_due(SlowSteps *slow)
     int64_t until = monotonic_ns() + LONGEST_WAIT_NS, now, due;
     while ((now = monotonic_ns()) < until) {
         if ((due = due_at(slow)) <= now) return 1;
-        int64_t wait_ns = (due < until ? due : until) - now;
+        int64_t wait_ns = due - now < LONGEST_SLEEP_NS ? due - now : LONGEST_SLEEP_NS;
         PyLockStatus status = PyThread_acquire_lock_timed(slow->stopped, wait_ns / 1000 + 1, 0);
         if (status != PY_LOCK_ACQUIRED) continue;
         PyThread_release_lock(slow->stopped);

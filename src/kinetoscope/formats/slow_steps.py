@@ -1,0 +1,89 @@
+"""The list ``{run}/slow_steps/rank{r}.jsonl`` of the slow steps that a rank has kept, each with a trace beside it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.formats.header import Count, Nanoseconds
+from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder, is_name_inside
+from kinetoscope.training.ranks import Number, Start
+
+FOLDER = "slow_steps"
+_LIST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
+_MOST_BYTES = 64 << 20
+_Phase = Annotated[int, msgspec.Meta(ge=0, le=6)]
+
+
+class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that took much longer than those before it; times in nanoseconds, ``begin_ns`` in unix time.
+
+    ``usual_ns`` is the median of the steps before, and ``phase`` the `Phase` with most of what is more than usual: it
+    took ``phase_ns``, and usually ``phase_usual_ns``. Of ``num_samples`` of the training thread's stack, taken once the
+    step was late, ``num_on_line`` were at ``line``, which is None if there are too few. ``starved_ns`` is how much
+    longer than usual the training thread was ready without a processor, None where the system does not say. ``every``:
+    such a step comes regularly, each time after so many. ``path`` is its trace, in the same folder.
+    """
+
+    start: Start
+    restart: Number
+    rank: Number
+    step: Count
+    epoch: Count
+    begin_ns: Nanoseconds
+    duration_ns: Count
+    usual_ns: Count
+    phase: _Phase
+    phase_ns: Count
+    phase_usual_ns: Count
+    line: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
+    num_samples: Count = 0
+    num_on_line: Count = 0
+    starved_ns: Nanoseconds | None = None
+    every: Count | None = None
+    path: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+
+    @property
+    def excess_ns(self) -> int:
+        """How much longer than usual it took."""
+        return self.duration_ns - self.usual_ns
+
+    @property
+    def is_machines(self) -> bool:
+        """Whether half of that or more is because the processors were busy with others."""
+        return self.starved_ns is not None and 2 * self.starved_ns >= self.excess_ns
+
+
+def append_slow_step(run_folder: Path, slow: SlowStep) -> None:
+    """Adds a slow step to the list of its rank. Raises OSError if it cannot."""
+    append_line(RunFolder(run_folder), f"{FOLDER}/rank{slow.rank}.jsonl", encode_struct(slow))
+
+
+def read_slow_steps(run_folder: Path) -> list[SlowStep]:
+    """The slow steps in a run's folder, rank by rank. Lines that are damaged are left out, and so are lists that cannot
+    be read."""
+    if not HAS_RUN_FOLDERS:
+        return []
+    run = RunFolder(run_folder)
+    try:
+        names = [name for name in run.names(FOLDER) if _LIST.fullmatch(name)]
+    except (OSError, KinetoscopeError):
+        return []
+    found = [slow for name in names for slow in _read(run, f"{FOLDER}/{name}")]
+    return sorted(found, key=lambda slow: (slow.rank, slow.begin_ns))
+
+
+def _read(run: RunFolder, name: str) -> Iterator[SlowStep]:
+    content = b""
+    with suppress(OSError, KinetoscopeError):
+        content = run.read(name, _MOST_BYTES)
+    for line in content.splitlines():
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            slow = decode_struct(line, SlowStep)
+            if not slow.path or is_name_inside(slow.path):
+                yield slow

@@ -1,0 +1,72 @@
+"""Which slow steps are kept: at most 20 an hour, and those that come regularly only once."""
+
+from collections import deque
+from dataclasses import dataclass
+
+MOST_AN_HOUR = 20
+_HOUR_NS = 3_600_000_000_000
+_MOST_REMEMBERED = 64
+_NUM_REGULAR, _MOST_BETWEEN = 4, 2
+_LEAST_PERIOD = 5
+_MOST_IN_A_ROW = 3
+
+
+@dataclass(slots=True)
+class _Kept:
+    at_ns: int
+    step: int
+    phase: int
+    every: int | None
+
+
+class SlowStepPlaces:
+    """Decides which of the slow steps are kept. They are told in order.
+
+    A fourth slow step of the same phase that comes as many steps after the third as that after the second and the first
+    is regular. All of them take one of the hour's places together, and the next is kept in the next hour. Of slow steps
+    of one phase that follow each other directly, the first three are kept.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, deque[int]] = {}
+        self._kept: deque[_Kept] = deque()
+        self._num_in_a_row = 0
+
+    def take(self, step: int, phase: int, now_ns: int) -> tuple[bool, int | None]:
+        """Whether a slow step is kept, and after how many steps its like comes regularly, if it does."""
+        seen = self._seen.setdefault(phase, deque(maxlen=_MOST_REMEMBERED))
+        self._num_in_a_row = self._num_in_a_row + 1 if seen and seen[-1] == step - 1 else 1
+        every = _period(seen, step)
+        seen.append(step)
+        while self._kept and now_ns - self._kept[0].at_ns >= _HOUR_NS:
+            self._kept.popleft()
+        if every is None:
+            is_kept = self._num_in_a_row <= _MOST_IN_A_ROW
+        else:
+            is_kept = not any(kept.phase == phase and kept.every == every for kept in self._kept)
+            self._take_together(step, phase, every)
+        is_kept = is_kept and self._num_places() < MOST_AN_HOUR
+        if is_kept:
+            self._kept.append(_Kept(now_ns, step, phase, every))
+        return is_kept, every
+
+    def _take_together(self, step: int, phase: int, every: int) -> None:
+        for kept in self._kept:
+            if kept.phase == phase and (step - kept.step) % every == 0:
+                kept.every = every
+
+    def _num_places(self) -> int:
+        regular = {(kept.phase, kept.every) for kept in self._kept if kept.every is not None}
+        return len(regular) + sum(kept.every is None for kept in self._kept)
+
+
+def _period(seen: deque[int], step: int) -> int | None:
+    """After how many steps such a step comes regularly; None if it does not."""
+    steps = set(seen)
+    for other in reversed(seen):
+        period = step - other
+        before = [step - period * times for times in range(1, _NUM_REGULAR)]
+        if period >= _LEAST_PERIOD and steps.issuperset(before):
+            num_others = sum(before[-1] < each for each in seen) - (_NUM_REGULAR - 2)
+            return period if num_others <= _MOST_BETWEEN else None
+    return None

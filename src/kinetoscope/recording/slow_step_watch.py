@@ -1,0 +1,263 @@
+"""Keeps slow steps while nothing is recorded: their phases, and the training thread's stacks once they are late.
+
+A thread of ours waits in C without the GIL (`pulse/slow.c`). It takes it when a step is late, to look at the stack, and
+when one was slow, to make a `Cycle` of it: a window of one step.
+"""
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NamedTuple
+
+from kinetoscope.clock.clock import Anchor, Clock, take_anchor
+from kinetoscope.formats.slow_steps import SlowStep
+from kinetoscope.native import native_module
+from kinetoscope.paths.source_files import is_of_user, is_ours, source_name
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
+from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.private_names import frame_of_thread
+from kinetoscope.recording.recorder import WindowRecords
+from kinetoscope.recording.slow_step_places import SlowStepPlaces
+from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.timestamp import Timestamp
+from kinetoscope.writing.own_thread import OwnThread
+
+_SCHEDSTAT = "/proc/self/task/{}/schedstat"
+_SAMPLES_TID = PHASES_TID + 1
+_MOST_SAMPLES, _MOST_FRAMES = 3_000, 200
+_FEWEST_ON_LINE = 2
+_APART_NS = 10  # between the begins of a frame and of the one that it calls, so that viewers can tell which is outside
+_JOIN_S = 5.0
+
+
+class _Frame(NamedTuple):
+    """A line of the stack, as it is named in traces."""
+
+    name: str
+    is_of_user: bool
+
+
+_Stack = tuple[_Frame, ...]
+"""The frames of a thread, the outermost first."""
+
+
+class _Found(NamedTuple):
+    """What `SlowSteps.take` returns."""
+
+    step: int
+    epoch: int
+    begin_ns: int
+    times: Times
+    usual: Times
+    limit_ns: int
+    stretches: list[tuple[int, int, int]]
+    num_left_out: int
+
+
+class SlowStepWatch:
+    """Watches the steps of the calling thread, of which ``writer``, the pulse's, tells.
+
+    Each slow step that is kept becomes a cycle of the run ``run_name``, which ``deliver`` gets on a thread of ours.
+    What fails there is told to ``report``, and then no more steps are watched.
+    """
+
+    def __init__(
+        self,
+        writer: Any,
+        clock: Clock,
+        describe: Callable[[], tuple[str, Ranks, Attempt]],
+        deliver: Callable[[Cycle], object],
+        report: Callable[[str], object],
+    ) -> None:
+        native = native_module()
+        self._tid, self._ident = threading.get_native_id(), threading.get_ident()
+        self._thread_name = threading.current_thread().name
+        self._is_main = threading.current_thread() is threading.main_thread()
+        slow_type: Any = SlowSteps if native is None else native.SlowSteps
+        self._slow = slow_type(_SCHEDSTAT.format(self._tid))
+        self._writer, self._clock = writer, clock
+        self._describe, self._deliver, self._report = describe, deliver, report
+        self._places = SlowStepPlaces()
+        self._samples: list[tuple[int, _Stack]] = []
+        self._sampled_step = 0
+        self._num_kept = 0
+        self._is_over = False
+        writer.watch_slow_steps(self._slow)
+        self._thread = OwnThread(self._work, "kinetoscope-slow-steps")
+        self._thread.start()
+
+    def judge(self, is_on: bool) -> None:
+        """Whether steps are compared from now on: those that are recorded take longer."""
+        self._slow.judge(is_on)
+
+    def stop(self) -> None:
+        """Ends this; slow steps so far are delivered."""
+        self._is_over = True
+        self._writer.watch_slow_steps(None)
+        self._slow.stop()
+        self._thread.join(_JOIN_S)
+
+    # -- on our own thread --
+
+    def _work(self) -> None:
+        try:
+            while not self._is_over:
+                if self._slow.wait():
+                    self._look()
+            self._keep_slow_steps()
+        except Exception as error:  # training must not hear of it
+            self._report(f"Slow steps are not watched any more: {type(error).__name__}: {error}")
+            self._slow.judge(False)
+            self._writer.watch_slow_steps(None)
+
+    def _look(self) -> None:
+        self._keep_slow_steps()
+        began_ns = self._slow.late_step()
+        if began_ns != self._sampled_step:
+            self._sampled_step, self._samples = began_ns, []
+        if not began_ns or len(self._samples) >= _MOST_SAMPLES:
+            return
+        now_ns, stack = self._clock.monotonic_ns(), _stack_of(self._ident)
+        if self._slow.began() == began_ns:  # else the stack may be of the next step
+            self._samples.append((now_ns, stack))
+
+    def _keep_slow_steps(self) -> None:
+        while (taken := self._slow.take()) is not None:
+            found = _Found(*taken)
+            phase = _phase_of(found)
+            is_kept, every = self._places.take(found.step, phase, found.begin_ns)
+            if is_kept:
+                samples = self._samples if found.begin_ns == self._sampled_step else []
+                self._deliver(self._cycle_of(found, phase, every, samples))
+                self._num_kept += 1
+
+    def _cycle_of(self, found: _Found, phase: int, every: int | None, samples: list[tuple[int, _Stack]]) -> Cycle:
+        run_name, ranks, attempt = self._describe()
+        now = take_anchor(self._clock)
+        begin, end = (
+            Anchor(at_ns, now.unix_ns + at_ns - now.monotonic_ns, now.bound_ns)
+            for at_ns in (found.begin_ns, found.begin_ns + found.times[0])
+        )
+        samples = [sample for sample in samples if sample[0] < end.monotonic_ns]
+        contributions = Contributions(cycle=self._num_kept)
+        contributions.events.num_left_out = found.num_left_out
+        contributions.events.tracks.update(self._tracks(samples))
+        for event in self._events(found, samples, end.monotonic_ns):
+            contributions.events.add(event)
+        moment = Timestamp(epoch=found.epoch, batch=found.step)
+        return Cycle(
+            number=self._num_kept,
+            run_name=run_name,
+            ranks=ranks,
+            attempt=attempt,
+            pid=os.getpid(),
+            begin_timestamp=moment,
+            timestamp=moment.to_next_batch(),
+            begin=begin,
+            end=end,
+            names=[],
+            recorded=WindowRecords(list),
+            contributions=contributions,
+            metadata={"distributedInfo": {"rank": ranks.rank, "world_size": ranks.world_size}},
+            slow_step=_described(found, phase, every, samples, ranks.rank, attempt, begin.unix_ns),
+        )
+
+    def _tracks(self, samples: list[tuple[int, _Stack]]) -> dict[int, str]:
+        tracks = {self._tid: self._thread_name, PHASES_TID: "phases of the loop"}
+        return tracks | {_SAMPLES_TID: f"samples of {self._thread_name}"} if samples else tracks
+
+    def _events(self, found: _Found, samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
+        batch = {"epoch": found.epoch, "batch": found.step}
+        yield SourceEvent("event/batch", "batch", found.begin_ns, end_ns, self._tid, batch)
+        for phase, begin_ns, until_ns in found.stretches:
+            if phase != Phase.OTHER:
+                yield SourceEvent(PHASE_NAMES[phase], "watched_phase", begin_ns, until_ns, PHASES_TID, {})
+        yield from _spans_of(samples, end_ns)
+
+
+def _phase_of(found: _Found) -> int:
+    """The phase with most of what is more than usual."""
+    by_phase, usual = found.times[1], found.usual[1]
+    return max(range(len(Phase)), key=lambda phase: by_phase[phase] - usual[phase])
+
+
+def _described(
+    found: _Found,
+    phase: int,
+    every: int | None,
+    samples: list[tuple[int, _Stack]],
+    rank: int,
+    attempt: Attempt,
+    begin_ns: int,
+) -> SlowStep:
+    (duration_ns, by_phase, starved_ns), (usual_ns, usual_by_phase, usual_starved_ns) = found.times, found.usual
+    line, num_on_line = _line_of(samples)
+    is_known = starved_ns is not None and usual_starved_ns is not None
+    return SlowStep(
+        start=attempt.start,
+        restart=attempt.restart,
+        rank=rank,
+        step=found.step,
+        epoch=found.epoch,
+        begin_ns=begin_ns,
+        duration_ns=duration_ns,
+        usual_ns=usual_ns,
+        phase=phase,
+        phase_ns=by_phase[phase],
+        phase_usual_ns=usual_by_phase[phase],
+        line=line,
+        num_samples=len(samples),
+        num_on_line=num_on_line,
+        starved_ns=starved_ns - usual_starved_ns if is_known else None,
+        every=every,
+    )
+
+
+# -- stacks --
+
+
+def _stack_of(ident: int) -> _Stack:
+    """The stack of a thread without our own frames; only the innermost ones of a very deep stack."""
+    frame, found = frame_of_thread(ident), list[_Frame]()
+    while frame is not None and len(found) < _MOST_FRAMES:
+        if not is_ours(frame.f_code.co_filename):
+            found.append(_named(frame))
+        frame = frame.f_back
+    return tuple(reversed(found))
+
+
+def _named(frame: FrameType) -> _Frame:
+    code, line = frame.f_code, frame.f_lineno
+    name = f"{source_name(code.co_filename)}({line or code.co_firstlineno}): {code.co_name}"
+    return _Frame(sys.intern(name), is_of_user(code.co_filename))
+
+
+def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
+    """The user's line that most samples were at, or that called what they were at, and how many."""
+    lines = Counter(_own_line(stack) for _, stack in samples if stack)
+    line, count = max(lines.items(), key=lambda found: found[1], default=("", 0))
+    return (line, count) if count >= _FEWEST_ON_LINE else (None, 0)
+
+
+def _own_line(stack: _Stack) -> str:
+    return next((frame.name for frame in reversed(stack) if frame.is_of_user), stack[-1].name)
+
+
+def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
+    """Nested spans: a sample counts until the next one, and what equal samples in a row have in common is one span."""
+    is_open: list[tuple[_Frame, int]] = []
+    for at_ns, stack in [*samples, (end_ns, ())]:
+        num_same = 0
+        while num_same < min(len(is_open), len(stack)) and is_open[num_same][0] == stack[num_same]:
+            num_same += 1
+        while len(is_open) > num_same:
+            frame, begin_ns = is_open.pop()
+            category = "stack_sample" if frame.is_of_user else "stack_sample,library"
+            yield SourceEvent(frame.name, category, begin_ns, max(begin_ns, at_ns), _SAMPLES_TID, {})
+        for frame in stack[num_same:]:
+            is_open.append((frame, at_ns + _APART_NS * len(is_open)))
