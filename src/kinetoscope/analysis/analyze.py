@@ -36,13 +36,14 @@ from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
+from kinetoscope.analysis.slow_steps import find_slow_steps, slow_step_rows
 from kinetoscope.analysis.step_parts import run_parts
 from kinetoscope.analysis.step_work import computed, notes_on_rates
 from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.analysis.titles import title_of
-from kinetoscope.table.all_steps import pulses_of
+from kinetoscope.table.all_steps import pulses_of, slow_steps_of
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
@@ -105,14 +106,17 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
     source = sources[0] if len(sources) == 1 else None
     if source is None or isinstance(source, Trace):
         return report
-    about = about_all_steps(pulses_of(source, attempt), report.steps, report.run["num_steps"])
+    pulses = pulses_of(source, attempt)
+    about = about_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report
     said = on_odd_steps(about)
     findings = (
         [replace(found, advice=f"{found.advice} {said}") for found in report.findings] if said else report.findings
     )
-    return replace(report, run=report.run | {"all_steps": about}, findings=findings)
+    slow = slow_step_rows(slow_steps_of(source, pulses))
+    findings = [*findings, *find_slow_steps(slow, about["num_steps"], about["mean_ns"])]
+    return replace(report, run=report.run | {"all_steps": about, "slow_steps": slow}, findings=findings)
 
 
 def _kept_or_new(
@@ -328,6 +332,7 @@ def _about(
         "samples_per_s": samples_per_s,
         "tokens_per_s": tokens_per_s,
         "all_steps": None,
+        "slow_steps": [],
         "missing": missing,
         **rates,
         **tensor_cores([] if is_unclear else kernels),

@@ -22,6 +22,7 @@ from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+from kinetoscope.analysis.slow_steps import SlowStepRow
 from kinetoscope.analysis.step_parts import StepParts
 from kinetoscope.analysis.step_time import gained_ns, share_of_recorded
 from kinetoscope.analysis.step_work import Computed
@@ -48,7 +49,8 @@ class RunFacts(Computed, TensorCores):
     ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``. ``samples_per_s`` and ``tokens_per_s`` are as a
     rank's loop counts them, on average, None where it does not. ``missing`` says in sentences what is not here of a run
     that was killed or has not ended: which ranks, and which steps of which. ``all_steps`` is what the run took for all
-    its steps, recorded or not; None where it has left no pulse."""
+    its steps, recorded or not; None where it has left no pulse. ``slow_steps`` are those that were kept with
+    ``profile(slow_steps=True)``; nothing else here rests on them."""
 
     name: str | None
     title: str | None
@@ -63,6 +65,7 @@ class RunFacts(Computed, TensorCores):
     samples_per_s: float | None
     tokens_per_s: float | None
     all_steps: AllSteps | None
+    slow_steps: list[SlowStepRow]
     missing: list[str]
     notes: list[str]
 
@@ -139,7 +142,8 @@ class RunReport(ReportRows, ShownInNotebooks):
         if not 1 <= number <= len(self.findings):
             known = f"1 to {len(self.findings)}" if self.findings else "none: the run has no finding"
             raise SettingsError(f"Cannot mend finding {number}: the numbers of findings are {known}.")
-        fix, graph = self.build_fixes()[number - 1], self.graph
+        fixes, graph = self.build_fixes(), self.graph
+        fix = fixes[number - 1] if number <= len(fixes) else None
         return None if fix is None or graph is None else self.gained_ns(fix.saved_ns(FaultGraph(graph)))
 
     def critical_path(self, step: int) -> list[CriticalSpan]:

@@ -5,7 +5,6 @@ when one was slow, to make a `Cycle` of it: a window of one step.
 """
 
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,9 +35,10 @@ _JOIN_S = 5.0
 
 
 class _Frame(NamedTuple):
-    """A line of the stack, as it is named in traces."""
+    """A line of the stack: as it is named in traces, and as ``file:line``."""
 
     name: str
+    line: str
     is_of_user: bool
 
 
@@ -232,9 +232,9 @@ def _stack_of(ident: int) -> _Stack:
 
 
 def _named(frame: FrameType) -> _Frame:
-    code, line = frame.f_code, frame.f_lineno
-    name = f"{source_name(code.co_filename)}({line or code.co_firstlineno}): {code.co_name}"
-    return _Frame(sys.intern(name), is_of_user(code.co_filename))
+    code = frame.f_code
+    file, line = source_name(code.co_filename), frame.f_lineno or code.co_firstlineno
+    return _Frame(f"{file}({line}): {code.co_name}", f"{file}:{line}", is_of_user(code.co_filename))
 
 
 def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
@@ -245,7 +245,7 @@ def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
 
 
 def _own_line(stack: _Stack) -> str:
-    return next((frame.name for frame in reversed(stack) if frame.is_of_user), stack[-1].name)
+    return next((frame.line for frame in reversed(stack) if frame.is_of_user), stack[-1].line)
 
 
 def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.analysis.slow_steps import SlowStepRow
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
-from kinetoscope.texts.wording import counted, printable, shortened, shown
+from kinetoscope.texts.wording import counted, ordinal, printable, shortened, shown
 
 _MOST_RANKS, _MOST_STEPS, _LONGEST_NAME = 16, 6, 60
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
@@ -68,6 +69,25 @@ def all_steps_line(about: AllSteps) -> str:
     if said := on_odd_steps(about, "The recorded steps"):
         sentences.append(said)
     return " ".join(sentences)
+
+
+def place_of_slow_step(row: SlowStepRow) -> str:
+    """The number of a slow step, its phase and its line."""
+    at = f", {row['line']}" if row["line"] is not None else ""
+    return f"{row['step']:,}: {row['phase'].replace('_', ' ')}{at}"
+
+
+def why_slow(row: SlowStepRow) -> str:
+    """What is known of why a step was slow, in a few words; "" if that is only its phase and its line."""
+    regular = f"every {ordinal(row['every'])} step" if row["every"] is not None else ""
+    machine = "no processor" if row["is_machines"] else ""
+    return ", ".join(filter(None, [regular, machine]))
+
+
+def ranks_of_slow_step(row: SlowStepRow) -> str:
+    """On which rank a step was slow, and on how many more."""
+    others = len(row["ranks"]) - 1
+    return f"{row['rank']} and {others} more" if others else str(row["rank"])
 
 
 def loop_lines(run: RunFacts) -> Iterable[str]:

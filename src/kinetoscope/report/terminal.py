@@ -16,6 +16,7 @@ from kinetoscope.analysis.findings.finding import is_minor
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.run_report import ending
+from kinetoscope.analysis.slow_steps import SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.pages.page_data import CallSums
 from kinetoscope.report.calls import kernels_by_name, operators_by_name
@@ -29,6 +30,9 @@ from kinetoscope.report.sentences import (
     ledger_line,
     loop_lines,
     one_line,
+    place_of_slow_step,
+    ranks_of_slow_step,
+    why_slow,
 )
 from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, device_ledger, device_times, host_ledger, no_fault
 from kinetoscope.texts.wording import counted, memory_size, ordinal, printable, told_apart
@@ -81,6 +85,8 @@ def render_report(report: RunReport, width: int = 100) -> RenderableType:
     elif any(row.window_ns is not None for row in report.ranks):
         parts += ["", _devices(report.ranks, width)]
     parts += [Text(line) for line in map(_straggler, report.stragglers)]
+    if report.run["slow_steps"]:
+        parts += ["", _slow_steps(report.run["slow_steps"], width)]
     operators = operators_by_name(report.operators)
     if operators:
         parts += ["", _calls("Operators", operators, ("self_ns", "total_ns", "device_ns"), width)]
@@ -141,6 +147,21 @@ def _straggler(row: StragglerRow) -> str:
         f"Rank {row.rank} is late ({row.cause}) in {how_often}: "
         f"each other rank waits {in_ms(row.cost_ns_per_step)} ms a step for it."
     )
+
+
+def _slow_steps(rows: Sequence[SlowStepRow], width: int) -> RenderableType:
+    """The slowest of the steps that were kept while nothing was recorded."""
+    first = rows[:_MOST_ROWS]
+    columns = {
+        "ms": [in_ms(row["duration_ns"]) for row in first],
+        "longer by": [in_ms(row["excess_ns"]) for row in first],
+        "rank": [ranks_of_slow_step(row) for row in first],
+        "why": [why_slow(row) for row in first],
+    }
+    columns = _that_fit(columns, width - _SHORTEST_NAME)
+    longest = max(_SHORTEST_NAME, min(_LONGEST_NAME, width - sum(map(_width, columns.items()))))
+    names = told_apart([place_of_slow_step(row) for row in first], longest)
+    return _table("Slow steps that were not recorded", {"step": names} | columns, len(rows) - len(first), "slow step")
 
 
 # -- where the time went

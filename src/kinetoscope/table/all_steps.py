@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps
 from kinetoscope.paths.attempt_folders import folder_of_run
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, find_pulses
@@ -36,6 +37,12 @@ def pulses_of(source: str | os.PathLike[str], attempt: int | None = None) -> lis
         return []
     found = find_pulses(folder_of_run(Path(source)))
     return found.get(max(found, default=0) if attempt is None else attempt, [])
+
+
+def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:
+    """The slow steps that the processes with these ``pulses`` have kept in the folder of their run."""
+    starts = {pulse.process.attempt.start for pulse in pulses}
+    return [slow for slow in read_slow_steps(folder_of_run(Path(source))) if slow.start in starts] if starts else []
 
 
 def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
