@@ -28,9 +28,8 @@ PHASE_WORDS = {
     "optimizer": "the optimizer",
     "evaluation": "an evaluation",
     "checkpoint": "a checkpoint",
-    "other": "no known phase",
 }
-"""What the phases of `SlowStepRow` are called in sentences."""
+"""What the known phases of `SlowStepRow` are called in sentences."""
 
 
 class SlowStepRow(TypedDict):
@@ -129,22 +128,22 @@ def _times(row: SlowStepRow, num_steps: int) -> float:
 def _title(slowest: SlowStepRow, num_kept: int) -> str:
     took, place = f"{slowest['excess_ns'] / 1e6:,.1f} ms longer", _place(slowest)
     if num_kept == 1:
-        return f"Step {slowest['step']:,} took {took} than usual, {place}"
-    return f"{counted(num_kept, 'step')} took much longer than usual; step {slowest['step']:,} {took}, {place}"
+        return f"Step {slowest['step']:,} took {took} than usual{place}"
+    return f"{counted(num_kept, 'step')} took much longer than usual; step {slowest['step']:,} {took}{place}"
 
 
 def _place(row: SlowStepRow) -> str:
-    at = f" at {row['line']}" if row["line"] is not None else ""
-    return f"most of it in {PHASE_WORDS[row['phase']]}{at}"
+    """Where most of the excess is, after a comma; "" if nobody knows."""
+    phase = f" in {PHASE_WORDS[row['phase']]}" if row["phase"] in PHASE_WORDS else ""
+    line = f" at {row['line']}" if row["line"] is not None else ""
+    return f", most of it{phase}{line}" if phase or line else ""
 
 
 def _advice(rows: Sequence[SlowStepRow], num_machines: int) -> str:
-    said = [
-        f"{PHASE_WORDS[row['phase']].capitalize()} makes every {ordinal(row['every'])} step slow: do it more seldom, or "
-        "beside training."
-        for row in rows
-        if row["every"] is not None
-    ][:_MOST_NAMED]
+    regular = [f"every {ordinal(row['every'])} step{_place(row)}" for row in rows if row["every"] is not None]
+    said = (
+        [f"Slow is {'; and '.join(regular[:_MOST_NAMED])}: do that more seldom, or beside training."] if regular else []
+    )
     if num_machines:
         said.append(
             f"In {num_machines:,} of them the loop's thread had no processor for half of the excess or more: other "

@@ -8,7 +8,7 @@ _HOUR_NS = 3_600_000_000_000
 _MOST_REMEMBERED = 64
 _NUM_REGULAR, _MOST_BETWEEN = 4, 2
 _LEAST_PERIOD = 5
-_MOST_IN_A_ROW = 3
+MOST_IN_A_ROW = 3
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class SlowStepPlaces:
         while self._kept and now_ns - self._kept[0].at_ns >= _HOUR_NS:
             self._kept.popleft()
         if every is None:
-            is_kept = self._num_in_a_row <= _MOST_IN_A_ROW
+            is_kept = self._num_in_a_row <= MOST_IN_A_ROW
         else:
             is_kept = not any(kept.phase == phase and kept.every == every for kept in self._kept)
             self._take_together(step, phase, every)
