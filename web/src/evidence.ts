@@ -39,6 +39,10 @@ const WORDS: Record<string, string> = {
   num_cores: "Processors it may use",
   num_threads: "Threads on which torch computes",
   epoch_start_share: "At the first batch of an epoch",
+  num_slow_steps: "Slow steps kept",
+  num_of_machine: "Of these, for want of a processor",
+  most_excess_ns: "The slowest took longer by",
+  num_with_line: "Of these, with a line",
   waiting_share_of_batches: "Part of making a batch that waits",
 };
 

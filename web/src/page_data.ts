@@ -190,6 +190,20 @@ export interface AllSteps {
   pieces: Piece[];
 }
 
+export interface SlowStepRow {
+  step: number;
+  ranks: number[];
+  rank: number;
+  duration_ns: number;
+  excess_ns: number;
+  phase: string;
+  line: string | null;
+  starved_ns: number | null;
+  is_machines: boolean;
+  every: number | null;
+  num_kept: number;
+}
+
 export interface RunFacts {
   flops_per_step: number | null;
   flops_per_s: number | null;
@@ -210,6 +224,7 @@ export interface RunFacts {
   samples_per_s: number | null;
   tokens_per_s: number | null;
   all_steps: AllSteps | null;
+  slow_steps: SlowStepRow[];
   missing: string[];
   notes: string[];
 }

@@ -108,7 +108,7 @@ def find_slow_steps(rows: Sequence[SlowStepRow], num_steps: int, mean_ns: float)
                 "num_slow_steps": num_kept,
                 "num_of_machine": num_machines,
                 "most_excess_ns": slowest["excess_ns"],
-                "num_samples_known": sum(row["line"] is not None for row in rows),
+                "num_with_line": sum(row["line"] is not None for row in rows),
             },
             where=Where(
                 ranks=tuple(sorted({row["rank"] for row in rows})),

@@ -2,6 +2,7 @@ import { AllSteps } from "../overview/all_steps";
 import { Findings } from "../overview/findings";
 import { Headline } from "../overview/headline";
 import { RunFacts } from "../overview/run_facts";
+import { SlowSteps } from "../overview/slow_steps";
 import { StepPicture } from "../overview/step_picture";
 import type { Overview as OverviewData } from "../page_data";
 import { Devices } from "../ranks/devices";
@@ -28,6 +29,7 @@ export function Overview({ payload, offered }: ViewProps) {
         <div>
           {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} />}
           {report.run.all_steps && <AllSteps said={page.overview.all_steps} pieces={report.run.all_steps.pieces} />}
+          {report.run.slow_steps.length > 0 && <SlowSteps rows={report.run.slow_steps} />}
         </div>
       </div>
     </>
