@@ -38,7 +38,7 @@ class SlowFile:
     """What a checkpoint is written to, slowly."""
 
     def write(self, content):
-        time.sleep(SLEEP_S / 8)  # slow: checkpoint
+        time.sleep(SLEEP_S / 20)  # slow: checkpoint
         return len(content)
 
     def flush(self):

@@ -1,9 +1,10 @@
 """``make pictures``: takes the pictures in the docs.
 
 The README's are of the report of a simulated run with two faults, light and dark. That of docs/status.md is of a real
-training on four ranks, one of which is stopped.
+training on four ranks, one of which is stopped; that of docs/slow-steps.md of the slow steps of a real training.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -29,6 +30,8 @@ PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
 SIZE, STATUS_SIZE = {"width": 1280, "height": 840}, {"width": 1000, "height": 384}
 NUM_RANKS, STOPPED_RANK, NUM_STEPS, STOPPED_S, LONGEST_WAIT_S = 4, 2, 300, 12, 300
+TESTS = PICTURES.parents[1] / "tests"
+NUM_SLOW_STEPS = 900
 RUN = Settings(
     num_ranks=4,
     num_steps=24,
@@ -45,6 +48,27 @@ def write_report(folder: Path) -> Path:
     if main(["report", "--no-cache", str(run), "-o", str(file)]) != 0:
         sys.exit("The report was not written, so there is nothing to take a picture of.")
     return file
+
+
+def report_on_slow_steps(folder: Path) -> Path:
+    """The report of a training of 900 steps, some of which are slow."""
+    program, run, file = TESTS / "slow_training.py", folder / "digits", folder / "slow-steps.html"
+    slow = {163: "data_wait", 337: "forward", 608: "backward", 741: "forward"}
+    slow |= dict.fromkeys(range(99, NUM_SLOW_STEPS, 100), "checkpoint")
+    command = [sys.executable, program, run, folder / "times", NUM_SLOW_STEPS, json.dumps(slow)]
+    subprocess.run(list(map(str, command)), check=True)
+    if main(["report", "--no-cache", str(run), "-o", str(file)]) != 0:
+        sys.exit("The report on slow steps was not written, so there is nothing to take a picture of.")
+    return file
+
+
+def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:
+    """A part of the first view."""
+    page = browser.new_page(viewport=SIZE, color_scheme="light", locale="en-GB", timezone_id="UTC")
+    page.goto(report.as_uri())
+    page.evaluate("document.fonts.ready")
+    page.locator(part).screenshot(path=picture, animations="disabled")
+    page.close()
 
 
 def take_picture(browser: Browser, report: Path, scheme: str, picture: Path) -> None:
@@ -112,4 +136,5 @@ if __name__ == "__main__":
         take_picture(browser, report, "light", PICTURES / "report.png")
         take_picture(browser, report, "dark", PICTURES / "report-dark.png")
         take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
+        take_part(browser, report_on_slow_steps(Path(folder)), ".slow-steps", PICTURES / "slow-steps.png")
         browser.close()

@@ -1,0 +1,83 @@
+"""What is said of slow steps: a row for each step of all ranks, one for those that come regularly, and one finding."""
+
+import msgspec
+
+from kinetoscope.analysis.slow_steps import find_slow_steps, slow_step_rows
+from kinetoscope.formats.slow_steps import SlowStep
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.report.sentences import place_of_slow_step, ranks_of_slow_step, why_slow
+
+MS = 1_000_000
+ONE = SlowStep(
+    start="a",
+    restart=0,
+    rank=0,
+    step=150,
+    epoch=0,
+    begin_ns=10**18,
+    duration_ns=50 * MS,
+    usual_ns=10 * MS,
+    phase=int(Phase.FORWARD),
+    phase_ns=44 * MS,
+    phase_usual_ns=4 * MS,
+    line="train.py:41",
+    starved_ns=0,
+)
+
+
+def slow(**changes):
+    return msgspec.structs.replace(ONE, **changes)
+
+
+def test_a_row_has_the_rank_that_was_slow_first_and_all_that_waited():
+    waited = [slow(rank=rank, phase=int(Phase.BACKWARD), line="train.py:50", duration_ns=55 * MS) for rank in (0, 2, 3)]
+    (row,) = slow_step_rows([*waited, slow(rank=1)])
+    assert (row["rank"], row["ranks"], row["phase"], row["line"]) == (1, [0, 1, 2, 3], "forward", "train.py:41")
+    assert ranks_of_slow_step(row) == "1 and 3 more"
+    assert place_of_slow_step(row) == "150: forward, train.py:41"
+
+
+def test_the_slowest_step_comes_first():
+    rows = slow_step_rows([slow(step=step, duration_ns=took * MS) for step, took in ((1, 30), (2, 90), (3, 60))])
+    assert [row["step"] for row in rows] == [2, 3, 1]
+
+
+def test_regular_steps_are_one_row_also_those_before_it_was_known():
+    checkpoint = {"phase": int(Phase.CHECKPOINT), "line": "train.py:60"}
+    kept = [slow(step=step, **checkpoint) for step in (99, 149, 199)]
+    kept += [slow(step=249, every=50, duration_ns=90 * MS, **checkpoint), slow(step=131, **checkpoint)]
+    regular, other = slow_step_rows(kept)
+    assert (regular["step"], regular["num_kept"]) == (249, 4)
+    assert why_slow(regular) == "every 50th step"
+    assert (other["step"], other["every"], other["num_kept"]) == (131, None, 1)
+
+
+def test_a_step_whose_thread_had_no_processor_says_so():
+    (row,) = slow_step_rows([slow(starved_ns=25 * MS)])
+    assert row["is_machines"]
+    assert why_slow(row) == "no processor"
+    (row,) = slow_step_rows([slow(starved_ns=None)])
+    assert (row["starved_ns"], row["is_machines"]) == (None, False)
+
+
+def test_the_finding_names_the_slowest_step_and_has_no_saving():
+    rows = slow_step_rows([slow(), slow(step=300, duration_ns=110 * MS, line=None, phase=int(Phase.DATA_WAIT))])
+    (finding,) = find_slow_steps(rows, 1000, 10 * MS)
+    assert finding.title == (
+        "2 steps took much longer than usual; step 300 100.0 ms longer, most of it in waiting for data"
+    )
+    assert finding.saving_ns_per_step is None
+    assert finding.cost_ns_per_step == 140 * MS // 1000
+    assert finding.where.lines == ("train.py:41",)
+    assert finding.confidence == "low"
+
+
+def test_what_comes_regularly_costs_also_when_it_was_not_kept():
+    (finding,) = find_slow_steps(slow_step_rows([slow(every=10)]), 1000, 10 * MS)
+    assert finding.cost_ns_per_step == 4 * MS
+    assert finding.confidence == "medium"  # never high: no replay tells
+    assert "every 10th step" in finding.advice
+
+
+def test_without_slow_steps_there_is_no_finding():
+    assert find_slow_steps([], 1000, 10 * MS) == []
