@@ -7,6 +7,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,6 +50,8 @@ def run(*, quick: bool) -> SuiteResult:
             never = cyclic_schedule(skip_first=10**9, per="run")
             with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
                 cost_ns = _call_ns(step, profiler.step, count) - empty_ns
+            with kinetoscope.profile(folder, schedule=never, quiet=True, slow_steps=True) as profiler:
+                compared_ns = _call_ns(step, profiler.step, count) - empty_ns
             with _without_work(optimizer) as call:
                 plain_ns = _call_ns(step, call, count)
                 with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
@@ -58,10 +61,12 @@ def run(*, quick: bool) -> SuiteResult:
         detail = f"a step takes {step_ns / 1e6:.2f} ms; median of {count:,}"
         measures += [
             Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail),
+            Measure(f"step() that looks for slow steps, likewise: {name}", compared_ns / 1e3, "us"),
             Measure(f"hooks of a fetch, a backward and an optimizer's step, likewise: {name}", hooks_ns / 1e3, "us"),
             Measure(f"these and the step under kinetoscope run: {name}", unmodified_ns / 1e3, "us"),
         ]
-    measures += [_of_whole_loop(rounds=8 if quick else 80), *_of_writer()]
+    rounds = 8 if quick else 80
+    measures += [_of_whole_loop(rounds), _of_slow_steps(rounds // 2), *_of_writer()]
     return SuiteResult(
         suite="step_in_loop",
         title="one call between real steps",
@@ -96,6 +101,28 @@ def _of_whole_loop(rounds: int) -> Measure:
     low, high = (100 * end for end in timings.slow_down_interval("profiled", "plain"))
     slow_down = 100 * timings.slow_down("profiled", "plain")
     name = "the whole loop of 0.3 ms, with a DataLoader, is slower by"
+    return Measure(name, slow_down, "%", f"between {low:.1f} and {high:.1f} %; {rounds} rounds, interleaved")
+
+
+def _of_slow_steps(rounds: int) -> Measure:
+    """How much longer the loop of 3 ms takes as a whole if it looks for slow steps, and samples late ones."""
+    step, never = _training_step(*_LOOPS["3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
+
+    @contextlib.contextmanager
+    def profiled(*, slow_steps: bool) -> Iterator[Mapping[str, Any]]:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            contextlib.redirect_stderr(io.StringIO()),
+            kinetoscope.profile(folder, schedule=never, slow_steps=slow_steps) as profiler,
+        ):
+            yield {"step": step, "end": profiler.step}
+
+    both = {"with": partial(profiled, slow_steps=True), "without": partial(profiled, slow_steps=False)}
+    candidates = [statement(name, "step()\nend()", setting) for name, setting in both.items()]
+    timings = measure(candidates, rounds=rounds, round_ms=1000, collect_garbage=True)
+    low, high = (100 * end for end in timings.slow_down_interval("with", "without"))
+    slow_down = 100 * timings.slow_down("with", "without")
+    name = "the whole loop of 3 ms that looks for slow steps is slower by"
     return Measure(name, slow_down, "%", f"between {low:.1f} and {high:.1f} %; {rounds} rounds, interleaved")
 
 

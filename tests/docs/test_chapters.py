@@ -5,9 +5,11 @@ import shlex
 import pytest
 
 from kinetoscope.analysis.findings.chapters import chapters
-from kinetoscope.analysis.findings.faults import KINDS
+from kinetoscope.analysis.findings.faults import KINDS as FAULTS
 from kinetoscope.analysis.findings.finding import build_finding
 from kinetoscope.cli import main
+
+KINDS = (*FAULTS, "slow_steps")
 
 
 def test_each_kind_has_a_chapter_and_each_chapter_is_a_kind():

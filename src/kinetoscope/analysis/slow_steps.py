@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding, confidence_without_replay
+from kinetoscope.analysis.periods import in_every
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.texts.wording import counted, ordinal
 
 _IN_ORDER = (
     Phase.CHECKPOINT,
@@ -129,7 +129,7 @@ def _title(slowest: SlowStepRow, num_kept: int) -> str:
     took, place = f"{slowest['excess_ns'] / 1e6:,.1f} ms longer", _place(slowest)
     if num_kept == 1:
         return f"Step {slowest['step']:,} took {took} than usual{place}"
-    return f"{counted(num_kept, 'step')} took much longer than usual; step {slowest['step']:,} {took}{place}"
+    return f"{num_kept:,} steps took much longer than usual; step {slowest['step']:,} {took}{place}"
 
 
 def _place(row: SlowStepRow) -> str:
@@ -140,9 +140,11 @@ def _place(row: SlowStepRow) -> str:
 
 
 def _advice(rows: Sequence[SlowStepRow], num_machines: int) -> str:
-    regular = [f"every {ordinal(row['every'])} step{_place(row)}" for row in rows if row["every"] is not None]
+    regular = [f"again{in_every(row['every'])}{_place(row)}" for row in rows if row["every"] is not None]
     said = (
-        [f"Slow is {'; and '.join(regular[:_MOST_NAMED])}: do that more seldom, or beside training."] if regular else []
+        [f"It comes {'; and '.join(regular[:_MOST_NAMED])}: do that more seldom, or beside training."]
+        if regular
+        else []
     )
     if num_machines:
         said.append(

@@ -197,7 +197,7 @@ def _described(
 ) -> SlowStep:
     (duration_ns, by_phase, starved_ns), (usual_ns, usual_by_phase, usual_starved_ns) = found.times, found.usual
     line, num_on_line = _line_of(samples)
-    is_known = starved_ns is not None and usual_starved_ns is not None
+    more_starved_ns = None if starved_ns is None or usual_starved_ns is None else starved_ns - usual_starved_ns
     return SlowStep(
         start=attempt.start,
         restart=attempt.restart,
@@ -213,7 +213,7 @@ def _described(
         line=line,
         num_samples=len(samples),
         num_on_line=num_on_line,
-        starved_ns=starved_ns - usual_starved_ns if is_known else None,
+        starved_ns=more_starved_ns,
         every=every,
     )
 
