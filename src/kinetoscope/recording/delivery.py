@@ -266,7 +266,8 @@ class Delivery:
                 continue
             try:
                 handler.process_slow_step(cycle)
-            except _PASSING as error:
+            except Exception as error:  # cycles matter more: the handler still gets them
+                self._guard.keep(error)
                 self._once.warn(
                     "%s could not save a slow step: %s: %s. Slow steps that cannot be saved are left out.",
                     name_of(handler),
@@ -274,9 +275,6 @@ class Delivery:
                     str(error).rstrip("."),
                     about=id(handler),
                 )
-            except Exception as error:
-                self._guard.switch_off(handler, error)
-                self._guard.keep(error)
 
     # -- contributed files ------------------------------------------------------------------------------------
 
