@@ -31,9 +31,9 @@ HOSTILE = [
 ]
 
 
-def write_page(path: Path, data: dict | None = None, **tables) -> Path:
-    """A page of these rows in the tables of its report, and of other ``data``."""
-    report = {table: tables.get(table, []) for table in TABLES} | {"run": RUN}
+def write_page(path: Path, data: dict | None = None, run: dict | None = None, **tables) -> Path:
+    """A page of these rows in the tables of its report, of what is said of the ``run``, and of other ``data``."""
+    report = {table: tables.get(table, []) for table in TABLES} | {"run": RUN | (run or {})}
     calls = [[SimpleNamespace(**row) for row in report[table]] for table in ("operators", "kernels")]
     data = {"call_totals": call_totals(*calls), "call_tables": call_tables(*calls)} | (data or {})
     path.write_text(render_page(PageData(version="1", title="a page", report=report, **data)), encoding="utf-8")

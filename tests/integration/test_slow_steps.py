@@ -4,6 +4,7 @@ profiler says is compared with the training's own clock only."""
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -16,6 +17,9 @@ import kinetoscope
 from kinetoscope.formats.slow_steps import read_slow_steps
 from kinetoscope.pulse.layout import Phase
 from prepared_python import run_command, run_program, start_with_torch
+from trace_processor.trace_processor import MISSING
+from trace_processor.trace_processor import load as load_in_perfetto
+from unmodified_runs import KINETOSCOPE, run
 
 TESTS = Path(__file__).parents[1]
 PROGRAM, CROWDED = TESTS / "slow_training.py", TESTS / "crowded_training.py"
@@ -100,8 +104,15 @@ def test_nothing_else_rests_on_slow_steps(tmp_path):
         loaded = kinetoscope.load(folder).spans.collect()
         assert not {150, 250} & set(loaded.filter(loaded["name"] == "event/batch")["batch"])
     (step,) = [each for each in kept if each.step == 250]
+    if not MISSING:
+        with load_in_perfetto(tmp_path / "run/slow_steps" / step.path) as trace:
+            assert trace.errors() == {}
+            (wait,) = trace.query("select dur from slice where name = 'event/data_wait'")
+            assert 0 < wait["dur"] <= step.duration_ns
     checked = run_command("check", tmp_path / "run/slow_steps" / step.path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+    summary = run_command("summary", "--no-cache", tmp_path / "run").stdout
+    assert f"150: forward, {PROGRAM.name}:{line_of('forward')}" in summary
     alone = kinetoscope.analyze(tmp_path / "run/slow_steps" / step.path, cache=False)
     assert [row.step for row in alone.steps] == [250]
 
@@ -147,3 +158,56 @@ def test_a_neighbour_that_takes_the_processor_is_told_from_a_slow_program(tmp_pa
         assert rows[step]["is_machines"]
     for each in read_slow_steps(tmp_path / "run"):
         assert_slow_by_own_clock(each, ended_ns)
+
+
+UNMODIFIED = """
+import json, sys, time
+import torch
+from torch.utils.data import DataLoader
+
+def work(step):
+    if step == 250:
+        time.sleep(0.3)  # slow
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for step, batch in enumerate(DataLoader(torch.ones(400, 4))):
+    work(step)
+    model(batch).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_kinetoscope_run_keeps_slow_steps_of_a_training_that_knows_nothing_of_it(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(UNMODIFIED)
+    done = run(KINETOSCOPE, "run", "--slow-steps", "-o", "run", sys.executable, "train.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (slow,) = [each for each in read_slow_steps(tmp_path / "run") if each.excess_ns > 0.25e9]
+    assert slow.step in (249, 250, 251)  # when the profiler begins, a step was taken
+    assert (slow.phase, slow.line) == (Phase.FORWARD, "train.py:8")
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+import kinetoscope
+
+with kinetoscope.profile(sys.argv[1], torch=False, system=False, slow_steps=True) as profiler:
+    kept = Path(sys.argv[1], "slow_steps", "rank0.jsonl")
+    for step in profiler.batches(range(10**6)):
+        time.sleep(0.3 if step in (120, 140) else 0.001)
+        if step > 140 and kept.exists() and len(kept.read_text().splitlines()) > 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_after_a_kill_the_slow_steps_until_then_are_there(tmp_path):
+    done = run_program(KILLED, tmp_path / "run")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    kept = read_slow_steps(tmp_path / "run")
+    assert {120, 140} & {each.step for each in kept}
+    for each in kept:
+        spans = kinetoscope.load(tmp_path / "run/slow_steps" / each.path).spans.collect()
+        assert spans.filter(spans["name"] == "event/batch")["dur"].to_list() == [each.duration_ns]

@@ -123,8 +123,11 @@ class SlowStepWatch:
         if not began_ns or len(self._samples) >= _MOST_SAMPLES:
             return
         now_ns, stack = self._clock.monotonic_ns(), _stack_of(self._ident)
-        if self._slow.began() == began_ns:  # else the stack may be of the next step
-            self._samples.append((now_ns, stack))
+        if self._slow.began() != began_ns:  # the stack may be of the next step
+            return
+        if self._samples and self._samples[-1][1] == stack:
+            stack = self._samples[-1][1]  # in a long step most are alike
+        self._samples.append((now_ns, stack))
 
     def _keep_slow_steps(self) -> None:
         while (taken := self._slow.take()) is not None:
