@@ -106,7 +106,7 @@ def _of_whole_loop(rounds: int) -> Measure:
 
 def _of_slow_steps(rounds: int) -> Measure:
     """How much longer the loop of 3 ms takes as a whole if it looks for slow steps, and samples late ones."""
-    step, never = _training_step(*_LOOPS["3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
+    (step, _), never = _training_step(*_LOOPS["3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
 
     @contextlib.contextmanager
     def profiled(*, slow_steps: bool) -> Iterator[Mapping[str, Any]]:

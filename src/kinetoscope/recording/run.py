@@ -309,6 +309,7 @@ class Run:
                 self.pulse, self.ranks, self.attempt, take, has_timer=has_timer, redactor=self.redactor
             )
             self._watch.start()
+
     def _watch_slow_steps(self) -> None:
         self._slow_steps = SlowStepWatch(
             self.pulse.writer,

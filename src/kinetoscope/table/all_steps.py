@@ -41,7 +41,7 @@ def pulses_of(source: str | os.PathLike[str], attempt: int | None = None) -> lis
 
 def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:
     """The slow steps that the processes with these ``pulses`` have kept in the folder of their run."""
-    starts = {pulse.process.attempt.start for pulse in pulses}
+    starts = {pulse.header.process.attempt.start for pulse in pulses}
     return [slow for slow in read_slow_steps(folder_of_run(Path(source))) if slow.start in starts] if starts else []
 
 
