@@ -29,7 +29,8 @@ class SlowSteps:
     first steps of a training compile, allocate and read for the first time. ``schedstat`` is the file in which the
     system counts how long the training thread was without a processor.
 
-    One thread calls `wait`, and then `take` and `late_step`; it samples a step that is 5 ms late, and then every 10 ms.
+    One thread calls `wait`, and then `take` and `late_step`. It samples a step every 10 ms once that is late: half of
+    the way from the median to the limit, and at least 5 ms after the median.
     """
 
     def __init__(self, schedstat: str) -> None:
@@ -105,8 +106,10 @@ class SlowSteps:
             self._num_left_out += 1
 
     def _late_after(self) -> int:
-        is_known = self._is_on and self._is_comparable and self._limit_ns != _NEVER
-        return self._usual_ns + _LATE_NS if is_known else _NEVER
+        """Half of the way to what is slow: where steps vary much, few usual ones are sampled."""
+        if not self._is_on or not self._is_comparable or self._limit_ns == _NEVER:
+            return _NEVER
+        return self._usual_ns + max(_LATE_NS, (self._limit_ns - self._usual_ns) // 2)
 
     def _starved_since(self) -> int | None:
         """How long the training thread was ready without a processor since this was asked last."""

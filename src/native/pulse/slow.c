@@ -24,7 +24,7 @@
 #define REFRESH_EVERY 32   /* steps */
 #define MOST_STRETCHES 256 /* of phases, in one step */
 #define MOST_WAITING 8     /* slow steps that nobody has taken yet */
-#define LATE_NS 5000000    /* after the usual time, when the first sample is due */
+#define LATE_NS 5000000    /* the least time after the usual one when the first sample is due */
 #define SAMPLE_EVERY_NS 10000000
 #define LONGEST_WAIT_NS 1000000000
 #define LONGEST_SLEEP_NS 50000000 /* then another step may run, or be judged */
@@ -211,10 +211,12 @@ static void judge_step(SlowSteps *slow, const PulseStep *step, int64_t starved)
     if (is_slow && step->duration > slow->limit) keep(slow, step, times);
 }
 
+/* Half of the way to what is slow: where steps vary much, few usual ones are sampled. */
 static int64_t late_after(const SlowSteps *slow)
 {
-    int is_known = slow->is_on && slow->is_comparable && slow->limit != INT64_MAX;
-    return is_known ? slow->usual + LATE_NS : INT64_MAX;
+    if (!slow->is_on || !slow->is_comparable || slow->limit == INT64_MAX) return INT64_MAX;
+    int64_t half = (slow->limit - slow->usual) / 2;
+    return slow->usual + (half > LATE_NS ? half : LATE_NS);
 }
 
 void slow_begin_step(PyObject *object, int64_t begin)

@@ -49,7 +49,7 @@ const COLUMNS: TableColumn<SlowStepRow>[] = [
     title: "Line",
     value: (row) => row.line,
     show: (row) => (row.line === null ? <span class="quiet">not known</span> : <Name text={row.line} />),
-    help: "Where the loop's thread was, of samples that begin 5 ms after the usual end",
+    help: "Where the loop's thread was, of samples taken once the step was late",
     width: "narrow",
   },
   {
