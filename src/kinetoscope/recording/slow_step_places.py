@@ -8,6 +8,7 @@ _HOUR_NS = 3_600_000_000_000
 _MOST_REMEMBERED = 64
 _NUM_REGULAR, _MOST_BETWEEN = 4, 2
 _LEAST_PERIOD = 5
+_MOST_MISSED = 20
 MOST_IN_A_ROW = 3
 
 
@@ -23,20 +24,24 @@ class SlowStepPlaces:
     """Decides which of the slow steps are kept. They are told in order.
 
     A fourth slow step of the same phase that comes as many steps after the third as that after the second and the first
-    is regular. All of them take one of the hour's places together, and the next is kept in the next hour. Of slow steps
-    of one phase that follow each other directly, the first three are kept.
+    is regular, and so are later ones, also if some are missed. All of them take one of the hour's places together, and
+    the next is kept in the next hour. Of slow steps of one phase that follow each other directly, the first three are
+    kept.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, deque[int]] = {}
         self._kept: deque[_Kept] = deque()
+        self._regular: dict[tuple[int, int], int] = {}  # the last step of each phase and period
         self._num_in_a_row = 0
 
     def take(self, step: int, phase: int, now_ns: int) -> tuple[bool, int | None]:
         """Whether a slow step is kept, and after how many steps its like comes regularly, if it does."""
         seen = self._seen.setdefault(phase, deque(maxlen=_MOST_REMEMBERED))
         self._num_in_a_row = self._num_in_a_row + 1 if seen and seen[-1] == step - 1 else 1
-        every = _period(seen, step)
+        every = self._known_period(step, phase) or _period(seen, step)
+        if every is not None:
+            self._regular[phase, every] = step
         seen.append(step)
         while self._kept and now_ns - self._kept[0].at_ns >= _HOUR_NS:
             self._kept.popleft()
@@ -49,6 +54,13 @@ class SlowStepPlaces:
         if is_kept:
             self._kept.append(_Kept(now_ns, step, phase, every))
         return is_kept, every
+
+    def _known_period(self, step: int, phase: int) -> int | None:
+        """The period of such a step that is known already. Some may have been missed since the last one."""
+        for (known_phase, every), last in self._regular.items():
+            if known_phase == phase and (step - last) % every == 0 and step - last <= _MOST_MISSED * every:
+                return every
+        return None
 
     def _take_together(self, step: int, phase: int, every: int) -> None:
         for kept in self._kept:

@@ -64,6 +64,12 @@ def test_now_and_then_another_slow_step_of_the_phase_hides_no_period():
     assert every == [None, None, None, None, None, 100]
 
 
+def test_what_is_known_to_be_regular_stays_so_when_some_are_missed():
+    places = SlowStepPlaces()
+    told = [places.take(step, CHECKPOINT, step)[1] for step in (50, 100, 150, 200, 250, 350, 500, 525, 900)]
+    assert told == [None, None, None, 50, 50, 50, 50, None, 50]
+
+
 def test_of_slow_steps_in_a_row_the_first_three_are_kept():
     assert kept(range(100, 200)) == [100, 101, 102]
     assert kept([*range(100, 110), *range(300, 310)]) == [100, 101, 102, 300, 301, 302]
