@@ -22,17 +22,18 @@ class AskedRecording:
         self._pulse, self._rank = pulse, rank
         self._taken = deque[float](maxlen=_MOST_AN_HOUR)
         self._has_begun = False
+        self._last: RecordRequest | None = None
+        """The last one that was taken or refused, of which the pulse tells."""
         self.request: RecordRequest | None = None
         """What is asked for and not over. While there is one, no step is only counted."""
 
     def take(self, request: RecordRequest) -> None:
         """Takes a request, unless it is of other ranks, or another one is not over, or there were 20 in an hour."""
-        if not request.is_for(self._rank):
+        if self.request is not None or not request.is_for(self._rank):
             return
-        now_s = time.monotonic()
-        is_too_much = len(self._taken) == _MOST_AN_HOUR and now_s - self._taken[0] < _HOUR_S
-        if self.request is not None or is_too_much:
-            self._pulse.note_asked(request.sequence, Asked.REFUSED, request.first_step)
+        now_s, self._last = time.monotonic(), request
+        if len(self._taken) == _MOST_AN_HOUR and now_s - self._taken[0] < _HOUR_S:
+            self._note(request, Asked.REFUSED)
             return
         self._taken.append(now_s)
         self._note(request, Asked.WAITS)
@@ -76,4 +77,5 @@ class AskedRecording:
         return own
 
     def _note(self, request: RecordRequest, asked: Asked) -> None:
-        self._pulse.note_asked(request.sequence, asked, request.first_step)
+        if request is self._last:
+            self._pulse.note_asked(request.sequence, asked, request.first_step)

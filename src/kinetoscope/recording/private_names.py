@@ -69,7 +69,12 @@ frames_of_threads = PrivateObject(
 )
 
 
+def all_frames() -> dict[int, FrameType]:
+    """The frame in which each thread is now, by its number; none if this Python does not tell."""
+    find_all = frames_of_threads.find()
+    return {} if find_all is None else find_all()
+
+
 def frame_of_thread(ident: int) -> FrameType | None:
     """The frame in which a thread is now, if this Python tells."""
-    find_all = frames_of_threads.find()
-    return None if find_all is None else find_all().get(ident)
+    return all_frames().get(ident)

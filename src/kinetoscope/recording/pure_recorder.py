@@ -84,7 +84,7 @@ class PureRecorder:
         self.listener: SpanListener | None = None
         self.names = NameTable()
         self.window = 0
-        self.loss = math.nan
+        self.loss: float = math.nan
         self._num_windows = 0
         self._window_begin = 0
         self._forget_threads()

@@ -3,7 +3,6 @@
 import faulthandler
 import logging
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -30,9 +29,9 @@ from kinetoscope.pulse.stuck_phases import (
     ThreadStack,
 )
 from kinetoscope.recording.private_names import (
+    all_frames,
     dump_flight_recorder,
     frame_of_thread,
-    frames_of_threads,
     groups_of_process,
 )
 from kinetoscope.recording.replaced_method import ReplacedMethod
@@ -233,7 +232,7 @@ class TrainingWatch:
         return None
 
     def _note_stuck(self, phase: int, since_ns: int, lasted_ns: int) -> None:
-        frames = sys._current_frames() if frames_of_threads.find() is not None else {}
+        frames = all_frames()
         frame = frames.get(self._training)
         hangs = self._usual.is_usual(phase) and not _compiles(frame)
         place = self._redact(place_of(frame))

@@ -1,0 +1,134 @@
+"""Steps that somebody asks for from outside are recorded, whatever the run's own schedule does."""
+
+import pytest
+
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.formats.record_request import RecordRequest
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.pulse.glances import glance_at_pulses
+from kinetoscope.pulse.layout import Asked
+from kinetoscope.testing import FakeClock, MemoryTraceHandler
+
+both = pytest.mark.usefixtures("twin")
+NEVER = cyclic_schedule(skip_first=10**9, per="run")
+
+
+class Job:
+    """A loop of 40 batches that takes requests at the begin of some."""
+
+    def __init__(self, folder, schedule=NEVER, requests=(), num_batches=40, calls_step=False):
+        self.folder, self.handler = folder, MemoryTraceHandler()
+        handlers = [self.handler, JSONTraceHandler(str(folder / "traces"))]
+        self.profiler = Profiler(schedule, handlers, clock=FakeClock(), quiet=True, strict=True)
+        requests = dict(requests)
+        self.actions, self.losses = [], []
+        with self.profiler as profiler:
+            batches = range(num_batches) if calls_step else profiler.batches(range(num_batches))
+            for batch in batches:
+                if batch in requests:
+                    profiler.run._asked.take(requests[batch])
+                self.actions.append(profiler.get_action())
+                with profiler.marker("train"):
+                    self.losses.append(batch * 2)
+                if calls_step:
+                    profiler.step()
+        (glance,) = glance_at_pulses(folder).last
+        self.asked = glance.header.asked
+
+    @property
+    def recorded(self):
+        """The batches of each window that were to be kept."""
+        windows, last = [], None
+        for batch, action in enumerate(self.actions):
+            if action in (ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE):
+                if last is not ProfilerAction.ACTIVE:
+                    windows.append([])
+                windows[-1].append(batch)
+            last = action
+        return windows
+
+    @property
+    def files(self):
+        return sorted(path.name for path in (self.folder / "traces").glob("ep*.json"))
+
+
+def request(first_step, num_steps=3, sequence=1, ranks=None):
+    return RecordRequest(sequence, num_steps, first_step, 0, ranks)
+
+
+@both
+@pytest.mark.parametrize("calls_step", [False, True])
+def test_the_steps_that_are_asked_for_are_recorded_after_one_that_warms_up(tmp_path, calls_step):
+    job = Job(tmp_path, requests=[(5, request(20))], calls_step=calls_step)
+    assert job.recorded == [[20, 21, 22]]
+    assert job.actions[19] is ProfilerAction.WARMUP
+    assert job.files == ["ep0-ba23-rank0.json"]
+    assert (job.asked.sequence, job.asked.asked, job.asked.first_step) == (1, Asked.SAVED, 20)
+    assert len(job.handler.cycles) == 1
+    assert job.losses == [batch * 2 for batch in range(40)]
+
+
+@both
+def test_one_after_the_other_and_each_in_a_window_of_its_own(tmp_path):
+    job = Job(tmp_path, requests=[(5, request(10)), (14, request(20, sequence=2)), (30, request(32, 1, sequence=3))])
+    assert job.recorded == [[10, 11, 12], [20, 21, 22], [32]]
+    assert (job.asked.sequence, job.asked.asked) == (3, Asked.SAVED)
+
+
+@both
+def test_the_schedules_own_windows_are_left_alone(tmp_path):
+    schedule = cyclic_schedule(skip_first=9, warmup=1, active=4, repeat=1, per="run")
+    job = Job(tmp_path, schedule, requests=[(3, request(20))])
+    assert job.recorded == [[10, 11, 12, 13], [20, 21, 22]]
+
+
+@both
+def test_steps_within_a_window_of_the_schedules_are_refused(tmp_path):
+    schedule = cyclic_schedule(skip_first=9, warmup=1, active=4, repeat=1, per="run")
+    job = Job(tmp_path, schedule, requests=[(3, request(12))])
+    assert job.recorded == [[10, 11, 12, 13]]
+    assert job.asked.asked is Asked.REFUSED
+
+
+@both
+def test_a_rank_that_is_past_the_first_step_says_that_it_is_late(tmp_path):
+    job = Job(tmp_path, requests=[(20, request(12))])
+    assert job.recorded == []
+    assert job.asked.asked is Asked.LATE
+
+
+@both
+def test_one_that_others_are_asked_for_is_none_of_this_ranks(tmp_path):
+    job = Job(tmp_path, requests=[(5, request(20, ranks=frozenset([3, 7])))])
+    assert job.recorded == []
+    assert job.asked.sequence == 0
+
+
+@both
+def test_a_second_request_before_the_first_is_over_is_refused(tmp_path):
+    job = Job(tmp_path, requests=[(5, request(20)), (10, request(30, sequence=2))])
+    assert job.recorded == [[20, 21, 22]]
+    refused = Job(tmp_path / "refused", requests=[(5, request(38, 10)), (10, request(30, sequence=2))])
+    assert refused.recorded == [[38, 39]]
+
+
+@both
+def test_what_was_recorded_when_the_training_ends_is_saved(tmp_path):
+    job = Job(tmp_path, requests=[(5, request(37, 10))])
+    assert job.recorded == [[37, 38, 39]]
+    assert job.asked.asked is Asked.SAVED
+
+
+@both
+def test_at_most_20_in_an_hour(tmp_path):
+    requests = [(2 + 4 * number, request(4 + 4 * number, 1, sequence=1 + number)) for number in range(25)]
+    job = Job(tmp_path, requests=requests, num_batches=110)
+    assert len(job.recorded) == 20
+    assert (job.asked.sequence, job.asked.asked) == (25, Asked.REFUSED)
+
+
+def test_the_file_of_requests_is_for_its_user_only(tmp_path):
+    Job(tmp_path)
+    path = tmp_path / "pulse" / "record.request"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert RunFolder(tmp_path).read("pulse/record.request") == bytes(512)
