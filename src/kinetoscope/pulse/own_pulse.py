@@ -95,7 +95,7 @@ class OwnPulse:
         self._copies: Any = None
         self._run: RunFolder | None = None
         self._num_told = 0
-        self.request_file = ""
+        self.request_file: str = ""
         """The file by which this rank is asked to record, once it is open; "" if the run has no folder."""
         self._num_due = 0
         self._counter: Any = None
