@@ -21,7 +21,7 @@ from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.paths.remote_url import check_url
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.own_pulse import StepTimes
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import NameTable
@@ -110,7 +110,6 @@ class RunInside(Protocol):
     remote_store: Any
     uploads: dict[Path, Any]
     clock: Clock
-    pulse: OwnPulse
     redactor: Redactor | None
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""
 
@@ -174,6 +173,11 @@ class RunInside(Protocol):
 
     def seconds_to_close(self) -> float:
         """How much of the time that closing may take is left."""
+        ...
+
+    def times_of_steps(self, first: int, end: int) -> list[StepTimes]:
+        """How long the steps from number ``first`` to before ``end`` took, in nanoseconds: all in all, and by phase.
+        Any thread may call it."""
         ...
 
 

@@ -16,7 +16,7 @@ from kinetoscope.clock.clock import Clock, SystemClock, process_base_ns, take_an
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.own_pulse import OwnPulse, StepTimes
 from kinetoscope.recording import compiler
 from kinetoscope.recording.asked_recording import AskedRecording
 from kinetoscope.recording.callbacks import Callbacks
@@ -518,6 +518,11 @@ class Run:
     def seconds_to_close(self) -> float:
         """How much of the time that closing may take is left."""
         return self._end.seconds_left
+
+    def times_of_steps(self, first: int, end: int) -> list[StepTimes]:
+        """How long the steps from number ``first`` to before ``end`` took, in nanoseconds: all in all, and by phase.
+        Any thread may call it."""
+        return self.pulse.times_of(first, end)
 
     # -- its end ----------------------------------------------------------------------------------------------
 
