@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 import kinetoscope
 from kinetoscope.recording import slow_step_places
 
-SLEEP_S = 0.2
+SLEEP_S = 0.3
 
 
 class Batches(Dataset):
@@ -38,7 +38,7 @@ class SlowFile:
     """What a checkpoint is written to, slowly."""
 
     def write(self, content):
-        time.sleep(SLEEP_S / 20)  # slow: checkpoint
+        time.sleep(SLEEP_S / 30)  # slow: checkpoint
         return len(content)
 
     def flush(self):

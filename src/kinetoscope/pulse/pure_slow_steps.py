@@ -9,7 +9,7 @@ from typing import Any
 from kinetoscope.pulse.layout import Phase
 
 _NUM_RECENT, _FEWEST_STEPS, _REFRESH_EVERY = 256, 64, 32
-_MOST_OF_LENGTH, _MOST_STRETCHES, _MOST_WAITING = 12, 256, 8
+_MOST_SLOW, _MOST_STRETCHES, _MOST_WAITING = 12, 256, 8
 _LATE_NS, _SAMPLE_EVERY_NS, _LONGEST_WAIT_NS = 5_000_000, 10_000_000, 1_000_000_000
 _LONGEST_SLEEP_NS = 50_000_000  # then another step may run, or be judged
 _NEVER = 2**63 - 1
@@ -24,10 +24,10 @@ class SlowSteps:
     """Compares each step with the 256 before it, as the `PulseWriter` tells of them that was given this.
 
     A step is slow if it takes longer than their median and eight times their median deviation, and at least a fifth of
-    the median. Where more than 12 of them do, these have a length of their own, and are judged in the same way among
-    themselves. Nothing is slow before 64 steps: with fewer, a median deviation is off by a fifth and more, and the
-    first steps of a training compile, allocate and read for the first time. ``schedstat`` is the file in which the
-    system counts how long the training thread was without a processor.
+    the median. Where more than 12 of them do, these have a length of their own, or vary as much: then a step is slow
+    that takes a third longer than the 13th longest of the 256. Nothing is slow before 64 steps: with fewer, a median
+    deviation is off by a fifth and more, and the first steps of a training compile, allocate and read for the first
+    time. ``schedstat`` is the file in which the system counts how long the training thread was without a processor.
 
     One thread calls `wait`, and then `take` and `late_step`. It samples a step every 10 ms once that is late: half of
     the way from the median to the limit, and at least 5 ms after the median.
@@ -127,14 +127,13 @@ class SlowSteps:
         beyond = [times[0] for times in self._recent]
         if len(beyond) < _FEWEST_STEPS:
             return
-        self._usual_ns = _median(beyond)
-        while True:
-            usual_ns = _median(beyond)
-            spread_ns = 8 * _median([abs(value - usual_ns) for value in beyond])
-            limit_ns = self._limit_ns = usual_ns + max(spread_ns, usual_ns // 5)
-            beyond = [value for value in beyond if value > limit_ns]
-            if len(beyond) <= _MOST_OF_LENGTH:
-                return
+        usual_ns = self._usual_ns = _median(beyond)
+        spread_ns = 8 * _median([abs(value - usual_ns) for value in beyond])
+        self._limit_ns = usual_ns + max(spread_ns, usual_ns // 5)
+        beyond = sorted(value for value in beyond if value > self._limit_ns)
+        if len(beyond) > _MOST_SLOW:
+            most_ns = beyond[-1 - _MOST_SLOW]
+            self._limit_ns = most_ns + most_ns // 3
 
     def _usual(self) -> Times:
         by_phase = tuple(_median([times[1][phase] for times in self._recent]) for phase in range(len(Phase)))

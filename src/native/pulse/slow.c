@@ -17,10 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NUM_RECENT 256  /* steps, to which a step is compared */
-#define FEWEST_STEPS 64 /* fewer do not tell what is usual */
-#define MOST_OF_LENGTH                                                                             \
-    12 /* of the recent steps: if more are slow, they have a length of their own */
+#define NUM_RECENT 256     /* steps, to which a step is compared */
+#define FEWEST_STEPS 64    /* fewer do not tell what is usual */
+#define MOST_SLOW 12       /* of these; if more take long, that is a length of their own */
 #define REFRESH_EVERY 32   /* steps */
 #define MOST_STRETCHES 256 /* of phases, in one step */
 #define MOST_WAITING 8     /* slow steps that nobody has taken yet */
@@ -97,10 +96,10 @@ static void swap(int64_t *one, int64_t *other)
     *other = kept;
 }
 
-/* The middle value, of two the greater one; sorts the values partly. */
-static int64_t median_of(int64_t *values, uint32_t count)
+/* The value that has so many below it; sorts the values partly. */
+static int64_t value_at(int64_t *values, uint32_t count, uint32_t middle)
 {
-    uint32_t middle = count / 2, first = 0, last = count;
+    uint32_t first = 0, last = count;
     while (last - first > 1) {
         int64_t pivot = values[first + (last - first) / 2];
         uint32_t below = first, next = first, above = last;
@@ -121,30 +120,35 @@ static int64_t median_of(int64_t *values, uint32_t count)
     return values[middle];
 }
 
+/* The middle value, of two the greater one. */
+static int64_t median_of(int64_t *values, uint32_t count)
+{
+    return value_at(values, count, count / 2);
+}
+
 static uint32_t num_recent(const SlowSteps *slow)
 {
     return slow->num_judged < NUM_RECENT ? (uint32_t)slow->num_judged : NUM_RECENT;
 }
 
-/* How long a usual step takes, and how long one may take. Steps beyond this are taken together
- * where there are many, as of another length, and judged in the same way. */
+/* How long a usual step takes, and how long one may take. Where many are beyond that, they have a
+ * length of their own, or vary as much: only what is a third beyond most of these is slow then. */
 static void refresh(SlowSteps *slow)
 {
     int64_t values[NUM_RECENT], away[NUM_RECENT];
-    uint32_t count = num_recent(slow), num_beyond;
+    uint32_t count = num_recent(slow), num_beyond = 0;
     if (count < FEWEST_STEPS) return;
     for (uint32_t i = 0; i < count; i++) values[i] = slow->recent[i].duration;
-    do {
-        int64_t usual = median_of(values, count);
-        for (uint32_t i = 0; i < count; i++) away[i] = llabs(values[i] - usual);
-        int64_t spread = 8 * median_of(away, count);
-        if (count == num_recent(slow)) slow->usual = usual;
-        slow->limit = usual + (spread > usual / 5 ? spread : usual / 5);
-        num_beyond = 0;
-        for (uint32_t i = 0; i < count; i++)
-            if (values[i] > slow->limit) values[num_beyond++] = values[i];
-        count = num_beyond;
-    } while (num_beyond > MOST_OF_LENGTH);
+    int64_t usual = median_of(values, count);
+    for (uint32_t i = 0; i < count; i++) away[i] = llabs(values[i] - usual);
+    int64_t spread = 8 * median_of(away, count);
+    slow->usual = usual;
+    slow->limit = usual + (spread > usual / 5 ? spread : usual / 5);
+    for (uint32_t i = 0; i < count; i++)
+        if (values[i] > slow->limit) values[num_beyond++] = values[i];
+    if (num_beyond <= MOST_SLOW) return;
+    int64_t most = value_at(values, num_beyond, num_beyond - 1 - MOST_SLOW);
+    slow->limit = most + most / 3;
 }
 
 /* The median of what starts at that many bytes within the times of recent steps. */
