@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.faults import KINDS as FAULTS
 from kinetoscope.analysis.findings.finding import build_finding
 from kinetoscope.cli import main
 
-KINDS = (*FAULTS, "slow_steps")
+KINDS = (*FAULTS, "slow_steps", "hang")
 
 
 def test_each_kind_has_a_chapter_and_each_chapter_is_a_kind():

@@ -7,11 +7,14 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import kinetoscope
+from kinetoscope.cli import main
 from kinetoscope.native import native_module
 from kinetoscope.pulse.layout import FOLDER
-from kinetoscope.pulse.stuck_phases import read_stuck_phases
+from kinetoscope.pulse.stuck_phases import StuckFile, StuckPhase, ThreadStack, read_stuck_phases
 from kinetoscope.status.judging import RunState, look_at_run
 from ports import free_port
 
@@ -256,3 +259,38 @@ def test_a_worker_that_does_not_answer_is_a_hang_in_waiting_for_data(tmp_path):
         os.system(f"pkill -KILL -P {training.process.pid}")
         training.process.kill()
         training.process.communicate()
+
+
+def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, tmp_path, capsys):
+    training = start("lock")
+    training.wait_until_it_hangs()
+    until = time.monotonic() + LONG_S
+    while not stuck_phases(tmp_path / "run"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    training.process.kill()
+    training.process.wait()
+    main(["summary", str(tmp_path / "run")])
+    said = "".join("".join(capsys.readouterr()).split())  # lines may be broken anywhere
+    assert f"Rank0hungat{line_of('held.acquire()  #')}:lockafterstep29" in said
+
+
+def test_the_hang_of_a_run_with_traces_comes_after_its_other_findings(tmp_path):
+    folder = tmp_path / "run"
+    schedule = kinetoscope.cyclic_schedule(skip_first=2, warmup=1, active=10, per="run")
+    with kinetoscope.profile(folder, schedule=schedule, torch=False, system=False, quiet=True) as profiler:
+        for _ in profiler.batches(range(20)):
+            with profiler.marker("forward"):
+                time.sleep(0.002)
+        run = profiler.run
+        second = 10**9
+        stack = ThreadStack("MainThread", True, ["train.py(7): loss"])
+        phase = StuckPhase("backward", True, 12, 0, 40 * second, 30 * second, "train.py(7): loss", [stack], [])
+        found = StuckFile(run.ranks, run.attempt, [phase, msgspec.structs.replace(phase, goes_on_ns=50 * second)])
+        run.pulse.write_beside(".stuck", found.encoded())
+    *_, last = kinetoscope.analyze(folder, cache=False).findings
+    assert (last.kind, last.confidence, last.where.ranks) == ("hang", "high", (0,))
+    assert last.title == (
+        "Rank 0 hung in the backward pass at train.py(7): loss after step 11, for more than 40 s; 2 phases hung in all"
+    )
+    assert last.saving_ns_per_step is None

@@ -18,6 +18,7 @@ from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.communication import notes_on_communication
 from kinetoscope.analysis.findings.faults import find_faults, notes_on_loaders, notes_on_replay, notes_on_steps
+from kinetoscope.analysis.hangs import find_hangs
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, tensor_cores
 from kinetoscope.analysis.loop_counts import per_second
 from kinetoscope.analysis.memory import add_memory_rows
@@ -43,7 +44,7 @@ from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.analysis.titles import title_of
-from kinetoscope.table.all_steps import pulses_of, slow_steps_of
+from kinetoscope.table.all_steps import pulses_of, slow_steps_of, stuck_phases_of
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
@@ -107,6 +108,7 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
     if source is None or isinstance(source, Trace):
         return report
     pulses = pulses_of(source, attempt)
+    report = replace(report, findings=[*report.findings, *find_hangs(stuck_phases_of(source, pulses))])
     about = about_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from kinetoscope.analysis.all_steps import about_all_steps
 from kinetoscope.analysis.analyze import RunReport, report_of
+from kinetoscope.analysis.hangs import find_hangs
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
 from kinetoscope.cli.options import add_attempt, add_json, add_last, add_no_cache, add_paths, add_ranks
 from kinetoscope.cli.paths import require_there
 from kinetoscope.errors import TraceFileError
-from kinetoscope.table.all_steps import pulses_of
+from kinetoscope.table.all_steps import pulses_of, stuck_phases_of
 
 _EXAMPLES = """\
 examples:
@@ -103,4 +104,6 @@ def all_steps_said(names: Sequence[str], attempt: int | None) -> str:
 
     pulses = pulses_of(names[0], attempt) if len(names) == 1 else []
     about = about_all_steps(pulses, (), 0)
-    return "" if about is None else all_steps_line(about)
+    hangs = find_hangs(stuck_phases_of(names[0], pulses)) if pulses else []
+    lines = ["" if about is None else all_steps_line(about), *(f"{found.title}." for found in hangs)]
+    return " ".join(filter(None, lines))

@@ -11,6 +11,7 @@ from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps
 from kinetoscope.paths.attempt_folders import folder_of_run
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, find_pulses
+from kinetoscope.pulse.stuck_phases import StuckPhase, read_stuck_phases
 
 PHASES = [f"{phase.name.lower()}_ns" for phase in Phase]
 """The columns of phases."""
@@ -43,6 +44,13 @@ def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> 
     """The slow steps that the processes with these ``pulses`` have kept in the folder of their run."""
     starts = {pulse.header.process.attempt.start for pulse in pulses}
     return [slow for slow in read_slow_steps(folder_of_run(Path(source))) if slow.start in starts] if starts else []
+
+
+def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StuckPhase]]:
+    """What the processes with these ``pulses`` have found of phases that lasted too long, by rank."""
+    starts = {pulse.header.process.attempt.start for pulse in pulses}
+    found = read_stuck_phases(folder_of_run(Path(source))) if starts else []
+    return {file.ranks.rank: file.phases for file in found if file.attempt.start in starts}
 
 
 def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
