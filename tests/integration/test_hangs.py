@@ -275,7 +275,7 @@ def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, t
     assert f"Rank0hungat{line_of('held.acquire()  #')}:lockafterstep29" in said
 
 
-def test_the_hang_of_a_run_with_traces_comes_after_its_other_findings(tmp_path):
+def test_the_hang_of_a_run_with_traces_comes_before_its_other_findings(tmp_path):
     folder = tmp_path / "run"
     schedule = kinetoscope.cyclic_schedule(skip_first=2, warmup=1, active=10, per="run")
     with kinetoscope.profile(folder, schedule=schedule, torch=False, system=False, quiet=True) as profiler:
@@ -288,9 +288,9 @@ def test_the_hang_of_a_run_with_traces_comes_after_its_other_findings(tmp_path):
         phase = StuckPhase("backward", True, 12, 0, 40 * second, 30 * second, "train.py(7): loss", [stack], [])
         found = StuckFile(run.ranks, run.attempt, [phase, msgspec.structs.replace(phase, goes_on_ns=50 * second)])
         run.pulse.write_beside(".stuck", found.encoded())
-    *_, last = kinetoscope.analyze(folder, cache=False).findings
-    assert (last.kind, last.confidence, last.where.ranks) == ("hang", "high", (0,))
-    assert last.title == (
+    first, *_ = kinetoscope.analyze(folder, cache=False).findings
+    assert (first.kind, first.confidence, first.where.ranks) == ("hang", "high", (0,))
+    assert first.title == (
         "Rank 0 hung in the backward pass at train.py(7): loss after step 11, for more than 40 s; 2 phases hung in all"
     )
-    assert last.saving_ns_per_step is None
+    assert first.saving_ns_per_step is None

@@ -108,7 +108,13 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
     if source is None or isinstance(source, Trace):
         return report
     pulses = pulses_of(source, attempt)
-    report = replace(report, findings=[*report.findings, *find_hangs(stuck_phases_of(source, pulses))])
+    if hangs := find_hangs(stuck_phases_of(source, pulses)):
+        build_fixes = report.build_fixes
+        report = replace(
+            report,
+            findings=[*hangs, *report.findings],  # nothing that a step may save matters as much
+            build_fixes=lambda: [*(None for _ in hangs), *build_fixes()],
+        )
     about = about_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report

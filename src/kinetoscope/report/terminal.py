@@ -80,8 +80,10 @@ def render_report(report: RunReport, width: int = 100) -> RenderableType:
     """What is wrong with a run, and what its time went to, in ``width`` columns."""
     parts: list[RenderableType] = [*_heads(report)]
     parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
+    if report.steps or report.findings:
+        parts += ["", *_findings(report)]
     if report.steps:
-        parts += ["", *_findings(report), "", *_step_table(report, width)]
+        parts += ["", *_step_table(report, width)]
     elif any(row.window_ns is not None for row in report.ranks):
         parts += ["", _devices(report.ranks, width)]
     parts += [Text(line) for line in map(_straggler, report.stragglers)]
