@@ -1,9 +1,11 @@
 """``log_to=`` with the real trackers, which are not in every environment: `make test-trainers`."""
 
+import importlib
 import importlib.util
 import json
 import os
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,11 @@ def rows_of_wandb(folder):
     return rows, content
 
 
+@pytest.fixture(autouse=True)
+def a_report_may_take_long(monkeypatch):
+    monkeypatch.setattr("kinetoscope.handlers.first_finding.MOST_SECONDS_WITH_REPORT", 150.0)
+
+
 @pytest.fixture
 def wandb_run(tmp_path, monkeypatch):
     wandb = needs("wandb")
@@ -73,7 +80,11 @@ def wandb_run(tmp_path, monkeypatch):
 def test_a_run_of_wandb_keeps_its_own_rows_and_has_ours_in_them(wandb_run, tmp_path):
     train(tmp_path / "run", wandb_run, wandb_run.log)
     wandb_run.finish()
-    rows, content = rows_of_wandb(tmp_path)
+    importlib.import_module("wandb").teardown()  # its process has written everything when it ends
+    until = time.monotonic() + 60
+    while len((read := rows_of_wandb(tmp_path))[0]) < NUM_ROWS and time.monotonic() < until:
+        time.sleep(0.1)
+    rows, content = read
     assert [row["loss"] for row in rows if "loss" in row] == list(range(NUM_ROWS))
     ours = [row for row in rows if "kinetoscope/step_ms" in row]
     assert ours
