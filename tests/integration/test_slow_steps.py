@@ -25,6 +25,10 @@ TESTS = Path(__file__).parents[1]
 PROGRAM, CROWDED = TESTS / "slow_training.py", TESTS / "crowded_training.py"
 QUIET = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 NUM_STEPS, EVERY = 800, 50
+at_length = pytest.mark.skipif(
+    "KINETOSCOPE_ALL_TRAININGS" not in os.environ,
+    reason="in make test-long, since a busy machine is slow, too",
+)
 WAYS = ("data_wait", "forward", "backward", "optimizer")
 
 
@@ -73,6 +77,7 @@ def assert_slow_by_own_clock(slow, ended_ns):
     assert max(beside) > 1.1 * median(before), slow
 
 
+@at_length
 @pytest.mark.parametrize("pure", [False, True], ids=["c", "pure"])
 def test_ten_of_ten_planted_slow_steps_are_kept_with_their_phase_and_line(tmp_path, pure):
     pytest.importorskip("torch")
@@ -117,6 +122,7 @@ def test_nothing_else_rests_on_slow_steps(tmp_path):
     assert [row.step for row in alone.steps] == [250]
 
 
+@at_length
 def test_a_checkpoint_in_every_50th_step_is_named_with_its_period_and_is_one_row(tmp_path):
     pytest.importorskip("torch")
     slow = dict.fromkeys(range(99, NUM_STEPS, EVERY), "checkpoint")
@@ -132,6 +138,7 @@ def test_a_checkpoint_in_every_50th_step_is_named_with_its_period_and_is_one_row
         assert_slow_by_own_clock(each, ended_ns)
 
 
+@at_length
 def test_a_rank_that_is_late_is_named_and_not_the_one_that_waits_for_it(tmp_path):
     pytest.importorskip("torch")
     slow = dict.fromkeys((130, 210, 290), "late")
@@ -146,6 +153,7 @@ def test_a_rank_that_is_late_is_named_and_not_the_one_that_waits_for_it(tmp_path
         assert_slow_by_own_clock(each, times[each.rank])
 
 
+@at_length
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not say who had no processor")
 def test_a_neighbour_that_takes_the_processor_is_told_from_a_slow_program(tmp_path):
     crowded = [130, 210, 290]

@@ -20,11 +20,11 @@ from kinetoscope.cli.paths import run_folder_of
 from simulated_training import Settings, simulate
 
 VERBS = (
-    *("recover", "upload", "status", "summary", "explain", "report", "view", "info", "diff", "whatif"),
+    *("record", "recover", "upload", "status", "summary", "explain", "report", "view", "info", "diff", "whatif"),
     *("merge", "convert", "check"),
 )
-OF_TRACES = tuple(verb for verb in VERBS if verb not in ("explain", "view", "recover", "upload", "status"))
-OF_RUNS = ("recover", "upload", "status")
+OF_RUNS = ("record", "recover", "upload", "status")
+OF_TRACES = tuple(verb for verb in VERBS if verb not in ("explain", "view", *OF_RUNS))
 WRITES = {"report": "page.html", "merge": "out.json", "convert": "out.json.gz", "check": "out.json"}
 
 
@@ -121,6 +121,8 @@ def test_a_verb_for_a_whole_run_takes_the_same_and_works_on_its_run(verb, path, 
     said = capsys.readouterr()
     if verb == "upload":
         assert (status, said.out) == (0, "Nothing waits to be uploaded.\n")
+    elif verb == "record":
+        assert (status, said.err.split(". ")[0]) == (1, "kinetoscope record: This run has ended")
     elif verb == "status":
         assert status == 0
         assert said.out.startswith("finished: 1 rank, step 11, ")
@@ -230,7 +232,8 @@ def test_a_mistyped_option_shows_the_usage_of_its_own_verb_and_what_was_meant(ve
 def test_each_option_has_the_same_unit_and_the_same_words_in_all_verbs():
     forms = defaultdict(set)
     for verb in VERBS:
-        for action in filter(lambda action: action.option_strings, parser_of(verb)._actions):
+        told = (action for action in parser_of(verb)._actions if action.help != argparse.SUPPRESS)
+        for action in filter(lambda action: action.option_strings, told):
             option = next(name for name in action.option_strings if name.startswith("--"))
             words = action.help if option != "--output" else ""
             forms[option].add((action.metavar, words, tuple(action.choices or ())))
