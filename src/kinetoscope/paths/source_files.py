@@ -3,7 +3,7 @@
 import os
 import sys
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 
 from kinetoscope.paths.short_paths import is_in_library, is_shared_folder, shorten_paths
 
@@ -29,6 +29,11 @@ def source_name(file: str) -> str:
     """``file`` from the folder from which Python imports it (``model/layers.py``), as Kineto names it."""
     folders = [folder for folder in sys.path if folder and file.startswith(f"{folder.rstrip('/')}/")]
     return shorten_paths(file, max((folder for folder in folders if not is_shared_folder(folder)), key=len, default=""))
+
+
+def name_of_line(code: CodeType, line: int | None) -> str:
+    """A line as Kineto names frames, with that line: ``train.py(41): loss``."""
+    return f"{source_name(code.co_filename)}({line or code.co_firstlineno}): {code.co_name}"
 
 
 def line_of_user(frame: FrameType | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kinetoscope.clock.clock import Anchor, Clock, take_anchor
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.native import native_module
-from kinetoscope.paths.source_files import is_of_user, is_ours, source_name
+from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line, source_name
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
 from kinetoscope.recording.cycle import Contributions, Cycle
@@ -235,9 +235,9 @@ def _stack_of(ident: int) -> _Stack:
 
 
 def _named(frame: FrameType) -> _Frame:
-    code = frame.f_code
-    file, line = source_name(code.co_filename), frame.f_lineno or code.co_firstlineno
-    return _Frame(f"{file}({line}): {code.co_name}", f"{file}:{line}", is_of_user(code.co_filename))
+    code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
+    name, file = name_of_line(code, line), source_name(code.co_filename)
+    return _Frame(name, f"{file}:{line}", is_of_user(code.co_filename))
 
 
 def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:

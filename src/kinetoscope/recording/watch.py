@@ -1,6 +1,5 @@
 """A thread beside training that is woken when a phase lasts too long, and when somebody asks for a recording."""
 
-import faulthandler
 import logging
 import os
 import threading
@@ -8,33 +7,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import timedelta
 from opcode import opname
 from statistics import median
 from types import FrameType
-from typing import Any
 
 import msgspec
 
 from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
-from kinetoscope.paths.source_files import is_of_user, is_ours, source_name
+from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line
 from kinetoscope.pulse.layout import Phase, Stuck, Woken
 from kinetoscope.pulse.own_pulse import OwnPulse
-from kinetoscope.pulse.stuck_phases import (
-    STACKS_SUFFIX,
-    STUCK_SUFFIX,
-    GroupState,
-    StuckFile,
-    StuckPhase,
-    ThreadStack,
-)
-from kinetoscope.recording.private_names import (
-    all_frames,
-    dump_flight_recorder,
-    frame_of_thread,
-    groups_of_process,
-)
-from kinetoscope.recording.replaced_method import ReplacedMethod
+from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, ThreadStack
+from kinetoscope.recording.gil_timer import GilTimer
+from kinetoscope.recording.private_names import all_frames, frame_of_thread
+from kinetoscope.recording.process_groups import group_timeout_s, groups_now
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.writing.own_thread import OwnThread
@@ -53,7 +39,7 @@ _NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
 _BUSY = 0.05  # of the time between looks
 _RUNNING = ("JUMP", "POP_JUMP", "FOR_ITER", "RESUME", "END_FOR")
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
-_MOST_THREADS, _MOST_FRAMES, _MOST_GROUPS, _MOST_PHASES = 64, 64, 64, 20
+_MOST_THREADS, _MOST_FRAMES, _MOST_PHASES = 64, 64, 20
 _JOIN_S = 5.0
 _OWN_THREADS = "kinetoscope"
 
@@ -337,7 +323,7 @@ def lines_of(frame: FrameType | None) -> list[str]:
     lines: list[str] = []
     while frame is not None and len(lines) < _MOST_FRAMES:
         if not is_ours(frame.f_code.co_filename):
-            lines.append(_line_of(frame))
+            lines.append(name_of_line(frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return lines
 
@@ -349,137 +335,5 @@ def place_of(frame: FrameType | None) -> str:
         frame = frame.f_back
     if frame is None:
         return "".join(innermost)
-    own = _line_of(frame)
+    own = name_of_line(frame.f_code, frame.f_lineno)
     return own if innermost == [own] else f"{own}, in {innermost[0]}"
-
-
-def _line_of(frame: FrameType) -> str:
-    return f"{source_name(frame.f_code.co_filename)}({frame.f_lineno}): {frame.f_code.co_name}"
-
-
-# -- torch's process groups --
-
-
-def groups_now() -> list[GroupState]:
-    """How far this rank is in each of its process groups, at most 64. Nothing is asked of other ranks."""
-    found: list[GroupState] = []
-    last = _last_collectives()
-    for group, ranks in list(_groups().items())[:_MOST_GROUPS]:
-        with suppress(Exception):  # a group that is being destroyed
-            sequence = int(group._get_sequence_number_for_group())
-            name = str(group.group_name)
-            members = sorted(int(rank) for rank in ranks)
-            found.append(GroupState(name, members, sequence, last.get((name, sequence), ""), _timeout_s(group)))
-    return found
-
-
-def group_timeout_s() -> float | None:
-    """What a collective of the default group may take, in seconds; None if there is none that says so."""
-    groups = _groups()
-    return _timeout_s(next(iter(groups))) if groups else None
-
-
-def _groups() -> dict[Any, Any]:
-    world = groups_of_process.find()
-    return getattr(world, "pg_group_ranks", None) or {}
-
-
-def _timeout_s(group: Any) -> float | None:
-    with suppress(Exception):  # a backend without options
-        for device in group._device_types:
-            timeout = group._get_backend(device).options._timeout
-            if isinstance(timeout, timedelta):
-                return timeout.total_seconds()
-    return None
-
-
-def _last_collectives() -> dict[tuple[str, int], str]:
-    """The names of collectives by group and number, if torch's flight recorder is on."""
-    dump = dump_flight_recorder.find()
-    if dump is None or not any(os.environ.get(name, "0") not in ("", "0") for name in _FLIGHT_RECORDER):
-        return {}
-    with suppress(Exception):
-        entries = msgspec.json.decode(dump(includeCollectives=True, onlyActive=False))["entries"]
-        return {(str(each["process_group"][0]), each["collective_seq_id"]): each["profiling_name"] for each in entries}
-    return {}
-
-
-_FLIGHT_RECORDER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-
-
-# -- faulthandler's timer --
-
-
-class TimerUse:
-    """Whether other code uses faulthandler's timer, of which a process has one."""
-
-    def __init__(self) -> None:
-        self.is_others = False
-        self._caller = 0
-        self._replaced: list[ReplacedMethod] = []
-
-    def watch(self) -> None:
-        """Notes uses from now on."""
-        if not self._replaced:
-            names = ("dump_traceback_later", "cancel_dump_traceback_later")
-            self._replaced = [ReplacedMethod(faulthandler, name, self._use) for name in names]
-
-    def _use(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        self.is_others = self.is_others or self._caller != threading.get_ident()
-        return original(*arguments, **options)
-
-    def set(self, seconds: float, file: int) -> None:
-        """Sets the timer, unless it is others'."""
-        self._as_ours(faulthandler.dump_traceback_later, seconds, file=file)
-
-    def cancel(self) -> None:
-        """Ends it, unless it is others'."""
-        self._as_ours(faulthandler.cancel_dump_traceback_later)
-
-    def _as_ours(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        if self.is_others:
-            return
-        self._caller = threading.get_ident()
-        try:
-            call(*arguments, **options)
-        finally:
-            self._caller = 0
-
-    def forget(self) -> None:
-        """Notes no more."""
-        while self._replaced:
-            self._replaced.pop().restore()
-
-
-timer_use = TimerUse()
-
-
-class GilTimer:
-    """Has faulthandler write all stacks beside the pulse if the GIL was held for ``seconds``, as it is set anew more
-    often."""
-
-    def __init__(self, pulse: OwnPulse, seconds: float) -> None:
-        self._pulse, self._seconds = pulse, seconds
-        self._file: int | None = None
-
-    def begin(self) -> None:
-        timer_use.watch()
-        with suppress(OSError):
-            self._file = self._pulse.open_beside(STACKS_SUFFIX)
-
-    def rearm(self) -> None:
-        if self._file is not None:
-            timer_use.set(self._seconds, self._file)
-
-    def end(self) -> None:
-        """Ends it; a file in which nothing was written is deleted."""
-        file, self._file = self._file, None
-        if file is None:
-            return
-        timer_use.cancel()
-        is_empty = os.fstat(file).st_size == 0
-        os.close(file)
-        if is_empty:
-            with suppress(OSError):
-                self._pulse.delete_beside(STACKS_SUFFIX)
-        timer_use.forget()

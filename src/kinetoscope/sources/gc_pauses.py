@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from kinetoscope.paths.source_files import is_of_user, is_ours, line_of_user, source_name
+from kinetoscope.paths.source_files import is_of_user, is_ours, line_of_user, name_of_line, source_name
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.private_names import COMPILER, compiler
@@ -91,7 +91,7 @@ def _innermost_of_library(called: list[FrameType]) -> str:
     package = _package_of(called[-1]) if called else ""
     for frame in called:
         if _package_of(frame) == package:
-            return f"{source_name(frame.f_code.co_filename)}({frame.f_lineno}): {frame.f_code.co_name}"
+            return name_of_line(frame.f_code, frame.f_lineno)
     return ""
 
 

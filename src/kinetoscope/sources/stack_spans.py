@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from types import CodeType
 
-from kinetoscope.paths.source_files import is_of_user, is_ours, source_name
+from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line
 from kinetoscope.recording.marker import RECORDING_ACTIONS
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan, StackSamples
@@ -68,7 +68,7 @@ class StackSpans(StackSamples):
         file = code.co_filename
         if is_ours(file):
             return None
-        name = f"{source_name(file)}({line or code.co_firstlineno}): {code.co_name}"
+        name = name_of_line(code, line)
         if name not in self._spans:
             self._spans[name] = self._new_span(name, (_SAMPLE,) if is_of_user(file) else (_SAMPLE, _LIBRARY))
         return self._spans[name]

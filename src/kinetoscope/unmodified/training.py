@@ -12,13 +12,13 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
+from kinetoscope.recording.gil_timer import timer_use
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.phase_hooks import release_hooks, reserve_hooks
 from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import cyclic_schedule
-from kinetoscope.recording.watch import timer_use
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.launch_folder import choose_folder
