@@ -1,7 +1,7 @@
 """``make pictures``: takes the pictures in the docs.
 
-The README's are of the report of a simulated run with two faults, light and dark. That of docs/status.md is of a real
-training on four ranks, one of which is stopped; that of docs/slow-steps.md of the slow steps of a real training.
+The README's are of the report of a simulated run with two faults, light and dark. The others are of real trainings: of
+four ranks, one of which is stopped; of slow steps; and of steps that were asked for while training went on.
 """
 
 import json
@@ -82,22 +82,26 @@ def take_picture(browser: Browser, report: Path, scheme: str, picture: Path) -> 
 
 
 @contextmanager
-def stopped_training(run: Path) -> Iterator[None]:
-    """A training of the digits, of which one rank has been stopped for a while."""
+def training(run: Path) -> Iterator[None]:
+    """A training of the digits that goes on."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
     command = [*torchrun, EXAMPLE, "--epochs", "100000", "--out", run]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "KINETOSCOPE_HANG_S": "3"}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         try:
             wait_for(lambda: has_trained(run))
-            os.kill({rank.rank: rank.pid for rank in look_at_run(run).ranks}[STOPPED_RANK], signal.SIGSTOP)
-            wait_for(lambda: look_at_run(run).state is RunState.HANGING)
-            time.sleep(STOPPED_S)
             yield
         finally:
             process.kill()
             for rank in look_at_run(run).ranks:  # else they would train for ever, without their launcher
                 os.kill(rank.pid, signal.SIGKILL)
+
+
+def stop_one_rank(run: Path) -> None:
+    """One rank of a training has been stopped for a while then."""
+    os.kill({rank.rank: rank.pid for rank in look_at_run(run).ranks}[STOPPED_RANK], signal.SIGSTOP)
+    wait_for(lambda: look_at_run(run).state is RunState.HANGING)
+    time.sleep(STOPPED_S)
 
 
 def has_trained(run: Path) -> bool:
@@ -116,7 +120,8 @@ def wait_for(what: Callable[[], bool]) -> None:
 def take_picture_of_status(browser: Browser, folder: Path, picture: Path) -> None:
     """What the page of a run says of its ranks now; the terminal's words are printed, for the docs."""
     run = folder / "digits"
-    with stopped_training(run), served(run) as server:
+    with training(run), served(run) as server:
+        stop_one_rank(run)
         Console(width=100, highlight=False).print(render_now(run_now(look_at_run(run)), 100))
         page = browser.new_page(viewport=STATUS_SIZE, color_scheme="light", locale="en-GB", timezone_id="UTC")
         page.goto(server.link)
@@ -124,6 +129,15 @@ def take_picture_of_status(browser: Browser, folder: Path, picture: Path) -> Non
         page.evaluate("document.fonts.ready")
         page.screenshot(path=picture, animations="disabled")
         page.close()
+
+
+def record_training(folder: Path) -> Path:
+    """The report on some steps of a training, recorded while it goes on; the terminal's words are printed."""
+    run = folder / "recorded"
+    with training(run):
+        if main(["record", str(run), "--report"]) != 0:
+            sys.exit("Not all ranks have recorded the steps, so there is nothing to take a picture of.")
+    return run / "report.html"
 
 
 if __name__ == "__main__":
@@ -136,5 +150,6 @@ if __name__ == "__main__":
         take_picture(browser, report, "light", PICTURES / "report.png")
         take_picture(browser, report, "dark", PICTURES / "report-dark.png")
         take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
+        take_picture(browser, record_training(Path(folder)), "light", PICTURES / "record.png")
         take_part(browser, report_on_slow_steps(Path(folder)), ".slow-steps", PICTURES / "slow-steps.png")
         browser.close()

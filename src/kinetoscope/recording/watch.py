@@ -122,7 +122,7 @@ class TrainingWatch:
         redactor: Redactor | None,
     ) -> None:
         self._pulse, self._take = pulse, take
-        self._training = threading.get_ident()
+        self._training, self._native_id = threading.get_ident(), threading.get_native_id()
         self._phases = StuckFile(ranks, attempt, [])
         self._redact: Callable[[str], str] = redactor or (lambda text: text)
         self._least_s = least_seconds()
@@ -202,7 +202,7 @@ class TrainingWatch:
 
     def _look_closely(self) -> None:
         phase, since_ns = self._pulse.phase_now()
-        looks = _Looks(self._training)
+        looks = _Looks(self._training, self._native_id)
         for _ in range(_NUM_LOOKS):
             looks.add()
             self._rearm()
@@ -272,15 +272,22 @@ class TrainingWatch:
 
 
 class _Looks:
-    """Several looks at a thread: where it is, and how long it ran between them."""
+    """Several looks at a thread: where it is, how long it ran between them, and whether it has handed the GIL over.
 
-    def __init__(self, ident: int) -> None:
-        self._ident = ident
+    A look takes the GIL. A thread that runs Python hands it over, and waits to get it back; one that computes in C
+    without the GIL does not notice.
+    """
+
+    def __init__(self, ident: int, native_id: int) -> None:
+        self._ident, self._native_id = ident, native_id
         self._places = set[tuple[int, int]]()
         self._runs_python = False
+        self._num_looks = 0
         self._began = time.monotonic(), _processor_s(ident)
+        self._waits_before = _num_waits(native_id)
 
     def add(self) -> None:
+        self._num_looks += 1
         frame = frame_of_thread(self._ident)
         if frame is not None:
             self._places.add((id(frame), frame.f_lasti))
@@ -292,13 +299,24 @@ class _Looks:
         if ran_s is None or began_ran_s is None:
             return len(self._places) > 1
         is_busy = ran_s - began_ran_s > _BUSY * (time.monotonic() - began_s)
-        return is_busy and (len(self._places) > 1 or self._runs_python)
+        hands_over = _num_waits(self._native_id) - self._waits_before >= self._num_looks // 2
+        return is_busy and (len(self._places) > 1 or self._runs_python or hands_over)
 
 
 def _runs_python(frame: FrameType) -> bool:
     """Whether it is between two lines, where Python hands the GIL over, and not in a call of C."""
     at = frame.f_lasti
     return at >= 0 and opname[frame.f_code.co_code[at]].startswith(_RUNNING)
+
+
+def _num_waits(native_id: int) -> int:
+    """How often a thread has waited for anything; 0 where the system does not say."""
+    try:
+        with open(f"/proc/self/task/{native_id}/status", "rb") as file:
+            found = [line for line in file if line.startswith(b"voluntary_ctxt_switches:")]
+        return int(found[0].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _processor_s(ident: int) -> float | None:
