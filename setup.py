@@ -3,8 +3,9 @@
 Where the first cannot be built, the recorder in Python serves; where the second cannot, torch's own save. A wheel
 without either is one for every machine.
 
-`KINETOSCOPE_REQUIRE_NATIVE=1` makes a failed build an error; `KINETOSCOPE_SANITIZE=1` builds it for the tests under
-AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
+`KINETOSCOPE_REQUIRE_NATIVE=1` makes a failed build an error; `KINETOSCOPE_WITHOUT_NATIVE=1` builds neither, for the
+wheel for every machine; `KINETOSCOPE_SANITIZE=1` builds them for the tests under AddressSanitizer and
+UndefinedBehaviorSanitizer (`make test-sanitized`).
 """
 
 import os
@@ -18,10 +19,17 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
-IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_NATIVE", "").strip().lower() not in ("", "0", "false", "no", "off")
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+IS_REQUIRED = _is_set("KINETOSCOPE_REQUIRE_NATIVE")
+IS_UNWANTED = _is_set("KINETOSCOPE_WITHOUT_NATIVE")
 IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
 IS_SUPPORTED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+IS_BUILT = IS_SUPPORTED and not IS_UNWANTED
 
 # Thread-local storage in a loaded library is quicker by descriptor. GCC for x86-64 has to be told so.
 QUICK_TLS = "-mtls-dialect=gnu2"
@@ -90,16 +98,18 @@ class BuildWheel(bdist_wheel):
 
     def run_command(self, command: str) -> None:
         super().run_command(command)
-        if command == "build" and IS_SUPPORTED and self.get_finalized_command("build_ext").num_built() == 0:
+        if command == "build" and IS_BUILT and self.get_finalized_command("build_ext").num_built() == 0:
             self.distribution.ext_modules = []
             self.root_is_pure = True
 
 
 if IS_REQUIRED and not IS_SUPPORTED:
     sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1, but the native recorder needs Linux and a Python with the GIL.")
+if IS_REQUIRED and IS_UNWANTED:
+    sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1 and KINETOSCOPE_WITHOUT_NATIVE=1 are opposites. Unset one of them.")
 
 setup(
-    ext_modules=extensions() if IS_SUPPORTED else [],
+    ext_modules=extensions() if IS_BUILT else [],
     cmdclass={"build_ext": BuildExtensions, "bdist_wheel": BuildWheel},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_SUPPORTED else {},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_BUILT else {},
 )
