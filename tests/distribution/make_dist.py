@@ -1,0 +1,246 @@
+"""Builds what is published, and tries it in fresh environments: ``python make_dist.py FOLDER`` (``make dist``).
+
+FOLDER gets the sdist, a wheel with the C for this machine, and one for every machine; both wheels are built from the
+sdist. twine, abi3audit and auditwheel check them. Then each is installed, and tried by `smoke.py`, on every Python of
+this machine that it is for; the sdist with a compiler and without one. Older Pythons must refuse it. Needs a network.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HOUSE = Path(__file__).parents[2]
+SMOKE = Path(__file__).with_name("smoke.py")
+ASK = "import sys, json; print(json.dumps([list(sys.version_info[:3]), getattr(sys, 'base_prefix', sys.prefix)]))"
+NEEDS = "import importlib.metadata as m; [print(r) for r in m.requires('kinetoscope') if 'extra ==' not in r]"
+OLDEST = (3, 11)
+REFUSALS = re.compile(r"requires a different Python|not a supported wheel|requires Python '>=3\.11'")
+# Tests that need no torch, run from the sdist against what was installed: the sdist has what they need.
+OWN_TESTS = ("tests/unit/clock", "tests/unit/paths", "tests/unit/formats/test_compression.py")
+TOOLS_OF_TESTS = ("numpy", "pytest>=8", "pytest-timeout", "hypothesis", "zstandard")
+
+
+class DistError(Exception):
+    """Something that must not be published, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python of this machine."""
+
+    path: Path
+    version: tuple[int, ...]
+    name: str
+
+    @property
+    def is_new_enough(self) -> bool:
+        return self.version >= OLDEST
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One way to install: a file, with a compiler or without one, and whether the C must then be in use."""
+
+    file: Path
+    has_compiler: bool
+    expected: str
+
+    def __str__(self) -> str:
+        with_one = "with a compiler" if self.has_compiler else "without a compiler"
+        return f"{self.file.name}, {with_one}" if self.file.suffix == ".gz" else self.file.name
+
+
+def main(folder: Path) -> None:
+    sdist, native, pure = build_all(folder)
+    check_files(sdist, native, pure)
+    installations = [
+        Installation(native, False, "native"),
+        Installation(pure, False, "pure"),
+        Installation(sdist, True, "native"),
+        Installation(sdist, False, "pure"),
+    ]
+    failures = list(try_all(installations))
+    if failures:
+        raise DistError("\n".join(["Not to be published:", *failures]))
+    print(f"\nIn {folder}: {', '.join(file.name for file in (sdist, native, pure))}. Nothing was uploaded.")
+
+
+# -- build ----------------------------------------------------------------------------------------------------
+
+
+def build_all(folder: Path) -> tuple[Path, Path, Path]:
+    """The sdist, the wheel with the C, and the one for every machine, the only files of ours in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("kinetoscope-*"):
+        old.unlink()
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, HOUSE)
+    (sdist,) = folder.glob("kinetoscope-*.tar.gz")
+    native = build_wheel(sdist, folder, "KINETOSCOPE_REQUIRE_NATIVE")
+    return sdist, native, build_wheel(sdist, folder, "KINETOSCOPE_WITHOUT_NATIVE")
+
+
+def build_wheel(sdist: Path, folder: Path, variable: str) -> Path:
+    before = set(folder.glob("*.whl"))
+    pip("wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, sdist, environment={variable: "1"})
+    (wheel,) = set(folder.glob("*.whl")) - before
+    return wheel
+
+
+# -- check ----------------------------------------------------------------------------------------------------
+
+
+def check_files(sdist: Path, native: Path, pure: Path) -> None:
+    require("-cp311-abi3-linux_" in native.name, f"{native.name} is no wheel with the C for all Pythons")
+    require(pure.name.endswith("-py3-none-any.whl"), f"{pure.name} is no wheel for every machine")
+    require(len(modules_in(native)) == 2, f"{native.name} has the modules {modules_in(native)}")
+    require(not modules_in(pure), f"{pure.name} has the modules {modules_in(pure)}")
+    require(not (built := built_files_in(sdist)), f"{sdist.name} has built files: {built}")
+    run(sys.executable, "-m", "twine", "check", "--strict", sdist, native, pure)
+    run(sys.executable, "-m", "abi3audit", "--strict", "--summary", native)
+    print(run(sys.executable, "-m", "auditwheel", "show", native))
+
+
+def modules_in(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as files:
+        return [name for name in files.namelist() if name.endswith(".so")]
+
+
+def built_files_in(sdist: Path) -> list[str]:
+    with tarfile.open(sdist) as files:
+        return [name for name in files.getnames() if re.search(r"\.so$|\.pyc$|node_modules|__pycache__", name)]
+
+
+# -- install --------------------------------------------------------------------------------------------------
+
+
+def try_all(installations: list[Installation]) -> Iterator[str]:
+    """Says how each installation went on each Python; yields a sentence for each that failed."""
+    for interpreter in interpreters():
+        if not interpreter.is_new_enough:
+            yield from attempt(interpreter, "must refuse it", lambda on: check_refusal(on, installations[1].file))
+            continue
+        for way in installations:
+            yield from attempt(interpreter, str(way), lambda on, way=way: check_installation(on, way))
+
+
+def attempt(interpreter: Interpreter, what: str, check) -> Iterator[str]:
+    begin_s = time.monotonic()
+    try:
+        said = check(interpreter)
+    except DistError as error:
+        said = f"FAILED: {error}"
+        yield f"Python {interpreter.name} ({interpreter.path}), {what}: {error}"
+    took_s = time.monotonic() - begin_s
+    print(f"Python {interpreter.name:8} {what}: {said.splitlines()[-1]} ({took_s:.0f} s)", flush=True)
+
+
+def interpreters() -> list[Interpreter]:
+    """Every Python of this machine: those on PATH, those of pyenv, and the one that runs this; each once."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    folders += [path / "bin" for path in sorted((root / "versions").glob("*"))]
+    found: dict[Path, Interpreter] = {}
+    for path in [Path(sys.executable), *(path for folder in folders for path in sorted(folder.glob("python*")))]:
+        if re.fullmatch(r"python(\d(\.\d+)?t?)?", path.name) and (interpreter := ask(path)) is not None:
+            found.setdefault(interpreter.path, interpreter)
+    return sorted(found.values(), key=lambda interpreter: interpreter.version)
+
+
+def ask(path: Path) -> Interpreter | None:
+    """The Python behind a path, also behind a shim or an environment; None if there is none."""
+    done = subprocess.run([str(path), "-c", ASK], capture_output=True, text=True)
+    if done.returncode:
+        return None
+    version, prefix = json.loads(done.stdout)
+    for name in (f"python{version[0]}.{version[1]}", f"python{version[0]}"):
+        if (home := Path(prefix, "bin", name)).exists():
+            return Interpreter(home.resolve(), tuple(version), ".".join(map(str, version)))
+    return None
+
+
+def check_refusal(interpreter: Interpreter, wheel: Path) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [interpreter.path, "-m", "pip", "install", "--no-deps", "--no-index", "--target", folder, wheel]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    require(done.returncode != 0, "pip installed it")
+    require(bool(REFUSALS.search(done.stderr + done.stdout)), f"pip failed for another reason:\n{done.stderr}")
+    return "refused"
+
+
+def check_installation(interpreter: Interpreter, way: Installation) -> str:
+    """Installs it in a fresh environment, tries it, and removes it; nothing of it may stay."""
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-dist-") as name:
+        folder = Path(name)
+        run(interpreter.path, "-m", "venv", "--without-pip", folder / "env")
+        python = folder / "env" / "bin" / "python"
+        install(way, python)
+        said = run(python, SMOKE, way.expected, cwd=folder)
+        if way.has_compiler:
+            said += try_own_tests(python, way.file, folder)
+        pip("uninstall", "--yes", "kinetoscope", into=python)
+        left = [path.name for path in (folder / "env").rglob("*inetoscope*")]
+        require(not left, f"uninstalling leaves {left}")
+        return said
+
+
+def install(way: Installation, python: Path) -> None:
+    """Installs a file, and what it needs. pip keeps wheels that it built, also of a file that has changed since: hence
+    two steps, of which the second may take files from its cache."""
+    path = os.environ["PATH"] if way.has_compiler else str(python.parent)
+    pip("install", "--no-deps", "--no-cache-dir", way.file, into=python, environment={"PATH": path})
+    pip("install", *run(python, "-c", NEEDS).splitlines(), into=python)
+    pip("check", into=python)
+
+
+def try_own_tests(python: Path, sdist: Path, folder: Path) -> str:
+    """Runs tests of the unpacked sdist against what was installed."""
+    with tarfile.open(sdist) as files:
+        files.extractall(folder, filter="data")
+    pip("install", "--quiet", *TOOLS_OF_TESTS, into=python)
+    source = folder / sdist.name.removesuffix(".tar.gz")
+    return run(python, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *OWN_TESTS, cwd=source)
+
+
+# -- run ------------------------------------------------------------------------------------------------------
+
+
+def pip(*arguments: object, into: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+    """Runs this environment's pip, which is new, for itself or for the Python ``into``."""
+    where = [] if into is None else ["--python", into]
+    return run(sys.executable, "-m", "pip", *where, *arguments, environment=environment)
+
+
+def run(*command: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+    """What a command prints. Raises `DistError` if it fails. Our own variables are not passed on."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KINETOSCOPE_", "PYTHON"))}
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={**inherited, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    require(done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def require(is_true: bool, what: str) -> None:
+    if not is_true:
+        raise DistError(what)
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]).resolve())
+    except DistError as error:
+        sys.exit(str(error))
