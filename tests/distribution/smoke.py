@@ -28,6 +28,7 @@ def main(expected: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix="kinetoscope smoke ö ") as name:
         folder = Path(name).resolve()
         os.chdir(folder)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # nothing stays in the user's own
         traces = [write_trace(folder / f"rank{rank}.json", rank) for rank in range(2)]
         check_file_commands(traces, folder)
         if HAS_RUN_FOLDERS:
