@@ -20,7 +20,11 @@ from pathlib import Path
 
 HOUSE = Path(__file__).parents[2]
 SMOKE = Path(__file__).with_name("smoke.py")
-ASK = "import sys, json; print(json.dumps([list(sys.version_info[:3]), getattr(sys, 'base_prefix', sys.prefix)]))"
+ASK = """
+import json, platform, sys, sysconfig
+takes_c = platform.python_implementation() == "CPython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+print(json.dumps([list(sys.version_info[:3]), getattr(sys, "base_prefix", sys.prefix), takes_c]))
+"""
 NEEDS = "import importlib.metadata as m; [print(r) for r in m.requires('kinetoscope') if 'extra ==' not in r]"
 OLDEST = (3, 11)
 REFUSALS = re.compile(r"requires a different Python|not a supported wheel|requires Python '>=3\.11'")
@@ -35,11 +39,12 @@ class DistError(Exception):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python of this machine."""
+    """A Python of this machine. The C is for CPython with the GIL."""
 
     path: Path
     version: tuple[int, ...]
     name: str
+    takes_c: bool
 
     @property
     def is_new_enough(self) -> bool:
@@ -103,6 +108,8 @@ def check_files(sdist: Path, native: Path, pure: Path) -> None:
     require(pure.name.endswith("-py3-none-any.whl"), f"{pure.name} is no wheel for every machine")
     require(len(modules_in(native)) == 2, f"{native.name} has the modules {modules_in(native)}")
     require(not modules_in(pure), f"{pure.name} has the modules {modules_in(pure)}")
+    for wheel in (native, pure):
+        require(len(top_folders(wheel)) == 2, f"{wheel.name} installs {top_folders(wheel)}")
     require(not (built := built_files_in(sdist)), f"{sdist.name} has built files: {built}")
     run(sys.executable, "-m", "twine", "check", "--strict", sdist, native, pure)
     run(sys.executable, "-m", "abi3audit", "--strict", "--summary", native)
@@ -112,6 +119,12 @@ def check_files(sdist: Path, native: Path, pure: Path) -> None:
 def modules_in(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as files:
         return [name for name in files.namelist() if name.endswith(".so")]
+
+
+def top_folders(wheel: Path) -> set[str]:
+    """The package and its metadata, if nothing else is in the wheel."""
+    with zipfile.ZipFile(wheel) as files:
+        return {name.partition("/")[0] for name in files.namelist()}
 
 
 def built_files_in(sdist: Path) -> list[str]:
@@ -128,7 +141,7 @@ def try_all(installations: list[Installation]) -> Iterator[str]:
         if not interpreter.is_new_enough:
             yield from attempt(interpreter, "must refuse it", lambda on: check_refusal(on, installations[1].file))
             continue
-        for way in installations:
+        for way in [way for way in installations if interpreter.takes_c or way.expected == "pure"]:
             yield from attempt(interpreter, str(way), lambda on, way=way: check_installation(on, way))
 
 
@@ -160,10 +173,10 @@ def ask(path: Path) -> Interpreter | None:
     done = subprocess.run([str(path), "-c", ASK], capture_output=True, text=True)
     if done.returncode:
         return None
-    version, prefix = json.loads(done.stdout)
+    version, prefix, takes_c = json.loads(done.stdout)
     for name in (f"python{version[0]}.{version[1]}", f"python{version[0]}"):
         if (home := Path(prefix, "bin", name)).exists():
-            return Interpreter(home.resolve(), tuple(version), ".".join(map(str, version)))
+            return Interpreter(home.resolve(), tuple(version), ".".join(map(str, version)), takes_c)
     return None
 
 
