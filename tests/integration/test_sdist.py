@@ -58,6 +58,7 @@ def build_sdist(tree):
         return sdist.name, {member.name.partition("/")[2] for member in files if member.isfile()}
 
 
+@pytest.mark.timeout(600)  # it waits for the disk
 def test_the_sdist_has_what_git_has_and_nothing_else(tree):
     name, found = build_sdist(tree)
     assert name == f"kinetoscope-{kinetoscope.__version__}.tar.gz"
