@@ -23,7 +23,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge pulse recording sou
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures check bench dist check-workflows clean
+.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures docs check bench dist check-workflows clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -168,6 +168,10 @@ check-web: web  ## Check the types, the lint and the tests of web/, and that the
 
 pictures: $(VENV)/test.stamp  ## Take the README's pictures of a report again (needs Chromium)
 	PYTHONPATH=tests $(BIN)/python docs/images/make_pictures.py
+
+docs: $(VENV)/docs.stamp  ## Build the docs into build/docs, without a network; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -d build/doctrees docs build/docs
+	@echo "The docs, for a browser: build/docs/index.html"
 
 check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room imports which
 	$(BIN)/ruff check .

@@ -1,0 +1,36 @@
+"""``make docs``: how Sphinx makes the pages of this folder, and those made from the source beside them."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
+import kinetoscope
+
+project = "Kinetoscope"
+version = release = kinetoscope.__version__
+language = "en"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages", "repository_links", "plain_docstrings"]
+exclude_patterns = ["extensions", "images"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+
+# What links within pages lead to has the names that the repository's web view gives it.
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+
+# Docstrings put code between single backticks, too.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+add_module_names = False
+toc_object_entries = False
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"Kinetoscope {release}"
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+pygments_style = "friendly"
+pygments_dark_style = "monokai"

@@ -1,0 +1,212 @@
+"""Makes the pages that are made from the source, in ``docs/generated``: commands, reference, findings, examples."""
+
+import ast
+import contextlib
+import importlib
+import io
+import os
+import re
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+from unittest import mock
+
+import kinetoscope
+from kinetoscope import errors
+from kinetoscope.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+FROM_FILES = {
+    "src/kinetoscope/analysis/findings/chapters.md": "findings.md",
+    "src/native/README.md": "native.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Documents outside of this folder, and their pages."""
+
+TOP_LEVEL = {
+    "recording": (
+        "Recording",
+        "profile Profiler Marker marker active_profiler cyclic_schedule ProfilerAction JSONTraceHandler TraceHandler "
+        "Callback Event State Timestamp",
+    ),
+    "sources": (
+        "Sources",
+        "TorchProfiler SystemProfiler CompileEvents Float64Tensors GCPauses GrowingMemory LoaderFacts StackSampler",
+    ),
+    "reading": ("Reading what was recorded", "load analyze compare view merge_traces"),
+}
+"""Where in the reference the names of ``import kinetoscope`` are."""
+
+OTHERS = {
+    "results": (
+        "What reading returns",
+        (
+            ("kinetoscope.table.trace", "Trace TraceSet"),
+            ("kinetoscope.analysis.run_report", "RunReport RunFacts"),
+            ("kinetoscope.analysis.findings.finding", "Finding Where"),
+            ("kinetoscope.analysis.compare.comparison", "Comparison"),
+        ),
+    ),
+    "integrations": (
+        "Trainers",
+        (
+            ("kinetoscope.integrations.lightning", "KinetoscopeProfiler KinetoscopeCallback"),
+            ("kinetoscope.integrations.transformers", "KinetoscopeCallback"),
+            ("kinetoscope.integrations.accelerate", "ProfileKwargs"),
+        ),
+    ),
+    "testing": ("For tests", (("kinetoscope.testing", "FakeClock MemoryTraceHandler"),)),
+}
+"""Pages of other modules' names."""
+
+
+MEMBERS = {
+    "Marker": ": start, finish, instant, counter",
+    "Profiler": ": batches, step, epoch, eval, marker, start, close, state, get_action, record_chrome_json_trace_file",
+    "Callback": ":\n   :inherited-members:",
+}
+"""What is shown of these classes. Of others their own members are, but of sources and handlers none: users only make them."""
+
+
+def setup(app: Any) -> dict[str, Any]:
+    app.connect("config-inited", lambda app, _: write_pages(Path(app.srcdir) / "generated"))
+    return {"parallel_read_safe": True}
+
+
+def write_pages(folder: Path) -> None:
+    """Writes all pages. One that has not changed keeps its time, so that Sphinx does not read it again."""
+    pages = copied_pages() | example_pages() | command_pages() | reference_pages() | {"decisions.md": DECISIONS}
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        if path.relative_to(folder).as_posix() not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+DECISIONS = """# Decisions
+
+Why things are as they are: what was decided, the reason, and what was given up.
+
+```{toctree}
+:glob:
+:maxdepth: 1
+
+/decisions/*
+```
+"""
+
+
+def copied_pages() -> dict[str, str]:
+    return {page: (ROOT / path).read_text(encoding="utf-8") for path, page in FROM_FILES.items()}
+
+
+def example_pages() -> dict[str, str]:
+    """The examples, each on a page with its own first sentence."""
+    pages, sentences = {}, ""
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        code = path.read_text(encoding="utf-8")
+        what = (ast.get_docstring(ast.parse(code)) or "").partition("\n\n")[0]
+        pages[f"examples/{path.stem}.md"] = f"# {path.name}\n\n{what}\n\n{_block('python', code)}"
+        sentences += f"- [{path.name}]({path.stem}.md): {what}\n".replace("\n", " ").rstrip() + "\n"
+    toctree = _toctree(Path(page).stem for page in pages)
+    pages["examples/index.md"] = f"# Examples\n\nComplete trainings, which run on a laptop.\n\n{sentences}\n{toctree}"
+    return pages
+
+
+def command_pages() -> dict[str, str]:
+    """What each command says of itself when it is asked for ``--help``."""
+    overview = _help()
+    pages = {
+        f"commands/{verb}.md": f"# kinetoscope {verb}\n\n{what[0].upper()}{what[1:]}.\n\n{_block('text', _help(verb))}"
+        for verb, what in re.findall(r"^  ([a-z]+) +(\S.*)$", overview, re.M)
+    }
+    toctree = _toctree(Path(page).stem for page in pages)
+    pages["commands/index.md"] = f"# Commands\n\n{_block('text', overview)}\n{toctree}"
+    return pages
+
+
+def _help(*verb: str) -> str:
+    """What ``kinetoscope VERB --help`` prints."""
+    printed = io.StringIO()
+    with mock.patch.dict(os.environ, COLUMNS="100"), contextlib.redirect_stdout(printed):
+        with contextlib.suppress(SystemExit):
+            main([*verb, "--help"])
+    return printed.getvalue()
+
+
+def reference_pages() -> dict[str, str]:
+    """The reference: every public name with its docstring. Raises KeyError for one that no page has."""
+    listed = {name for _, names in TOP_LEVEL.values() for name in names.split()}
+    if missing := {*kinetoscope.__all__} ^ listed:
+        raise KeyError(f"The pages of the reference do not have the same public names as kinetoscope: {missing}")
+    pages = {
+        f"reference/{page}.rst": _titled(title, _entries("kinetoscope", names.split()))
+        for page, (title, names) in TOP_LEVEL.items()
+    }
+    for page, (title, modules) in OTHERS.items():
+        entries = "\n".join(_entries(module, names.split()) for module, names in modules)
+        pages[f"reference/{page}.rst"] = _titled(title, entries)
+    for room in ("torch", "composer"):
+        pages[f"reference/{room}.rst"] = _titled(f"kinetoscope.{room}", _room_entries(f"kinetoscope.{room}"))
+    pages["reference/errors.rst"] = _titled("Errors", _error_entries())
+    names = "".join(f"- :doc:`{Path(page).stem}`\n" for page in pages)
+    toctree = ".. toctree::\n   :hidden:\n\n" + "".join(f"   {Path(page).stem}\n" for page in pages)
+    pages["reference/index.rst"] = _titled("Reference", f"Every public name, by what it is for.\n\n{names}\n{toctree}")
+    return pages
+
+
+def _room_entries(module: str) -> str:
+    """What a module with the names of another library has of its own; the others are only named."""
+    room = importlib.import_module(module)
+    homes = {name: _home(getattr(room, name)) for name in room.__all__}
+    sentence, _, change = (room.__doc__ or "").strip().partition("\n\n")
+    parts = [f"{sentence}\n", f".. code-block:: diff\n\n{indent(change, '   ')}\n"] if change else [f"{sentence}\n"]
+    for home, what in (("kinetoscope", "As in :doc:`kinetoscope <index>` itself"), ("", "Taken from torch as they are")):
+        if names := ", ".join(f"``{name}``" for name, its in homes.items() if its == home):
+            parts.append(f"{what}: {names}.\n")
+    return "\n".join([*parts, _entries(module, [name for name, home in homes.items() if home == "room"])])
+
+
+def _home(value: Any) -> str:
+    """Whose a name in a room is: the room's own, kinetoscope's, or another library's."""
+    if any(value is getattr(kinetoscope, name) for name in kinetoscope.__all__):
+        return "kinetoscope"
+    return "room" if getattr(value, "__module__", "").startswith("kinetoscope") else ""
+
+
+def _error_entries() -> str:
+    tree = (errors.__doc__ or "").partition("\n\n")[2]
+    names = [name for name, value in vars(errors).items() if isinstance(value, type)]
+    block, _, text = tree.partition("\n\n")
+    return f"::\n\n{block}\n\n{text}\n\n{_entries('kinetoscope.errors', names)}"
+
+
+def _entries(module: str, names: list[str]) -> str:
+    """The directives that put the docstrings of these names on a page."""
+    home = importlib.import_module(module)
+    return "\n".join(_entry(f"{module}.{name}", getattr(home, name)) for name in names)
+
+
+def _entry(name: str, value: Any) -> str:
+    if not isinstance(value, type):
+        return f".. autofunction:: {name}\n"
+    is_own_part = issubclass(value, kinetoscope.Callback) and value not in (kinetoscope.Callback, kinetoscope.TraceHandler)
+    members = "" if is_own_part else f"   :members{MEMBERS.get(value.__name__, ':')}\n"
+    return f".. autoclass:: {name}\n{members}"
+
+
+def _titled(title: str, text: str) -> str:
+    return f"{title}\n{'=' * len(title)}\n\n{text}"
+
+
+def _block(language: str, text: str) -> str:
+    return f"````{{code-block}} {language}\n{text.rstrip()}\n````\n"
+
+
+def _toctree(names: Any) -> str:
+    return "```{toctree}\n:hidden:\n\n" + "".join(f"{name}\n" for name in names) + "```\n"
