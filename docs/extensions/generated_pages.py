@@ -67,7 +67,7 @@ MEMBERS = {
     "Profiler": ": batches, step, epoch, eval, marker, start, close, state, get_action, record_chrome_json_trace_file",
     "Callback": ":\n   :inherited-members:",
 }
-"""What is shown of these classes. Of others their own members are, but of sources and handlers none: users only make them."""
+"""What is shown of these classes. Of others their own members are, but of sources and handlers none: users make them."""
 
 
 def setup(app: Any) -> dict[str, Any]:
@@ -166,7 +166,10 @@ def _room_entries(module: str) -> str:
     homes = {name: _home(getattr(room, name)) for name in room.__all__}
     sentence, _, change = (room.__doc__ or "").strip().partition("\n\n")
     parts = [f"{sentence}\n", f".. code-block:: diff\n\n{indent(change, '   ')}\n"] if change else [f"{sentence}\n"]
-    for home, what in (("kinetoscope", "As in :doc:`kinetoscope <index>` itself"), ("", "Taken from torch as they are")):
+    for home, what in (
+        ("kinetoscope", "As in :doc:`kinetoscope <index>` itself"),
+        ("", "From torch as they are"),
+    ):
         if names := ", ".join(f"``{name}``" for name, its in homes.items() if its == home):
             parts.append(f"{what}: {names}.\n")
     return "\n".join([*parts, _entries(module, [name for name, home in homes.items() if home == "room"])])
@@ -195,7 +198,10 @@ def _entries(module: str, names: list[str]) -> str:
 def _entry(name: str, value: Any) -> str:
     if not isinstance(value, type):
         return f".. autofunction:: {name}\n"
-    is_own_part = issubclass(value, kinetoscope.Callback) and value not in (kinetoscope.Callback, kinetoscope.TraceHandler)
+    is_own_part = issubclass(value, kinetoscope.Callback) and value not in (
+        kinetoscope.Callback,
+        kinetoscope.TraceHandler,
+    )
     members = "" if is_own_part else f"   :members{MEMBERS.get(value.__name__, ':')}\n"
     return f".. autoclass:: {name}\n{members}"
 

@@ -1,7 +1,8 @@
 """Lets links lead to the same place on the pages as on the repository's web view.
 
 There a link may lead to a folder, or to a file outside of ``docs``. Of those that documents link to, the pages have
-copies (`generated_pages`); a link to any other one is a warning.
+copies (`generated_pages`); a link to any other one is a warning. A ``<picture>`` for light and dark becomes two images,
+of which the theme shows one.
 """
 
 import os
@@ -15,6 +16,11 @@ from sphinx.util import logging
 _log = logging.getLogger(__name__)
 _FENCED = re.compile(r"^(```+)[^\n]*\n.*?^\1 *$", re.M | re.S)
 _LINK = re.compile(r"\]\((?!\w+:|#|/)([^)#\s]+)(#[^)\s]*)?\)")
+_PICTURE = re.compile(r'<picture><source [^>]*srcset="([^"]+)"><img alt="([^"]*)" src="([^"]+)"></picture>')
+_IMAGES = "\n".join(
+    f"```{{image}} {picture}\n:alt: {alt}\n:class: only-{scheme}\n```\n"
+    for scheme, picture, alt in (("dark", r"\1", r"\2"), ("light", r"\3", r"\2"))
+)
 _ORIGINS = {f"generated/{Path(page).with_suffix('')}": path for path, page in FROM_FILES.items()}
 
 
@@ -26,7 +32,7 @@ def setup(app: Any) -> dict[str, Any]:
 def _rewrite_links(_: Any, page: str, source: list[str]) -> None:
     if page in _ORIGINS or not page.startswith("generated/"):
         origin = ROOT / _ORIGINS.get(page, f"docs/{page}.md")
-        source[0] = rewritten(source[0], origin)
+        source[0] = rewritten(_PICTURE.sub(_IMAGES, source[0]), origin)
 
 
 def rewritten(text: str, origin: Path) -> str:

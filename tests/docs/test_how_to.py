@@ -1,0 +1,59 @@
+"""The how-to pages: their code runs as shown, or says why it does not; no variable of ours is missing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "how-to"
+BLOCK = re.compile(r"^([^\n]*)\n```\w*\n(.*?)^```", re.M | re.S)
+VARIABLE = re.compile(r"\bKINETOSCOPE_[A-Z][A-Z_]*\b")
+
+
+def test_the_code_for_a_loop_of_your_own_runs_as_shown(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    dataset = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+
+    def validate(images, labels):
+        return torch.nn.functional.cross_entropy(model(images), labels)
+
+    def train(images, labels):
+        loss = validate(images, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4)
+    names = {"loader": loader, "validation_loader": loader, "train": train, "validate": validate}
+    page = (PAGES / "my-loop.md").read_text(encoding="utf-8")
+    for code in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(code, "my-loop.md", "exec"), names)
+    recorded = {path.parents[1].name: path for path in (tmp_path / "runs").glob("*/traces/merged_trace.json")}
+    assert {*recorded} > {"steps", "validated", "later", "marked", "diagnosed"}
+    assert (tmp_path / "runs" / "diagnosed" / "report.html").exists()
+    assert [step.rank for step in names["report"].steps] == [0] * 10
+
+
+@pytest.mark.parametrize("name", ["my-trainer", "many-ranks", "troubleshooting"])
+def test_each_block_that_is_not_run_says_why(name):
+    text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert text.count("\n```") % 2 == 0
+    blocks = list(BLOCK.finditer(text))
+    assert len(blocks) == text.count("\n```") // 2
+    for block in blocks:
+        assert re.fullmatch(r"<!-- not run here: .+ -->", block[1]), block[2]
+
+
+def test_troubleshooting_has_every_variable_that_we_read_and_no_other():
+    sources = [*(ROOT / "src").rglob("*.py"), ROOT / "setup.py"]
+    read = {name for path in sources for name in VARIABLE.findall(path.read_text(encoding="utf-8"))}
+    # The C asks for none; its guards of headers look like variables.
+    assert [path for path in (ROOT / "src" / "native").rglob("*.[ch]*") if "getenv" in path.read_text("utf-8")] == []
+    page = (PAGES / "troubleshooting.md").read_text(encoding="utf-8")
+    assert read == {*VARIABLE.findall(page)}
+    assert {*re.findall(r"^\| `(KINETOSCOPE_\w+)` \|", page, re.M)} == read
