@@ -169,8 +169,9 @@ check-web: web  ## Check the types, the lint and the tests of web/, and that the
 pictures: $(VENV)/test.stamp  ## Take the README's pictures of a report again (needs Chromium)
 	PYTHONPATH=tests $(BIN)/python docs/images/make_pictures.py
 
+# All pages are read again: of one that has not changed, Sphinx says a warning once.
 docs: $(VENV)/docs.stamp  ## Build the docs into build/docs, without a network; a warning is an error
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --fresh-env -d build/doctrees docs build/docs
 	@echo "The docs, for a browser: build/docs/index.html"
 
 check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room imports which

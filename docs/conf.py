@@ -22,7 +22,9 @@ myst_links_external_new_tab = False
 # Docstrings put code between single backticks, too.
 default_role = "code"
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 90
 add_module_names = False
 toc_object_entries = False
 python_use_unqualified_type_names = True

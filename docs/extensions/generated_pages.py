@@ -67,7 +67,7 @@ MEMBERS = {
     "Profiler": ": batches, step, epoch, eval, marker, start, close, state, get_action, record_chrome_json_trace_file",
     "Callback": ":\n   :inherited-members:",
 }
-"""What is shown of these classes. Of others their own members are, but of sources and handlers none: users make them."""
+"""What is shown of these classes. Of others all members are, but of sources and handlers none: users make them."""
 
 
 def setup(app: Any) -> dict[str, Any]:
