@@ -63,11 +63,19 @@ OTHERS = {
 
 
 MEMBERS = {
-    "Marker": ": start, finish, instant, counter",
-    "Profiler": ": batches, step, epoch, eval, marker, start, close, state, get_action, record_chrome_json_trace_file",
-    "Callback": ":\n   :inherited-members:",
+    "kinetoscope.Marker": ": start, finish, instant, counter",
+    "kinetoscope.Profiler": (
+        ": batches, step, epoch, eval, marker, start, close, state, get_action, record_chrome_json_trace_file"
+    ),
+    "kinetoscope.Callback": ":\n   :inherited-members:",
+    "kinetoscope.TraceHandler": ":",
+    "kinetoscope.integrations.accelerate.ProfileKwargs": ":",
+    "kinetoscope.torch.profile": (
+        ": start, stop, step, events, key_averages, export_chrome_trace, export_stacks, export_memory_timeline, "
+        "add_metadata, add_metadata_json, preset_metadata_json, toggle_collection_dynamic"
+    ),
 }
-"""What is shown of these classes. Of others all members are, but of sources and handlers none: users make them."""
+"""What is shown of these classes. Of others all members are, but none of those that users only make."""
 
 
 def setup(app: Any) -> dict[str, Any]:
@@ -198,12 +206,17 @@ def _entries(module: str, names: list[str]) -> str:
 def _entry(name: str, value: Any) -> str:
     if not isinstance(value, type):
         return f".. autofunction:: {name}\n"
-    is_own_part = issubclass(value, kinetoscope.Callback) and value not in (
-        kinetoscope.Callback,
-        kinetoscope.TraceHandler,
-    )
-    members = "" if is_own_part else f"   :members{MEMBERS.get(value.__name__, ':')}\n"
-    return f".. autoclass:: {name}\n{members}"
+    lines = [f".. autoclass:: {name}"]
+    if name in MEMBERS or not _is_only_made(value):
+        lines.append(f"   :members{MEMBERS.get(name, ':')}")
+    if name.startswith("kinetoscope.composer."):  # so that `TorchProfiler` in a signature leads to ours
+        lines.append("   :no-index:")
+    return "\n".join([*lines, ""])
+
+
+def _is_only_made(value: type) -> bool:
+    """Whether users make objects of a class, and call none of its methods themselves."""
+    return issubclass(value, kinetoscope.Callback) or value.__module__.startswith("kinetoscope.integrations")
 
 
 def _titled(title: str, text: str) -> str:
