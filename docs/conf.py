@@ -11,7 +11,14 @@ project = "Kinetoscope"
 version = release = kinetoscope.__version__
 language = "en"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages", "repository_links", "plain_docstrings"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "generated_pages",
+    "repository_links",
+    "plain_docstrings",
+    "keyboard",
+]
 exclude_patterns = ["extensions", "images"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 
@@ -24,7 +31,6 @@ default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-maximum_signature_line_length = 90
 add_module_names = False
 toc_object_entries = False
 python_use_unqualified_type_names = True
@@ -34,5 +40,3 @@ html_title = f"Kinetoscope {release}"
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
-pygments_style = "friendly"
-pygments_dark_style = "monokai"
