@@ -1,11 +1,13 @@
 """``make pictures``: takes the pictures in the docs.
 
 The README's are of the report of a simulated run with two faults, light and dark. The others are of real trainings: of
-four ranks, one of which is stopped; of slow steps; and of steps that were asked for while training went on.
+four ranks, one of which is stopped; of slow steps; of steps that were asked for while training went on; and of the
+tutorial's.
 """
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -60,6 +62,19 @@ def report_on_slow_steps(folder: Path) -> Path:
     if main(["report", "--no-cache", str(run), "-o", str(file)]) != 0:
         sys.exit("The report on slow steps was not written, so there is nothing to take a picture of.")
     return file
+
+
+def report_of_tutorial(folder: Path) -> Path:
+    """The report of the slow training in docs/tutorials/data-loading.md."""
+    page = (PICTURES.parent / "tutorials" / "data-loading.md").read_text(encoding="utf-8")
+    files = re.findall(r"```python\n(.*?)```", page, re.S)
+    for name, text in zip(("readings.py", "train.py"), files, strict=False):
+        (folder / name).write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "kinetoscope"]
+    recorded = [*command, "run", "--diagnose", "-o", "runs/slow", sys.executable, "train.py"]
+    for arguments in (recorded, [*command, "report", "--no-cache", "runs/slow"]):
+        subprocess.run(arguments, cwd=folder, check=True)
+    return folder / "runs" / "slow" / "report.html"
 
 
 def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:
@@ -149,6 +164,7 @@ if __name__ == "__main__":
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         take_picture(browser, report, "light", PICTURES / "report.png")
         take_picture(browser, report, "dark", PICTURES / "report-dark.png")
+        take_picture(browser, report_of_tutorial(Path(folder)), "light", PICTURES / "data-loading.png")
         take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
         take_picture(browser, record_training(Path(folder)), "light", PICTURES / "record.png")
         take_part(browser, report_on_slow_steps(Path(folder)), ".slow-steps", PICTURES / "slow-steps.png")
