@@ -11,6 +11,7 @@ BLOCK = re.compile(r"^([^\n]*)\n```\w*\n(.*?)^```", re.M | re.S)
 VARIABLE = re.compile(r"\bKINETOSCOPE_[A-Z][A-Z_]*\b")
 
 
+@pytest.mark.timeout(600)
 def test_the_code_for_a_loop_of_your_own_runs_as_shown(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
@@ -35,7 +36,6 @@ def test_the_code_for_a_loop_of_your_own_runs_as_shown(tmp_path, monkeypatch):
         exec(compile(code, "my-loop.md", "exec"), names)
     recorded = {path.parents[1].name: path for path in (tmp_path / "runs").glob("*/traces/merged_trace.json")}
     assert {*recorded} > {"steps", "validated", "later", "marked", "diagnosed"}
-    assert (tmp_path / "runs" / "diagnosed" / "report.html").exists()
     assert [step.rank for step in names["report"].steps] == [0] * 10
 
 
