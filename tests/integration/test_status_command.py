@@ -295,7 +295,8 @@ def test_watching_shows_the_newest_until_ctrl_c(num_times, tmp_path):
         for _ in range(num_times):
             process.send_signal(signal.SIGINT)
         wait_for(lambda: [terminal.read(), process.poll()][1] is not None)
-        assert process.returncode == 3
+        may_end_with = (3,) if num_times == 1 else (3, -signal.SIGINT)  # the last Ctrl-C may find the work done
+        assert process.returncode in may_end_with
         assert "Traceback" not in terminal.read()
         assert terminal.text.rfind("\x1b[?25h") > terminal.text.rfind("\x1b[?25l"), "the cursor is shown again"
 
