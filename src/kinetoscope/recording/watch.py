@@ -103,7 +103,7 @@ class TrainingWatch:
     """Watches the thread that trains, from a thread of its own, which sleeps in C without the GIL.
 
     A phase that lasts longer than ``max(30 s, 20 of its medians)``, or half of what a collective may take, is looked at
-    closely, eight times in two seconds: a thread that runs Python and moves on is at work, and one that does not hangs.
+    closely, eight times in two seconds: a thread that runs Python is at work, and one that does not hangs.
     The pulse says so and where, with the stacks of all threads beside it; nothing is ended.
 
     ``take`` gets the requests to record that arrive in the run's folder. With ``has_timer``, faulthandler's timer
@@ -143,13 +143,17 @@ class TrainingWatch:
         self._pulse.writer.watch(self._request)
         if self._timer is not None:
             self._timer.begin()
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system allows no more threads: training goes on without it
+            _log.warning("Hangs are not looked for, and nobody can ask for a recording: %s.", error)
 
     def stop(self) -> None:
         """Ends."""
         self._is_over.set()
         self._pulse.writer.stop_waiting()
-        self._thread.join(_JOIN_S)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
         if self._timer is not None:
             self._timer.end()
 

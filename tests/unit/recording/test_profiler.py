@@ -360,3 +360,15 @@ def test_a_contributed_file_that_does_not_exist_is_reported_and_training_goes_on
         run_batches(profiler, 1)
     assert len(handler.cycles) == 1
     assert "missing.json" in caplog.text
+
+
+def test_where_no_thread_can_start_training_goes_on_without_the_watch(monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    handler = MemoryTraceHandler()
+    with Profiler(NEVER, handler) as profiler:
+        batches = list(profiler.batches(range(3)))
+    assert batches == [0, 1, 2]
+    assert "Hangs are not looked for" in caplog.text
