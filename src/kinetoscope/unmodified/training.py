@@ -226,14 +226,15 @@ def watch_process() -> None:
     if _training is None:
         settings = settings_of()
         _training = UnmodifiedTraining(
-            partial(_profiler_of, settings), _tell_given_up, count_by=settings.count_by, ends_with_process=True
+            partial(profiler_of, settings), _tell_given_up, count_by=settings.count_by, ends_with_process=True
         )
         import torch  # noqa: F401 - who trains has it
 
         _training.watch()
 
 
-def _profiler_of(asked: AutoSettings) -> Profiler:
+def profiler_of(asked: AutoSettings) -> Profiler:
+    """The profiler of a training that knows nothing of us, as was asked with `kinetoscope run`."""
     return profile(
         choose_folder(asked.out, current_ranks()),
         schedule=cyclic_schedule(skip_first=asked.after, warmup=1, active=asked.num_steps, per="run"),
