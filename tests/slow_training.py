@@ -68,7 +68,8 @@ def train(profiler, slow, num_steps, ended_ns, rank):
     for step, batch in enumerate(DataLoader(Batches(slow, num_steps))):
         way = slow.get(step)
         if way == "forward" or (way == "late" and rank == 1):
-            time.sleep(SLEEP_S)  # slow: forward
+            with kinetoscope.marker("look up", categories=("input",)):
+                time.sleep(SLEEP_S)  # slow: forward
         time.sleep(0.003)
         loss = model(batch).square().mean()
         if way == "backward":

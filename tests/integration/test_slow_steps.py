@@ -25,6 +25,7 @@ TESTS = Path(__file__).parents[1]
 PROGRAM, CROWDED = TESTS / "slow_training.py", TESTS / "crowded_training.py"
 QUIET = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 NUM_STEPS, EVERY = 800, 50
+SLEEP_S = 0.3  # in the program
 at_length = pytest.mark.skipif(
     "KINETOSCOPE_ALL_TRAININGS" not in os.environ,
     reason="in make test-long, since a busy machine is slow, too",
@@ -108,6 +109,10 @@ def test_nothing_else_rests_on_slow_steps(tmp_path):
     for folder in (tmp_path / "run", tmp_path / "run/traces"):
         loaded = kinetoscope.load(folder).spans.collect()
         assert not {150, 250} & set(loaded.filter(loaded["name"] == "event/batch")["batch"])
+    in_step = {each.step: tmp_path / "run/slow_steps" / each.path for each in kept}
+    (look_up,) = kinetoscope.load(in_step[150]).spans.collect().filter(name="look up").to_dicts()
+    assert (look_up["category"], look_up["batch"]) == ("input", 150)
+    assert look_up["dur"] >= SLEEP_S * 1e9
     (step,) = [each for each in kept if each.step == 250]
     if not MISSING:
         with load_in_perfetto(tmp_path / "run/slow_steps" / step.path) as trace:

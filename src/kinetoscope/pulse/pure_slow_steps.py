@@ -9,7 +9,7 @@ from typing import Any
 from kinetoscope.pulse.layout import Phase
 
 _NUM_RECENT, _FEWEST_STEPS, _REFRESH_EVERY = 256, 64, 32
-_MOST_SLOW, _MOST_STRETCHES, _MOST_WAITING = 12, 256, 8
+_MOST_SLOW, _MOST_STRETCHES, _MOST_MARKS, _MOST_WAITING = 12, 256, 256, 8
 _LATE_NS, _SAMPLE_EVERY_NS, _LONGEST_WAIT_NS = 5_000_000, 10_000_000, 1_000_000_000
 _LONGEST_SLEEP_NS = 50_000_000  # then another step may run, or be judged
 _NEVER = 2**63 - 1
@@ -17,7 +17,8 @@ _NEVER = 2**63 - 1
 Times = tuple[int, tuple[int, ...], int | None]
 """How long a step took, in each phase, and without a processor, in nanoseconds; None where the system does not say."""
 
-_Found = tuple[int, int, int, Times, Times, int, list[tuple[int, int, int]], int]
+_Stretches = list[tuple[int, int, int]]
+_Found = tuple[int, int, int, Times, Times, int, _Stretches, _Stretches, int]
 
 
 class SlowSteps:
@@ -43,7 +44,9 @@ class SlowSteps:
         self._num_judged = 0
         self._usual_ns, self._limit_ns = 0, _NEVER
         self._stretches: list[tuple[int, int, int]] = []
-        self._num_stretches_left_out = 0
+        self._marks: list[tuple[int, int, int]] = []
+        self._num_left_out_of_step = 0
+        self._thread = threading.get_ident()
         self._found: list[_Found] = []
         self._num_left_out = 0
         self._stopped = threading.Event()
@@ -62,7 +65,7 @@ class SlowSteps:
 
     def begin_step(self, begin_ns: int) -> None:
         """The step that runs began then."""
-        self._stretches, self._num_stretches_left_out = [], 0
+        self._stretches, self._marks, self._num_left_out_of_step = [], [], 0
         self._began_ns = begin_ns
 
     def note_phase(self, phase: int, begin_ns: int, end_ns: int) -> None:
@@ -73,7 +76,20 @@ class SlowSteps:
         elif begin_ns < end_ns and len(kept) < _MOST_STRETCHES:
             kept.append((phase, begin_ns, end_ns))
         else:
-            self._num_stretches_left_out += begin_ns < end_ns
+            self._num_left_out_of_step += begin_ns < end_ns
+
+    def wants_marks(self) -> bool:
+        """Whether steps are compared now, and the calling thread's: then spans are wanted, which nothing records."""
+        return self._is_on and self._thread == threading.get_ident()
+
+    def note_mark(self, name: int, begin_ns: int, end_ns: int) -> None:
+        """A span of the step that runs. One that began in an earlier step is not of this one."""
+        if not self.wants_marks() or begin_ns < self._began_ns or end_ns < begin_ns:
+            return
+        if len(self._marks) < _MOST_MARKS:
+            self._marks.append((name, begin_ns, end_ns))
+        else:
+            self._num_left_out_of_step += 1
 
     def end_step(self, step: int, epoch: int, begin_ns: int, duration_ns: int, by_phase: list[int]) -> None:
         """The step that runs has ended, and the next one has begun."""
@@ -94,10 +110,8 @@ class SlowSteps:
         if is_slow or self._num_judged % _REFRESH_EVERY == 0:
             self._refresh()
         if is_slow and duration_ns > self._limit_ns:
-            self._keep((step, epoch, begin_ns, times, self._usual(), self._limit_ns, *self._own_stretches()))
-
-    def _own_stretches(self) -> tuple[list[tuple[int, int, int]], int]:
-        return list(self._stretches), self._num_stretches_left_out
+            kept = list(self._stretches), list(self._marks), self._num_left_out_of_step
+            self._keep((step, epoch, begin_ns, times, self._usual(), self._limit_ns, *kept))
 
     def _keep(self, found: _Found) -> None:
         if len(self._found) < _MOST_WAITING:
@@ -174,7 +188,8 @@ class SlowSteps:
 
     def take(self) -> Any:
         """The next slow step: its number, epoch and begin, its `Times`, the usual ones, the limit of its duration, its
-        phases with their begins and ends, and how many of these are left out. None if there is none."""
+        phases and the thread's spans with their begins and ends, and how many of these are left out. None if there is
+        none."""
         return self._found.pop(0) if self._found else None
 
     def num_left_out(self) -> int:

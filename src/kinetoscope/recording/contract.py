@@ -84,8 +84,8 @@ class TraceHandler(Callback):
         """With ``slow_steps``, a step was slow while nothing was recorded: ``cycle`` is a window of this step, and
         ``cycle.slow_step`` says in what it was slow.
 
-        It has the step's phases and samples of the training thread's stack, and no markers. If this raises, the step is
-        left out, and one message in the log says so.
+        It has the step's phases, the training thread's spans of markers and samples of its stack. If this raises, the
+        step is left out, and one message in the log says so.
         """
 
 

@@ -24,6 +24,7 @@ from kinetoscope.live.record import (
     pack_records,
     stretches,
 )
+from kinetoscope.pulse.pure_slow_steps import SlowSteps
 from kinetoscope.recording import compiler
 from kinetoscope.recording.recorder import (
     INSTANT_ON_BEGIN,
@@ -37,6 +38,8 @@ from kinetoscope.writing.own_thread import after_fork_in_child
 
 _caller = sys._getframe
 _NO_FRAME = 0
+_MARKED = -1
+"""In place of the window of a span of which only slow steps are told."""
 _FEW_RECORDS = 128
 _SPAN, _INSTANT, _COUNTER = int(Kind.SPAN), int(Kind.INSTANT), int(Kind.COUNTER)
 
@@ -52,7 +55,8 @@ class _Thread:
         self.tid = threading.get_native_id()
         self.name = thread.name
         self.is_main = thread is threading.main_thread()
-        # (span, id of its frame, begin ns or 0 if not recorded, window, batch, this thread)
+        # (span, id of its frame, begin ns or 0 if not recorded, window, batch, this thread). With _MARKED as its
+        # window it is not recorded, and has its begin in place of the batch.
         self.open: list[tuple[Any, ...]] = []
         self.records: list[tuple[Any, ...]] = []
 
@@ -85,6 +89,7 @@ class PureRecorder:
         self.names = NameTable()
         self.window = 0
         self.loss: float = math.nan
+        self.slow: SlowSteps | None = None
         self._num_windows = 0
         self._window_begin = 0
         self._forget_threads()
@@ -97,6 +102,10 @@ class PureRecorder:
         if isinstance(loss, int | float) and not isinstance(loss, bool):
             with contextlib.suppress(OverflowError):
                 self.loss = float(loss)
+
+    def watch_slow_steps(self, slow: SlowSteps | None) -> None:
+        """Tells it of its thread's spans that are not recorded."""
+        self.slow = slow
 
     def open_window(self) -> None:
         self._num_windows += 1
@@ -202,8 +211,8 @@ class PureSpan:
         recorder = self._recorder
         thread = recorder.local.thread
         if not recorder.action & self.mask:
-            # An empty entry, so that the end of this unrecorded span does not end another one.
-            thread.open.append((self, id(_caller(1)), 0, 0, 0, thread))
+            # Also of a span that is not recorded, so that its end does not end another one.
+            thread.open.append(self._unrecorded(id(_caller(1)), recorder, thread))
             return self
         if self.name_id == NO_NAME:
             self.name_id = self.intern()
@@ -234,6 +243,8 @@ class PureSpan:
                 open_spans.pop()
                 self._announce_end(entry, end)
                 return
+        elif window == _MARKED:
+            self._note_mark(entry, end)
         open_spans.pop()
 
     def begin(self) -> tuple[Any, ...] | None:
@@ -245,7 +256,11 @@ class PureSpan:
     def _begin(self, now: Callable[[], int]) -> tuple[Any, ...] | None:
         recorder = self._recorder
         if not recorder.action & self.mask:
-            return None
+            if recorder.slow is None or not recorder.slow.wants_marks():
+                return None
+            entry = self._unrecorded(_NO_FRAME, recorder, recorder.local.thread)
+            entry[5].open.append(entry)
+            return entry
         if self.name_id == NO_NAME:
             self.name_id = self.intern()
         thread = recorder.local.thread
@@ -254,6 +269,18 @@ class PureSpan:
         if recorder.listener is not None or self.edges:
             self._announce_begin(entry)
         return entry
+
+    def _unrecorded(self, frame: int, recorder: PureRecorder, thread: _Thread) -> tuple[Any, ...]:
+        if recorder.slow is None or not recorder.slow.wants_marks():
+            return (self, frame, 0, 0, 0, thread)
+        if self.name_id == NO_NAME:
+            self.name_id = self.intern()
+        return (self, frame, 0, _MARKED, recorder.now(), thread)
+
+    def _note_mark(self, entry: tuple[Any, ...], end: int) -> None:
+        slow = self._recorder.slow
+        if slow is not None:
+            slow.note_mark(self.name_id, entry[4], end)
 
     def end(self, token: tuple[Any, ...] | None) -> None:
         self.end_at(token, self._recorder.now())
@@ -326,6 +353,8 @@ class PureSpan:
             return
         if begin and window and window == recorder.window:
             thread.records.append((begin, end, self.name_id, batch, depth, _SPAN, 0, 0))
+        elif window == _MARKED:
+            self._note_mark(entry, end)
         if thread.open[-1] is entry:
             thread.open.pop()
         else:
@@ -364,7 +393,7 @@ def _forget_parent() -> None:
     for recorder in list(_living):
         recorder._forget_threads()
         recorder.names.forget_parent()
-        recorder.listener = None
+        recorder.listener = recorder.slow = None
 
 
 after_fork_in_child(_forget_parent)

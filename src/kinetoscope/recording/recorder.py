@@ -135,6 +135,10 @@ class Recorder(Protocol):
         """The last loss that a counter told, recorded or not; NaN if none has."""
         ...
 
+    def watch_slow_steps(self, slow: Any, /) -> None:
+        """From now on tells a `SlowSteps` of its thread's spans that are not recorded; with None, no more."""
+        ...
+
     def open_window(self) -> None:
         """Begins to keep records."""
         ...

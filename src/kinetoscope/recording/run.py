@@ -313,6 +313,7 @@ class Run:
     def _watch_slow_steps(self) -> None:
         self._slow_steps = SlowStepWatch(
             self.pulse.writer,
+            self._recorder,
             self.clock,
             lambda: (self.state.run_name, self.ranks, self.attempt),
             self._delivery.slow_step,

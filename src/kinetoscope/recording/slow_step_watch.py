@@ -1,4 +1,5 @@
-"""Keeps slow steps while nothing is recorded: their phases, and the training thread's stacks once they are late.
+"""Keeps slow steps while nothing is recorded: their phases, their markers, and the training thread's stacks once they
+are late.
 
 A thread of ours waits in C without the GIL (`pulse/slow.c`). It takes it when a step is late, to look at the stack, and
 when one was slow, to make a `Cycle` of it: a window of one step.
@@ -7,25 +8,28 @@ when one was slow, to make a `Cycle` of it: a window of one step.
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
 from kinetoscope.clock.clock import Anchor, Clock, take_anchor
 from kinetoscope.formats.slow_steps import SlowStep
+from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.native import native_module
 from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line, source_name
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.private_names import frame_of_thread
-from kinetoscope.recording.recorder import WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
+from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.slow_step_places import SlowStepPlaces
 from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from kinetoscope.writing.own_thread import OwnThread
 
+_BATCH = "event/batch"
 _SCHEDSTAT = "/proc/self/task/{}/schedstat"
 _SAMPLES_TID = PHASES_TID + 1
 _MOST_SAMPLES, _MOST_FRAMES = 3_000, 200
@@ -56,11 +60,12 @@ class _Found(NamedTuple):
     usual: Times
     limit_ns: int
     stretches: list[tuple[int, int, int]]
+    marks: list[tuple[int, int, int]]
     num_left_out: int
 
 
 class SlowStepWatch:
-    """Watches the steps of the calling thread, of which ``writer``, the pulse's, tells.
+    """Watches the steps of the calling thread, of which ``writer``, the pulse's, tells, and its spans of ``recorder``.
 
     Each slow step that is kept becomes a cycle of the run ``run_name``, which ``deliver`` gets on a thread of ours.
     What fails there is told to ``report``, and then no more steps are watched.
@@ -69,6 +74,7 @@ class SlowStepWatch:
     def __init__(
         self,
         writer: Any,
+        recorder: ProcessRecorder,
         clock: Clock,
         describe: Callable[[], tuple[str, Ranks, Attempt]],
         deliver: Callable[[Cycle], object],
@@ -80,7 +86,7 @@ class SlowStepWatch:
         self._is_main = threading.current_thread() is threading.main_thread()
         slow_type: Any = SlowSteps if native is None else native.SlowSteps
         self._slow = slow_type(_SCHEDSTAT.format(self._tid))
-        self._writer, self._clock = writer, clock
+        self._writer, self._recorder, self._clock = writer, recorder, clock
         self._describe, self._deliver, self._report = describe, deliver, report
         self._places = SlowStepPlaces()
         self._samples: list[tuple[int, _Stack]] = []
@@ -88,6 +94,7 @@ class SlowStepWatch:
         self._num_kept = 0
         self._is_over = False
         writer.watch_slow_steps(self._slow)
+        recorder.watch_slow_steps(self._slow)
         self._thread = OwnThread(self._work, "kinetoscope-slow-steps")
         self._thread.start()
 
@@ -98,9 +105,13 @@ class SlowStepWatch:
     def stop(self) -> None:
         """Ends this; slow steps so far are delivered."""
         self._is_over = True
-        self._writer.watch_slow_steps(None)
+        self._leave()
         self._slow.stop()
         self._thread.join(_JOIN_S)
+
+    def _leave(self) -> None:
+        self._writer.watch_slow_steps(None)
+        self._recorder.watch_slow_steps(None)
 
     # -- on our own thread --
 
@@ -113,7 +124,7 @@ class SlowStepWatch:
         except Exception as error:  # training must not hear of it
             self._report(f"Slow steps are not watched any more: {type(error).__name__}: {error}")
             self._slow.judge(False)
-            self._writer.watch_slow_steps(None)
+            self._leave()
 
     def _look(self) -> None:
         self._keep_slow_steps()
@@ -141,7 +152,8 @@ class SlowStepWatch:
 
     def _cycle_of(self, found: _Found, phase: int, every: int | None, samples: list[tuple[int, _Stack]]) -> Cycle:
         run_name, ranks, attempt = self._describe()
-        now = take_anchor(self._clock)
+        now, names = take_anchor(self._clock), self._recorder.names.names
+        records = list(_records_of(found, names))
         begin, end = (
             Anchor(at_ns, now.unix_ns + at_ns - now.monotonic_ns, now.bound_ns)
             for at_ns in (found.begin_ns, found.begin_ns + found.times[0])
@@ -149,7 +161,7 @@ class SlowStepWatch:
         samples = [sample for sample in samples if sample[0] < end.monotonic_ns]
         contributions = Contributions(cycle=self._num_kept)
         contributions.events.num_left_out = found.num_left_out
-        contributions.events.tracks.update(self._tracks(samples))
+        contributions.events.tracks.update(self._tracks(samples, has_records=bool(records)))
         for event in self._events(found, samples, end.monotonic_ns):
             contributions.events.add(event)
         moment = Timestamp(epoch=found.epoch, batch=found.step)
@@ -163,24 +175,38 @@ class SlowStepWatch:
             timestamp=moment.to_next_batch(),
             begin=begin,
             end=end,
-            names=[],
-            recorded=WindowRecords(list),
+            names=names,
+            recorded=WindowRecords(lambda: self._threads(records)),
             contributions=contributions,
             metadata={"distributedInfo": {"rank": ranks.rank, "world_size": ranks.world_size}},
             slow_step=_described(found, phase, every, samples, ranks.rank, attempt, begin.unix_ns),
         )
 
-    def _tracks(self, samples: list[tuple[int, _Stack]]) -> dict[int, str]:
-        tracks = {self._tid: self._thread_name, PHASES_TID: "phases of the loop"}
+    def _threads(self, records: list[Record]) -> list[ThreadRecords]:
+        if not records:
+            return []
+        return [ThreadRecords.of(self._tid, self._thread_name, self._is_main, pack_records(records))]
+
+    def _tracks(self, samples: list[tuple[int, _Stack]], *, has_records: bool) -> dict[int, str]:
+        tracks = {PHASES_TID: "phases of the loop"} | ({} if has_records else {self._tid: self._thread_name})
         return tracks | {_SAMPLES_TID: f"samples of {self._thread_name}"} if samples else tracks
 
     def _events(self, found: _Found, samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
         batch = {"epoch": found.epoch, "batch": found.step}
-        yield SourceEvent("event/batch", "batch", found.begin_ns, end_ns, self._tid, batch)
+        yield SourceEvent(_BATCH, "batch", found.begin_ns, end_ns, self._tid, batch)
         for phase, begin_ns, until_ns in found.stretches:
             if phase != Phase.OTHER:
                 yield SourceEvent(PHASE_NAMES[phase], "watched_phase", begin_ns, until_ns, PHASES_TID, {})
         yield from _spans_of(samples, end_ns)
+
+
+def _records_of(found: _Found, names: Sequence[SpanName]) -> Iterator[Record]:
+    """The user's spans in the step, in the order of their ends, as they are recorded in a window."""
+    marks = [mark for mark in found.marks if names[mark[0]].name != _BATCH]
+    for place, (name, begin_ns, end_ns) in enumerate(marks):
+        earlier = sum(begun < begin_ns < ended for _, begun, ended in marks[:place])
+        later = sum(begun <= begin_ns for _, begun, _ in marks[place + 1 :])
+        yield Record(begin_ns, end_ns, name, found.step & 0xFFFF_FFFF, earlier + later, Kind.SPAN, Flag(0), 0)
 
 
 def _phase_of(found: _Found) -> int:

@@ -22,6 +22,7 @@
 #define MOST_SLOW 12       /* of these; if more take long, that is a length of their own */
 #define REFRESH_EVERY 32   /* steps */
 #define MOST_STRETCHES 256 /* of phases, in one step */
+#define MOST_MARKS 256     /* in one step, too */
 #define MOST_WAITING 8     /* slow steps that nobody has taken yet */
 #define LATE_NS 5000000    /* the least time after the usual one when the first sample is due */
 #define SAMPLE_EVERY_NS 10000000
@@ -39,6 +40,12 @@ typedef struct {
     Stretch kept[MOST_STRETCHES];
 } Stretches;
 
+/* The user's spans in a step, in the order of their ends. */
+typedef struct {
+    uint32_t count;
+    Stretch kept[MOST_MARKS]; /* whose phase is the name's number */
+} Marks;
+
 /* What a step took: `starved` is without a processor, UNKNOWN where the system does not say. */
 typedef struct {
     int64_t duration, by_phase[PULSE_NUM_PHASES], starved;
@@ -49,17 +56,20 @@ typedef struct {
     Times times, usual;
     int64_t limit;
     Stretches stretches;
+    Marks marks;
 } SlowStep;
 
 typedef struct {
     PyObject_HEAD
+    unsigned long thread;     /* that made this: the training thread */
     int file;                 /* the schedstat of the training thread; -1 if there is none */
     int64_t starved;          /* what it said last; or UNKNOWN */
     int is_on, is_comparable; /* whether steps are judged, and the one that runs can be */
     int64_t num_judged;
     Times recent[NUM_RECENT]; /* in which they go round */
     int64_t usual, limit;     /* of durations; the limit is INT64_MAX until enough is known */
-    Stretches stretches;      /* of the step that runs */
+    Stretches stretches;      /* of the step that runs, as are the marks */
+    Marks marks;
     SlowStep *waiting[MOST_WAITING];
     uint32_t num_taken, num_left_out;
     PyThread_type_lock stopped; /* can be taken once it is stopped */
@@ -200,6 +210,7 @@ static void keep(SlowSteps *slow, const PulseStep *step, const Times *times)
     kept->times = *times;
     kept->limit = slow->limit;
     kept->stretches = slow->stretches;
+    kept->marks = slow->marks;
     find_usual(slow, &kept->usual);
     __atomic_store_n(&slow->num_found, slow->num_found + 1, __ATOMIC_RELEASE);
 }
@@ -226,7 +237,7 @@ static int64_t late_after(const SlowSteps *slow)
 void slow_begin_step(PyObject *object, int64_t begin)
 {
     SlowSteps *slow = (SlowSteps *)object;
-    slow->stretches.count = slow->stretches.left_out = 0;
+    slow->stretches.count = slow->stretches.left_out = slow->marks.count = 0;
     share(&slow->began, begin);
 }
 
@@ -240,6 +251,24 @@ void slow_note_phase(PyObject *object, uint32_t phase, int64_t begin, int64_t en
         stretches->kept[stretches->count++] = (Stretch){begin, end, phase};
     else
         stretches->left_out += begin < end;
+}
+
+int slow_wants_marks(PyObject *object)
+{
+    SlowSteps *slow = (SlowSteps *)object;
+    return slow->is_on && slow->thread == PyThread_get_thread_ident();
+}
+
+/* A span that began in an earlier step is not of this one. */
+void slow_note_mark(PyObject *object, uint32_t name, int64_t begin, int64_t end)
+{
+    SlowSteps *slow = (SlowSteps *)object;
+    Marks *marks = &slow->marks;
+    if (!slow_wants_marks(object) || begin < slow->began || end < begin) return;
+    if (marks->count < MOST_MARKS)
+        marks->kept[marks->count++] = (Stretch){begin, end, name};
+    else
+        slow->stretches.left_out++;
 }
 
 void slow_end_step(PyObject *object, const PulseStep *step)
@@ -345,11 +374,11 @@ static PyObject *times_tuple(const Times *times)
     return Py_BuildValue("(LNN)", (long long)times->duration, phases, known_time(times->starved));
 }
 
-static PyObject *stretches_list(const Stretches *stretches)
+static PyObject *stretches_list(const Stretch *kept, uint32_t count)
 {
-    PyObject *list = PyList_New((Py_ssize_t)stretches->count);
-    for (uint32_t i = 0; list != NULL && i < stretches->count; i++) {
-        const Stretch *each = &stretches->kept[i];
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        const Stretch *each = &kept[i];
         PyObject *item = Py_BuildValue("(kLL)", (unsigned long)each->phase, (long long)each->begin,
                                        (long long)each->end);
         if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0) Py_CLEAR(list);
@@ -363,16 +392,18 @@ static PyObject *slow_take(PyObject *self, PyObject *Py_UNUSED(nothing))
     if (slow->num_found == slow->num_taken) return new_none();
     const SlowStep *found = slow->waiting[slow->num_taken % MOST_WAITING];
     PyObject *times = times_tuple(&found->times), *usual = times_tuple(&found->usual);
-    PyObject *stretches = stretches_list(&found->stretches);
+    PyObject *stretches = stretches_list(found->stretches.kept, found->stretches.count);
+    PyObject *marks = stretches_list(found->marks.kept, found->marks.count);
     const PulseStep *step = &found->step;
     slow->num_taken++;
-    if (times != NULL && usual != NULL && stretches != NULL)
-        return Py_BuildValue("(LkLNNLNk)", (long long)step->step, (unsigned long)step->epoch,
+    if (times != NULL && usual != NULL && stretches != NULL && marks != NULL)
+        return Py_BuildValue("(LkLNNLNNk)", (long long)step->step, (unsigned long)step->epoch,
                              (long long)step->begin, times, usual, (long long)found->limit,
-                             stretches, (unsigned long)found->stretches.left_out);
+                             stretches, marks, (unsigned long)found->stretches.left_out);
     Py_XDECREF(times);
     Py_XDECREF(usual);
     Py_XDECREF(stretches);
+    Py_XDECREF(marks);
     return NULL;
 }
 
@@ -389,6 +420,7 @@ static PyObject *slow_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
     if (!PyArg_ParseTuple(arguments, "s", &schedstat)) return NULL;
     SlowSteps *slow = object_new(type);
     if (slow == NULL) return NULL;
+    slow->thread = PyThread_get_thread_ident();
     slow->file = -1;
     slow->starved = UNKNOWN;
     slow->limit = slow->late_after = INT64_MAX;

@@ -66,7 +66,8 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
                 track_append(track, slot->begin, value, name, slot->batch, tail);
             }
             record_publish(slot, 0);
-        }
+        } else if (UNLIKELY(recorder->slow != NULL) && slot->begin > 0)
+            slow_note_mark(recorder->slow, name, slot->begin, end);
         track->num_open--;
         track_free_entry(track, entry);
         if (UNLIKELY(recorder->wants_request || recorder->listener != NULL || span->edges != 0))
@@ -123,7 +124,8 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
         slot->name = span->name_id;
         slot->batch = shared_load(&recorder->control->batch);
         tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
-        now = at != AT_ONCE ? at : is_recording ? recorder_now(recorder) : 0;
+        int is_timed = is_recording || recorder->slow != NULL;
+        now = at != AT_ONCE ? at : is_timed ? recorder_now(recorder) : 0;
         if (at == AT_ONCE && recorder_failed(now)) {
             release(entry);
             return -1;
@@ -144,7 +146,8 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
 /* Begins a new entry on this thread; NULL with an error set. */
 static Entry *begin_new(Span *span, int is_explicit, int is_recording, int64_t at)
 {
-    Entry *entry = !is_recording || span_has_name(span) ? span_take_entry(span) : NULL;
+    int needs_name = is_recording || span_is_marked(span);
+    Entry *entry = !needs_name || span_has_name(span) ? span_take_entry(span) : NULL;
     if (entry == NULL) return NULL;
     Py_INCREF((PyObject *)entry);
     if (begin_entry(span, entry, is_explicit, is_recording, at) < 0) Py_CLEAR(entry);
@@ -161,7 +164,7 @@ PyObject *span_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
     int result = 0;
     if (LIKELY(entry != NULL)) {
         if ((PyObject *)entry != Py_None && LIKELY(entry->state == ENTRY_HANDED))
-            result = begin_entry(span, entry, 0, 1, AT_ONCE);
+            result = begin_entry(span, entry, 0, span_is_active(span), AT_ONCE);
     } else {
         /* Also if the span is inactive: its __exit__ must not end another span. */
         entry = begin_new(span, 1, span_is_active(span), AT_ONCE);
@@ -235,8 +238,9 @@ PyObject *span_exit(PyObject *self, PyObject *Py_UNUSED(arguments))
 
 PyObject *span_token_at(Span *span, int64_t at)
 {
-    if (!span_is_active(span)) return new_none();
-    Entry *entry = begin_new(span, 0, 1, at);
+    int is_recording = span_is_active(span);
+    if (!is_recording && !span_is_marked(span)) return new_none();
+    Entry *entry = begin_new(span, 0, is_recording, at);
     if (entry == NULL || entry->window != 0 || !span->recorder->is_child) return (PyObject *)entry;
     /* the parent has just closed the window: the span is not recorded */
     int error = end_entry(entry, -1);

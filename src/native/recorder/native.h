@@ -12,6 +12,7 @@
 #define KINETOSCOPE_NATIVE_H
 
 #include "module.h"
+#include "pulse/slow.h"
 #include "recorder/clock.h"
 #include "recorder/record.h"
 #include "recorder/store.h"
@@ -220,7 +221,8 @@ struct Recorder {
     PyObject *request; /* called to have another thread call `prepare`; or NULL */
     PyObject *series;  /* dict of the ids that the method `intern_series` returned */
     PyObject *loss_name;
-    double loss; /* the last one that a counter told; NaN */
+    double loss;    /* the last one that a counter told; NaN */
+    PyObject *slow; /* a SlowSteps, which is told of spans that are not recorded; or NULL */
     Store *store;
     Track *tracks;
     uint64_t serial; /* unique: different for each recorder, and after a fork */
@@ -377,6 +379,13 @@ static inline Entry *span_take_entry(Span *span)
 static inline int span_is_active(const Span *span)
 {
     return (shared_load(&span->recorder->control->action) & span->mask) != 0;
+}
+
+/* Whether slow steps are told of the span, which is not recorded. */
+static inline int span_is_marked(const Span *span)
+{
+    PyObject *slow = span->recorder->slow;
+    return UNLIKELY(slow != NULL) && slow_wants_marks(slow);
 }
 
 /* Makes sure that the span has the id of its name; 0 with an error set. */

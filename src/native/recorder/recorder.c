@@ -53,6 +53,7 @@ int recorder_call_listener(Recorder *recorder, const char *method, uint32_t name
 static void forget_in_child(void)
 {
     for (Recorder *recorder = living; recorder != NULL; recorder = recorder->next) {
+        recorder->slow = NULL; /* the parent's */
         memset(&recorder->own_control, 0, sizeof recorder->own_control);
         recorder->control = &recorder->own_control;
         recorder->serial = ++num_serials;
@@ -88,6 +89,19 @@ static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
 static PyObject *leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     ((Recorder *)self)->store->leaves_files = 1;
+    return new_none();
+}
+
+static PyObject *watch_slow_steps(PyObject *self, PyObject *slow)
+{
+    Recorder *recorder = (Recorder *)self;
+    if (slow != Py_None && !is_slow_steps(slow)) {
+        PyErr_SetString(PyExc_TypeError, "Slow steps are watched by a SlowSteps, or None.");
+        return NULL;
+    }
+    PyObject *before = recorder->slow;
+    recorder->slow = slow == Py_None ? NULL : Py_NewRef(slow);
+    Py_XDECREF(before);
     return new_none();
 }
 
@@ -201,6 +215,7 @@ static void recorder_dealloc(PyObject *self)
     while (*link != recorder) link = &(*link)->next;
     *link = recorder->next;
     recorder_clear(self);
+    Py_CLEAR(recorder->slow);
     region_unmap(&recorder->control_file);
     region_unlink(recorder->store, &recorder->control_file, "run");
     Py_CLEAR(recorder->series);
@@ -227,6 +242,8 @@ static PyMethodDef recorder_methods[] = {
     {"follow_parent", recorder_follow_parent, METH_VARARGS,
      "(folder, run_file, limit_bytes): records what the parent's run file asks for, into files of "
      "its own."},
+    {"watch_slow_steps", watch_slow_steps, METH_O,
+     "(slow or None): a SlowSteps, which is told of its thread's spans that are not recorded."},
     {"forget", forget, METH_NOARGS,
      "Starts anew, in memory, without threads and listeners: for a forked child."},
     {NULL, NULL, 0, NULL},

@@ -58,7 +58,7 @@ static PyObject *exit_get(PyObject *Py_UNUSED(descriptor), PyObject *object,
     if (object == NULL) return Py_NewRef(plain_exit);
     if (UNLIKELY(!is_span(object))) return NULL;
     Span *span = (Span *)object;
-    int is_recording = span_is_active(span);
+    int is_recording = span_is_active(span) || span_is_marked(span);
     if (is_recording && !span_has_name(span)) return NULL;
     if (UNLIKELY(span->handed != NULL)) span_forget_handed(span);
     if (!is_recording) {

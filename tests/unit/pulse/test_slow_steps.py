@@ -90,8 +90,8 @@ def test_a_slow_step_is_found_with_what_is_usual_and_its_phases(training):
         training.step((Phase.DATA_WAIT, 1 * MS), (Phase.FORWARD, 4 * MS), (Phase.BACKWARD, 5 * MS))
     training.step((Phase.DATA_WAIT, 1 * MS), (Phase.FORWARD, 34 * MS), (Phase.BACKWARD, 5 * MS))
     training.step((Phase.DATA_WAIT, 1 * MS), (Phase.FORWARD, 4 * MS), (Phase.BACKWARD, 5 * MS))
-    ((number, epoch, begin_ns, times, usual, limit_ns, stretches, num_left_out),) = training.found
-    assert (number, epoch, num_left_out) == (101, 0, 0)
+    ((number, epoch, begin_ns, times, usual, limit_ns, stretches, marks, num_left_out),) = training.found
+    assert (number, epoch, marks, num_left_out) == (101, 0, [], 0)
     assert times == (40 * MS, (1 * MS, 34 * MS, 5 * MS, 0, 0, 0, 0), None)
     assert usual == (10 * MS, (1 * MS, 4 * MS, 5 * MS, 0, 0, 0, 0), None)
     assert limit_ns == 12 * MS
@@ -145,7 +145,7 @@ def test_a_step_with_very_many_phases_says_how_many_are_left_out(training):
     training.step(*((number % 2, 1 * MS) for number in range(1000)))
     (found,) = training.found
     assert len(found[6]) == 256
-    assert found[7] == 744
+    assert found[8] == 744
 
 
 @pytest.mark.skipif(NATIVE is None, reason="there is only the one in Python")

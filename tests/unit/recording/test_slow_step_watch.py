@@ -1,11 +1,13 @@
 """Slow steps of a run whose clock is a fake one: who gets them, what is in them, and what they leave behind."""
 
+import contextlib
 import logging
 import os
 import threading
 
 import pytest
 
+import kinetoscope
 from kinetoscope import Profiler, TraceHandler, cyclic_schedule
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.slow_steps import read_slow_steps
@@ -76,6 +78,114 @@ def test_the_wait_for_data_is_the_phase_of_a_step_that_waited():
     assert (cycle.slow_step.phase_ns, cycle.slow_step.phase_usual_ns) == (90 * MS, 1 * MS)
     (wait,) = [event for event in cycle.events if event.name == "event/data_wait"]
     assert wait.end_ns - wait.begin_ns == 90 * MS
+
+
+def spans_of(cycle):
+    """The user's spans of a slow step: name, categories, begin and duration in ms, and how many others it is within."""
+    begin_ns = cycle.begin.monotonic_ns
+    (thread,) = cycle.threads
+    assert (thread.tid, thread.is_main) == (threading.get_native_id(), True)
+    spans = [(cycle.names[record.name], record) for record in thread.records()]
+    return [
+        (name.name, name.categories, (span.begin - begin_ns) / MS, (span.end - span.begin) / MS, span.depth)
+        for name, span in spans
+        if name.name != "event/dataloader"
+    ]
+
+
+def test_the_markers_of_a_slow_step_are_in_its_window_however_they_are_used():
+    handler, clock = SlowStepHandler(), FakeClock()
+    library = kinetoscope.marker("parse", categories=("input",))
+
+    @kinetoscope.marker("augment")
+    def augment():
+        clock.advance(2 * MS)
+
+    def each_part(marker):
+        with marker:
+            clock.advance(1 * MS)
+            yield
+
+    with Profiler(NEVER, handler, clock=clock, slow_steps=True, quiet=True) as profiler:
+        tokens, by_hand = profiler.marker("tokens"), profiler.marker("by hand")
+        for step in profiler.batches(range(200)):
+            with profiler.marker("outer"), contextlib.ExitStack() as stack:
+                augment()
+                with library:
+                    clock.advance((300 if step == 150 else 1) * MS)
+                token = tokens.begin()
+                by_hand.start()
+                clock.advance(1 * MS)
+                by_hand.finish()
+                tokens.end(token)
+                stack.enter_context(profiler.marker("stacked"))
+                list(each_part(profiler.marker("generator")))
+    (cycle,) = handler.slow
+    assert cycle.slow_step.step == 150
+    assert spans_of(cycle) == [
+        ("augment", (), 0, 2, 1),
+        ("parse", ("input",), 2, 300, 1),
+        ("by hand", (), 302, 1, 2),
+        ("tokens", (), 302, 1, 1),
+        ("generator", (), 303, 1, 2),
+        ("stacked", (), 303, 1, 1),
+        ("outer", (), 0, 304, 0),
+    ]
+    assert handler.cycles == []
+
+
+def test_markers_of_other_threads_and_of_other_steps_are_in_no_slow_step():
+    handler, clock = SlowStepHandler(), FakeClock()
+
+    def work():
+        with kinetoscope.marker("another thread"):
+            clock.advance(1 * MS)
+
+    with Profiler(NEVER, handler, clock=clock, slow_steps=True, quiet=True) as profiler:
+        across = profiler.marker("across steps")
+        for step in profiler.batches(range(200)):
+            if step == 149:
+                across.start()
+            with profiler.marker(f"step {step}"):
+                clock.advance((300 if step == 150 else 10) * MS)
+            if step == 150:
+                thread = threading.Thread(target=work)
+                thread.start()
+                thread.join()
+                across.finish()
+    (cycle,) = handler.slow
+    assert [name for name, *_ in spans_of(cycle)] == ["step 150"]
+
+
+def test_a_window_after_steps_that_were_watched_has_its_own_markers_only():
+    handler, clock = SlowStepHandler(), FakeClock()
+    schedule = cyclic_schedule(skip_first=100, warmup=0, active=2, per="run")
+    with Profiler(schedule, handler, clock=clock, slow_steps=True, quiet=True) as profiler:
+        entered = profiler.marker("entered before")
+        for step in profiler.batches(range(110)):
+            if step == 99:
+                entered.start()
+            with profiler.marker("work"):
+                clock.advance(10 * MS)
+            if step == 100:
+                entered.finish()
+    (cycle,) = handler.cycles
+    names = [cycle.names[span.name].name for thread in cycle.threads for span in thread.records()]
+    assert names.count("work") == 2
+    assert "entered before" not in names
+
+
+def test_of_a_step_with_very_many_spans_the_first_are_kept_and_the_others_counted():
+    handler, clock = SlowStepHandler(), FakeClock()
+    with Profiler(NEVER, handler, clock=clock, slow_steps=True, quiet=True) as profiler:
+        part = profiler.marker("part")
+        for step in profiler.batches(range(200)):
+            for _ in range(3000 if step == 150 else 10):
+                with part:
+                    clock.advance(MS)
+    (cycle,) = handler.slow
+    assert len(spans_of(cycle)) == 255  # and the wait for data
+    assert cycle.contributions.events.num_left_out >= 3000 - 255
 
 
 def test_without_slow_steps_nothing_is_watched():
