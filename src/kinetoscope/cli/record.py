@@ -28,7 +28,7 @@ from kinetoscope.formats.record_request import (
     write_request,
 )
 from kinetoscope.paths.attempt_folders import attempt_folders, places_of_traces
-from kinetoscope.pulse.glances import Glance, glance_at_pulses
+from kinetoscope.pulse.glances import Glance
 from kinetoscope.pulse.layout import FOLDER, Asked
 from kinetoscope.status.judging import RankStatus, RunState, look_at_run
 from kinetoscope.texts.wording import counted, printable_lines
@@ -117,11 +117,12 @@ class _Job:
         self._found: Mapping[int, _Rank] = {}
 
     def _look(self) -> None:
-        glances = {glance.header.process.ranks.rank: glance for glance in glance_at_pulses(self._run_folder).last}
-        statuses = {status.rank: status for status in look_at_run(self._run_folder).ranks}
+        seen = look_at_run(self._run_folder)
+        statuses = {status.rank: status for status in seen.ranks}
         self._found = {
-            rank: _Rank(glances[rank], statuses[rank])
-            for rank in sorted(glances.keys() & statuses.keys())
+            rank: _Rank(glance, statuses[rank])
+            for glance in seen.glances
+            for rank in [glance.header.process.ranks.rank]
             if self._ranks is None or rank in self._ranks
         }
 

@@ -87,13 +87,15 @@ class RankStatus:
 class RunStatus:
     """How a run is doing: the ``ranks`` of its last attempt that have a pulse, the odd ones first, of ``world_size``.
 
-    In ``collectives``, some ranks wait for others. ``notes`` are sentences on what could not be read.
+    They were judged by these ``glances``. In ``collectives``, some ranks wait for others. ``notes`` are sentences on
+    what could not be read.
     """
 
     state: RunState = RunState.UNKNOWN
     attempt: int | None = None
     world_size: int | None = None
     ranks: list[RankStatus] = field(default_factory=list)
+    glances: list[Glance] = field(default_factory=list)
     collectives: list[Unarrived] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -121,6 +123,7 @@ def look_at_run(run_folder: Path) -> RunStatus:
         attempt=found.last[0].header.process.attempt.restart,
         world_size=max(glance.header.process.ranks.world_size for glance in found.last),
         ranks=sorted(_with_lags(looked, found.last), key=lambda rank: _place(rank, late)),
+        glances=found.last,
         collectives=collectives,
         notes=found.notes,
     )
