@@ -134,6 +134,21 @@ def test_what_nobody_may_ask_changes_nothing_and_the_next_request_is_answered(st
     assert [path.suffix for path in (job.folder / "traces").glob("ep*.json")] == [".json"]
 
 
+def test_a_request_that_is_seen_half_written_is_taken_once_it_is_whole(start):
+    job = start(1)
+    path = job.folder / "pulse" / "record.request"
+    (rank,) = job.glances()
+    request = RecordRequest(request_sequence(str(path)) + 1, 2, rank.step + 10_000, 0)
+    with path.open("r+b") as file:
+        file.write(request.encoded()[:100])  # the sequence is there, and the checksum is not
+    job.wait_for(lambda: job.glances()[0].step > rank.step + 150)  # for a second and more, in which it has looked
+    assert job.asked()[0].sequence == 0
+    with path.open("r+b") as file:
+        file.write(request.encoded())
+    job.wait_for(lambda: job.asked()[0].sequence == request.sequence)
+    assert job.asked()[0].asked is Asked.WAITS
+
+
 def test_a_run_that_has_ended_cannot_be_asked_and_one_that_is_none_neither(start, tmp_path, capsys):
     job = start(1)
     job.end()

@@ -39,6 +39,7 @@ _NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
 _BUSY = 0.05  # of the time between looks
 _RUNNING = ("JUMP", "POP_JUMP", "FOR_ITER", "RESUME", "END_FOR")
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
+_MOST_UNREADABLE = 60
 _MOST_THREADS, _MOST_FRAMES, _MOST_PHASES = 64, 64, 20
 _JOIN_S = 5.0
 _OWN_THREADS = "kinetoscope"
@@ -133,6 +134,7 @@ class TrainingWatch:
         """When the phase began that was looked at closely, and when the one that was found stuck."""
         self._request = os.fsencode(pulse.request_file)
         self._sequence = request_sequence(self._request) if self._request else 0
+        self._num_unreadable = 0
         self._is_over = threading.Event()
         self._has_failed = False
         self._thread = OwnThread(self._work, "kinetoscope-watch")
@@ -197,10 +199,15 @@ class TrainingWatch:
             self._timer.rearm()
 
     def _take_request(self) -> None:
-        request = read_request(self._request)
-        self._sequence = request_sequence(self._request)
+        """One that cannot be read may be half written, so it is read again at the next looks, for a minute."""
+        sequence, request = request_sequence(self._request), read_request(self._request)
         if request is not None:
+            self._sequence, self._num_unreadable = request.sequence, 0
             self._take(request)
+            return
+        self._num_unreadable += 1
+        if self._num_unreadable >= _MOST_UNREADABLE:
+            self._sequence, self._num_unreadable = sequence, 0
 
     # -- a phase that lasts too long --
 
