@@ -275,6 +275,19 @@ def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, t
     assert f"Rank0hungat{line_of('held.acquire()  #')}:lockafterstep29" in said
 
 
+def test_a_hang_that_was_over_before_a_kill_went_on(start, tmp_path, capsys):
+    training = start("lock_that_is_freed")
+    training.wait_until_it_hangs()
+    until = time.monotonic() + LONG_S
+    while not stuck_phases(tmp_path / "run"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (tmp_path / "run" / "go_on").touch()
+    assert training.process.wait(LONG_S) == -signal.SIGKILL
+    main(["summary", str(tmp_path / "run")])
+    assert "andwenton" in "".join("".join(capsys.readouterr()).split())
+
+
 def test_the_hang_of_a_run_with_traces_comes_before_its_other_findings(tmp_path):
     folder = tmp_path / "run"
     schedule = kinetoscope.cyclic_schedule(skip_first=2, warmup=1, active=10, per="run")

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps
@@ -48,9 +49,20 @@ def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> 
 
 def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StuckPhase]]:
     """What the processes with these ``pulses`` have found of phases that lasted too long, by rank."""
-    starts = {pulse.header.process.attempt.start for pulse in pulses}
-    found = read_stuck_phases(folder_of_run(Path(source))) if starts else []
-    return {file.ranks.rank: file.phases for file in found if file.attempt.start in starts}
+    found = read_stuck_phases(folder_of_run(Path(source))) if pulses else []
+    began_ns = {pulse.header.process.attempt.start: pulse.header.phase_since_ns for pulse in pulses}
+    return {
+        file.ranks.rank: _with_end(file.phases, began_ns[file.attempt.start])
+        for file in found
+        if file.attempt.start in began_ns
+    }
+
+
+def _with_end(phases: list[StuckPhase], last_began_ns: int) -> list[StuckPhase]:
+    """The phases, the last of which is over if the pulse tells of a later one: after a kill, nobody else has said so."""
+    if not phases or phases[-1].goes_on_ns is not None or last_began_ns <= phases[-1].found_ns:
+        return phases
+    return [*phases[:-1], msgspec.structs.replace(phases[-1], goes_on_ns=last_began_ns)]
 
 
 def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
