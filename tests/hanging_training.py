@@ -84,7 +84,18 @@ def stopped(profiler):
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(lock, lock_that_is_freed, call_without_the_gil, call_that_holds_the_gil, poll, busy, evaluation, slow_steps, killed, stopped),
+        *(
+            lock,
+            lock_that_is_freed,
+            call_without_the_gil,
+            call_that_holds_the_gil,
+            poll,
+            busy,
+            evaluation,
+            slow_steps,
+            killed,
+            stopped,
+        ),
     )
 }
 

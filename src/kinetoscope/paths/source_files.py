@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 
@@ -34,6 +35,15 @@ def source_name(file: str) -> str:
 def name_of_line(code: CodeType, line: int | None) -> str:
     """A line as Kineto names frames, with that line: ``train.py(41): loss``."""
     return f"{source_name(code.co_filename)}({line or code.co_firstlineno}): {code.co_name}"
+
+
+def frames_without_ours(frame: FrameType | None, most: int) -> Iterator[FrameType]:
+    """The frame and those that called it, the innermost first; at most so many."""
+    while frame is not None and most > 0:
+        if not is_ours(frame.f_code.co_filename):
+            yield frame
+            most -= 1
+        frame = frame.f_back
 
 
 def line_of_user(frame: FrameType | None) -> str:

@@ -16,7 +16,7 @@ from kinetoscope.clock.clock import Anchor, Clock, take_anchor
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.native import native_module
-from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line, source_name
+from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line, source_name
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
 from kinetoscope.recording.cycle import Contributions, Cycle
@@ -252,11 +252,7 @@ def _described(
 
 def _stack_of(ident: int) -> _Stack:
     """The stack of a thread without our own frames; only the innermost ones of a very deep stack."""
-    frame, found = frame_of_thread(ident), list[_Frame]()
-    while frame is not None and len(found) < _MOST_FRAMES:
-        if not is_ours(frame.f_code.co_filename):
-            found.append(_named(frame))
-        frame = frame.f_back
+    found = [_named(frame) for frame in frames_without_ours(frame_of_thread(ident), _MOST_FRAMES)]
     return tuple(reversed(found))
 
 

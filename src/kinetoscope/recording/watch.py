@@ -14,7 +14,7 @@ from types import FrameType
 import msgspec
 
 from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
-from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line
+from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line
 from kinetoscope.pulse.layout import Phase, Stuck, Woken
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, ThreadStack
@@ -349,12 +349,7 @@ def _compiles(frame: FrameType | None) -> bool:
 
 def lines_of(frame: FrameType | None) -> list[str]:
     """The frames, the innermost first, as ``train.py(41): loss``. Ours are left out."""
-    lines: list[str] = []
-    while frame is not None and len(lines) < _MOST_FRAMES:
-        if not is_ours(frame.f_code.co_filename):
-            lines.append(name_of_line(frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return lines
+    return [name_of_line(each.f_code, each.f_lineno) for each in frames_without_ours(frame, _MOST_FRAMES)]
 
 
 def place_of(frame: FrameType | None) -> str:

@@ -59,7 +59,7 @@ def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -
 
 
 def _with_end(phases: list[StuckPhase], last_began_ns: int) -> list[StuckPhase]:
-    """The phases, the last of which is over if the pulse tells of a later one: after a kill, nobody else has said so."""
+    """The phases, the last of which is over if the pulse has a later one: after a kill, nobody else has said so."""
     if not phases or phases[-1].goes_on_ns is not None or last_began_ns <= phases[-1].found_ns:
         return phases
     return [*phases[:-1], msgspec.structs.replace(phases[-1], goes_on_ns=last_began_ns)]
