@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from math import ceil
@@ -53,7 +53,8 @@ _WHY = {
     Asked.WAITS: "ended before",
     Asked.RECORDS: "ended while it recorded them",
     Asked.LATE: "was past them when it saw the request",
-    Asked.REFUSED: "was recording already, or was asked 20 times within an hour",
+    Asked.SAVED: "has saved them, and has deleted the trace since (num_traces_to_keep), or it was moved",
+    Asked.REFUSED: "records by its own schedule all the time, or was asked 20 times within an hour",
 }
 
 
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(_as_json(job, request, traces, page)))
     elif traces:
         _show(traces)
-    missing = job.missing(request)
+    missing = job.missing(request, traces)
     for sentence in missing:
         print(f"kinetoscope record: {sentence}", file=sys.stderr)
     return 1 if missing else 0
@@ -103,6 +104,11 @@ class _Rank:
         """What became of the request there."""
         asked = self.glance.header.asked
         return asked.asked if asked.sequence == request.sequence else Asked.NONE
+
+    def first_step(self, request: RecordRequest) -> int:
+        """The first of the steps there: a later one than was asked for, where the job's own schedule was recording."""
+        asked = self.glance.header.asked
+        return asked.first_step if asked.sequence == request.sequence else request.first_step
 
     def is_over(self, request: RecordRequest) -> bool:
         """Whether nothing more comes of it there."""
@@ -184,44 +190,49 @@ class _Job:
         steps = [rank.glance.step for rank in self._found.values() if rank.glance.step is not None]
         now = f"; the slowest rank is at {min(steps):,}" if steps else ""
         num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
-        last = request.first_step + request.num_steps - 1
         hanging = [rank.status.rank for rank in self._found.values() if rank.status.state is RunState.HANGING]
         hangs = f"; {counted(len(hanging), 'rank')} hangs: kinetoscope status says where" if hanging else ""
-        return f"Steps {request.first_step:,} to {last:,}{now}; {num_saved} of {len(self._found)} ranks saved{hangs}"
+        asked = _named(self.first_step(request), request.num_steps).capitalize()
+        return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{hangs}"
 
-    def missing(self, request: RecordRequest) -> list[str]:
-        """A sentence for each rank that has not recorded the steps."""
+    def missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
+        """A sentence for each rank that is not in ``traces``."""
         return [
-            f"Rank {number} has no steps {request.first_step:,} to {request.first_step + request.num_steps - 1:,}: it "
-            f"{_WHY[answer]}."
+            f"Rank {number} has no {_named(rank.first_step(request), request.num_steps)}: "
+            f"it {_WHY[rank.answer(request)]}."
             for number, rank in self._found.items()
-            if (answer := rank.answer(request)) is not Asked.SAVED
+            if number not in traces
         ]
 
     def traces(self, request: RecordRequest) -> dict[int, Path]:
         """The trace of each rank that has recorded the steps."""
         attempt = next(iter(self._found.values())).glance.header.process.attempt.restart
-        ends_at = request.first_step + request.num_steps
         found: dict[int, Path] = {}
-        answers = self.answers(request)
         for place in places_of_traces(self._run_folder):
             folder = attempt_folders(self._run_folder / place).get(attempt)
             if folder is not None:
-                found |= {
-                    rank: path for rank, path in self._saved_in(folder, ends_at) if answers.get(rank) is Asked.SAVED
-                }
+                found |= self._saved_in(folder, request)
         return dict(sorted(found.items()))
 
-    @staticmethod
-    def _saved_in(folder: Path, ends_at: int) -> Iterator[tuple[int, Path]]:
+    def _saved_in(self, folder: Path, request: RecordRequest) -> Iterator[tuple[int, Path]]:
+        saved = {number: rank for number, rank in self._found.items() if rank.answer(request) is Asked.SAVED}
         for manifest in read_manifest(folder):
             for trace in manifest.kept:
-                if trace.timestamp.get("batch") == ends_at:
+                rank = saved.get(manifest.rank)
+                if rank and trace.timestamp.get("batch") == rank.first_step(request) + request.num_steps:
                     yield manifest.rank, folder / trace.path
+
+    def first_step(self, request: RecordRequest) -> int:
+        """The first of the steps: the latest one, if ranks differ."""
+        return max(rank.first_step(request) for rank in self._found.values())
 
     def answers(self, request: RecordRequest) -> dict[int, Asked]:
         """What became of the request, by rank."""
         return {number: rank.answer(request) for number, rank in self._found.items()}
+
+
+def _named(first_step: int, num_steps: int) -> str:
+    return f"steps {first_step:,} to {first_step + num_steps - 1:,}"
 
 
 @contextmanager
@@ -261,4 +272,4 @@ def _as_json(job: _Job, request: RecordRequest, traces: Mapping[int, Path], page
         for number, answer in job.answers(request).items()
     ]
     report = None if page is None else str(page)
-    return {"first_step": request.first_step, "num_steps": request.num_steps, "ranks": ranks, "report": report}
+    return {"first_step": job.first_step(request), "num_steps": request.num_steps, "ranks": ranks, "report": report}

@@ -9,6 +9,7 @@ from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording.schedule import ProfilerAction
 
 _MOST_AN_HOUR, _HOUR_S = 20, 3600.0
+_MOST_POSTPONED = 1000
 _ACTIVE, _SAVE, _SKIP = ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE, ProfilerAction.SKIP
 
 
@@ -21,7 +22,9 @@ class AskedRecording:
     def __init__(self, pulse: OwnPulse, rank: int) -> None:
         self._pulse, self._rank = pulse, rank
         self._taken = deque[float](maxlen=_MOST_AN_HOUR)
-        self._has_begun = False
+        self._is_warm = self._has_begun = False
+        self._first_step = 0
+        """The first step of the last one, later than was asked if the schedule has a window there."""
         self._last: RecordRequest | None = None
         """The last one that was taken or refused, of which the pulse tells."""
         self.request: RecordRequest | None = None
@@ -31,7 +34,7 @@ class AskedRecording:
         """Takes a request, unless it is of other ranks, or another one is not over, or there were 20 in an hour."""
         if self.request is not None or not request.is_for(self._rank):
             return
-        now_s, self._last = time.monotonic(), request
+        now_s, self._last, self._first_step = time.monotonic(), request, request.first_step
         if len(self._taken) == _MOST_AN_HOUR and now_s - self._taken[0] < _HOUR_S:
             self._note(request, Asked.REFUSED)
             return
@@ -42,29 +45,39 @@ class AskedRecording:
 
     def action(self, batch: int, own: ProfilerAction) -> ProfilerAction:
         """The action of a batch, for which the run's own schedule says ``own``. A window of the schedule's that is open
-        when the first step comes is left alone, and the request refused."""
+        is left alone: then the first step is the second one after it."""
         request = self.request
-        if request is None or batch < request.first_step - 1:
+        if request is None or batch < self._first_step - 1:
             return own
-        if self._has_begun and batch >= request.first_step + request.num_steps:
+        if self._has_begun and batch >= self._first_step + request.num_steps:
             return own  # its window is about to close
-        if not self._has_begun:
-            if batch > request.first_step:
+        if not (self._is_warm or self._has_begun):
+            if batch > self._first_step:
                 return self._give_up(request, Asked.LATE, own)
             if own is not _SKIP:
-                return own if batch < request.first_step else self._give_up(request, Asked.REFUSED, own)
-        if batch < request.first_step:
+                return self._postpone(request, batch, own)
+        if batch < self._first_step:
+            self._is_warm = True
             return ProfilerAction.WARMUP
         if not self._has_begun:
             self._has_begun = True
             self._note(request, Asked.RECORDS)
-        return _ACTIVE if batch < request.first_step + request.num_steps - 1 else _SAVE
+        return _ACTIVE if batch < self._first_step + request.num_steps - 1 else _SAVE
+
+    def _postpone(self, request: RecordRequest, batch: int, own: ProfilerAction) -> ProfilerAction:
+        """All ranks have the same schedule, and so come to the same first step."""
+        if batch - request.first_step > _MOST_POSTPONED:
+            return self._give_up(request, Asked.REFUSED, own)
+        self._first_step = batch + 2
+        self._note(request, Asked.WAITS)
+        return own
 
     def closed(self) -> RecordRequest | None:
         """A window has closed: the request whose steps are in it, which is over; None if there is none."""
         if not self._has_begun:
             return None
-        request, self.request, self._has_begun = self.request, None, False
+        request, self.request = self.request, None
+        self._is_warm = self._has_begun = False
         return request
 
     def saved(self, request: RecordRequest) -> None:
@@ -72,10 +85,10 @@ class AskedRecording:
         self._note(request, Asked.SAVED)
 
     def _give_up(self, request: RecordRequest, why: Asked, own: ProfilerAction) -> ProfilerAction:
-        self.request = None
+        self.request, self._is_warm = None, False
         self._note(request, why)
         return own
 
     def _note(self, request: RecordRequest, asked: Asked) -> None:
         if request is self._last:
-            self._pulse.note_asked(request.sequence, asked, request.first_step)
+            self._pulse.note_asked(request.sequence, asked, self._first_step)

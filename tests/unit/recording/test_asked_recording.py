@@ -83,10 +83,27 @@ def test_the_schedules_own_windows_are_left_alone(tmp_path):
 
 
 @both
-def test_steps_within_a_window_of_the_schedules_are_refused(tmp_path):
+@pytest.mark.parametrize("first_step", [10, 11, 13, 14])
+def test_steps_within_a_window_of_the_schedules_wait_until_it_is_over(tmp_path, first_step):
     schedule = cyclic_schedule(skip_first=9, warmup=1, active=4, repeat=1, per="run")
-    job = Job(tmp_path, schedule, requests=[(3, request(12))])
-    assert job.recorded == [[10, 11, 12, 13]]
+    job = Job(tmp_path, schedule, requests=[(3, request(first_step))])
+    assert job.recorded == [[10, 11, 12, 13], [15, 16, 17]]
+    assert job.actions[14] is ProfilerAction.WARMUP
+    assert (job.asked.asked, job.asked.first_step) == (Asked.SAVED, 15)
+
+
+@both
+def test_between_windows_that_follow_each_other_one_skipped_step_is_enough(tmp_path):
+    schedule = cyclic_schedule(wait=1, warmup=1, active=4, repeat=0, per="run")
+    job = Job(tmp_path, schedule, requests=[(3, request(10))])
+    assert [13, 14, 15] in job.recorded
+    assert (job.asked.asked, job.asked.first_step) == (Asked.SAVED, 13)
+
+
+@both
+def test_a_schedule_that_skips_no_step_for_long_refuses(tmp_path):
+    schedule = cyclic_schedule(wait=0, warmup=0, active=4, repeat=0, per="run")
+    job = Job(tmp_path, schedule, requests=[(3, request(10))], num_batches=1100)
     assert job.asked.asked is Asked.REFUSED
 
 
