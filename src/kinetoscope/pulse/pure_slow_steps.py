@@ -24,11 +24,12 @@ _Found = tuple[int, int, int, Times, Times, int, _Stretches, _Stretches, int]
 class SlowSteps:
     """Compares each step with the 256 before it, as the `PulseWriter` tells of them that was given this.
 
-    A step is slow if it takes longer than their median and eight times their median deviation, and at least a fifth of
-    the median. Where more than 12 of them do, these have a length of their own, or vary as much: then a step is slow
-    that takes a third longer than the 13th longest of the 256. Nothing is slow before 64 steps: with fewer, a median
-    deviation is off by a fifth and more, and the first steps of a training compile, allocate and read for the first
-    time. ``schedstat`` is the file in which the system counts how long the training thread was without a processor.
+    A step is slow if it takes longer than their median by more than eight times their median deviation and by more than
+    a fifth of the median, and is a tenth longer than the 13th longest of them. Where more than 12 are so far beyond the
+    median, these have a length of their own, or vary as much: then it has to be a third longer than the 13th. Nothing
+    is slow before 64 steps: with fewer, a median deviation is off by a fifth and more, and the first steps of a
+    training compile, allocate and read for the first time. ``schedstat`` is the file in which the system counts how
+    long the training thread was without a processor.
 
     One thread calls `wait`, and then `take` and `late_step`. It samples a step every 10 ms once that is late: half of
     the way from the median to the limit, and at least 5 ms after the median.
@@ -138,16 +139,14 @@ class SlowSteps:
 
     def _refresh(self) -> None:
         """How long a usual step takes, and how long one may take."""
-        beyond = [times[0] for times in self._recent]
-        if len(beyond) < _FEWEST_STEPS:
+        values = sorted(times[0] for times in self._recent)
+        if len(values) < _FEWEST_STEPS:
             return
-        usual_ns = self._usual_ns = _median(beyond)
-        spread_ns = 8 * _median([abs(value - usual_ns) for value in beyond])
-        self._limit_ns = usual_ns + max(spread_ns, usual_ns // 5)
-        beyond = sorted(value for value in beyond if value > self._limit_ns)
-        if len(beyond) > _MOST_SLOW:
-            most_ns = beyond[-1 - _MOST_SLOW]
-            self._limit_ns = most_ns + most_ns // 3
+        usual_ns, most_ns = values[len(values) // 2], values[-1 - _MOST_SLOW]
+        limit_ns = usual_ns + max(8 * _median([abs(value - usual_ns) for value in values]), usual_ns // 5)
+        is_of_own_length = most_ns > limit_ns
+        self._usual_ns = usual_ns
+        self._limit_ns = most_ns + most_ns // 3 if is_of_own_length else max(limit_ns, most_ns + most_ns // 10)
 
     def _usual(self) -> Times:
         by_phase = tuple(_median([times[1][phase] for times in self._recent]) for phase in range(len(Phase)))

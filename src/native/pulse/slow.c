@@ -141,24 +141,26 @@ static uint32_t num_recent(const SlowSteps *slow)
     return slow->num_judged < NUM_RECENT ? (uint32_t)slow->num_judged : NUM_RECENT;
 }
 
+static int64_t larger(int64_t one, int64_t other)
+{
+    return one > other ? one : other;
+}
+
 /* How long a usual step takes, and how long one may take. Where many are beyond that, they have a
- * length of their own, or vary as much: only what is a third beyond most of these is slow then. */
+ * length of their own, or vary as much: only what is a third beyond most of these is slow then.
+ * Where some of such a length are just below the limit, those that vary a little more are not. */
 static void refresh(SlowSteps *slow)
 {
     int64_t values[NUM_RECENT], away[NUM_RECENT];
-    uint32_t count = num_recent(slow), num_beyond = 0;
+    uint32_t count = num_recent(slow);
     if (count < FEWEST_STEPS) return;
     for (uint32_t i = 0; i < count; i++) values[i] = slow->recent[i].duration;
     int64_t usual = median_of(values, count);
+    int64_t most = value_at(values, count, count - 1 - MOST_SLOW);
     for (uint32_t i = 0; i < count; i++) away[i] = llabs(values[i] - usual);
-    int64_t spread = 8 * median_of(away, count);
+    int64_t limit = usual + larger(8 * median_of(away, count), usual / 5);
     slow->usual = usual;
-    slow->limit = usual + (spread > usual / 5 ? spread : usual / 5);
-    for (uint32_t i = 0; i < count; i++)
-        if (values[i] > slow->limit) values[num_beyond++] = values[i];
-    if (num_beyond <= MOST_SLOW) return;
-    int64_t most = value_at(values, num_beyond, num_beyond - 1 - MOST_SLOW);
-    slow->limit = most + most / 3;
+    slow->limit = most > limit ? most + most / 3 : larger(limit, most + most / 10);
 }
 
 /* The median of what starts at that many bytes within the times of recent steps. */
