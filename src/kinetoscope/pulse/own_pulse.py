@@ -283,7 +283,7 @@ class OwnPulse:
         is_short = num_coarse + PLACES_AHEAD > self._num_places
         if is_short and wanted > self._num_places and self._descriptor is not None:
             with suppress(OSError):
-                _reserve(self._descriptor, wanted)
+                _reserve(self._descriptor, self._num_places, wanted)
                 self._num_places = wanted
                 self.writer.extend(wanted)
 
@@ -358,7 +358,7 @@ def _make_in(folder: int, name: str) -> int:
     try:
         descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder)
         try:
-            _reserve(descriptor, PLACES_AHEAD)
+            _reserve(descriptor, None, PLACES_AHEAD)
             os.truncate(descriptor, FILE_BYTES)
         except OSError:
             os.close(descriptor)
@@ -369,13 +369,21 @@ def _make_in(folder: int, name: str) -> int:
     return descriptor
 
 
-def _reserve(descriptor: int, num_places: int) -> None:
-    """Has the disk keep room for so many coarse blocks, and all before them. Raises OSError."""
-    size = COARSE_AT + (num_places + 1) * BLOCK.size
+def _reserve(descriptor: int, num_before: int | None, num_places: int) -> None:
+    """Has the disk keep room for so many coarse blocks, and all before them. It already does for ``num_before``, which
+    may be written meanwhile; None for a new file. Raises OSError."""
+    begin = 0 if num_before is None else _end_of_places(num_before)
+    missing = _end_of_places(num_places) - begin
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-    elif os.fstat(descriptor).st_size < size:
-        os.pwrite(descriptor, bytes(size), 0)
+        os.posix_fallocate(descriptor, begin, missing)
+        return
+    while missing > 0:  # macOS: only what was written has its room
+        written = os.pwrite(descriptor, bytes(missing), begin)
+        begin, missing = begin + written, missing - written
+
+
+def _end_of_places(num_places: int) -> int:
+    return COARSE_AT + (num_places + 1) * BLOCK.size
 
 
 def resident_bytes() -> int | None:
@@ -384,6 +392,15 @@ def resident_bytes() -> int | None:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
+        return _told_resident_bytes()
+
+
+def _told_resident_bytes() -> int | None:
+    import psutil  # slow to import, and Linux tells without it
+
+    try:
+        return psutil.Process().memory_info().rss
+    except (psutil.Error, OSError):
         return None
 
 

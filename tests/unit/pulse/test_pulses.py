@@ -6,7 +6,18 @@ import pytest
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.pulse.layout import FOLDER, NOW, NOW_AT, NUM_EXACT, PER_FINE, SUFFIX, Phase
+from kinetoscope.pulse.layout import (
+    BLOCK,
+    COARSE_AT,
+    FOLDER,
+    NOW,
+    NOW_AT,
+    NUM_EXACT,
+    PER_FINE,
+    PLACES_AHEAD,
+    SUFFIX,
+    Phase,
+)
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.pulses import find_pulses, read_pulse
 from kinetoscope.testing import FakeClock
@@ -180,3 +191,20 @@ def test_nothing_is_followed_out_of_the_folder(tmp_path):
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / FOLDER).symlink_to(tmp_path / "other" / FOLDER)
     assert find_pulses(tmp_path / "linked") == {}
+
+
+@both
+def test_the_disk_has_room_for_steps_to_come_also_where_none_can_be_reserved(tmp_path, monkeypatch):
+    """As on macOS. Without that room, a step on a full disk would end the process by SIGBUS."""
+    monkeypatch.delattr(os, "posix_fallocate")
+    run = Run(tmp_path)
+    for _ in range(4 * NUM_EXACT):
+        run.step(MS)
+    run.step(2_000 * MS)  # room is made once a second
+    (file,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
+    with open(file, "rb") as stream:
+        first_hole = os.lseek(stream.fileno(), 0, os.SEEK_HOLE)
+    num_places = (first_hole - COARSE_AT) // BLOCK.size
+    assert num_places > PLACES_AHEAD + 100
+    assert run.read().rows[-1].step == 4 * NUM_EXACT
+    run.pulse.close()
