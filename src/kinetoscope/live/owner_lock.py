@@ -92,8 +92,9 @@ def _ask_lock(path: Path, host: str) -> Owner:
         return Owner.ALIVE if error.errno in (errno.EACCES, errno.EAGAIN) else Owner.UNKNOWN
     finally:
         os.close(file)
-    # Not every network file system shows one machine the locks of another.
-    return Owner.DEAD if boot_id == _boot_id() or _is_here(host) else Owner.UNKNOWN
+    # Not every network file system shows one machine the locks of another. Outside of Linux there is no boot id.
+    is_same_boot = boot_id != b"" and boot_id == _boot_id()
+    return Owner.DEAD if is_same_boot or _is_here(host) else Owner.UNKNOWN
 
 
 def hidden_host() -> str:

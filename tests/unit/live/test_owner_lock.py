@@ -149,3 +149,10 @@ def test_a_lock_file_that_is_a_link_or_a_pipe_is_not_opened(tmp_path):
     (tmp_path / "owner.lock").unlink()
     (tmp_path / "owner.lock").symlink_to("/etc/passwd")
     assert owner_state(tmp_path, process("another machine", 1)) is Owner.UNKNOWN
+
+
+def test_the_lock_of_another_machine_says_nothing_where_no_machine_has_a_boot_id(left, monkeypatch):
+    monkeypatch.setattr("kinetoscope.live.owner_lock._boot_id", lambda: b"")  # as on macOS
+    (left / "owner.lock").write_bytes(b"")
+    assert owner_state(left, process("another machine", os.getpid())) is Owner.UNKNOWN
+    assert owner_state(left, process(HERE, os.getpid())) is Owner.DEAD
