@@ -1,5 +1,17 @@
 """torch: torch.profiler's names, on our own engine around Kineto. Inside, ``import torch`` is the real one."""
 
+from kinetoscope.errors import MissingExtraError
+
+try:
+    import torch as _torch  # noqa: F401 - the first import of this room
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise MissingExtraError(
+        "TorchProfiler and kinetoscope.torch need torch, which is not installed. Install it as pytorch.org says for "
+        "this machine: in most cases, pip install torch"
+    ) from None
+
 from torch.profiler import DeviceType, ProfilerAction, ProfilerActivity, itt
 
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver

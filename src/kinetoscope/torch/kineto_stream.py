@@ -6,7 +6,6 @@ torch saves to a temporary file.
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import time
@@ -159,6 +158,13 @@ def _open_pipe(kineto_results: Any, folder: Path | None) -> "_Pipe | None":
         return None
 
 
+def _enlarge(pipe_fd: int) -> None:
+    with contextlib.suppress(OSError, ImportError, AttributeError):  # a smaller pipe works too, and so does none
+        import fcntl  # not on Windows
+
+        fcntl.fcntl(pipe_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
 class _Pipe:
     """A named pipe that Kineto writes to as if it were a file. Kineto writes to ``{path}.tmp`` and then renames it."""
 
@@ -173,8 +179,7 @@ class _Pipe:
             undo.callback(os.close, self._read_fd)
             # While this is open the pipe has a writer: a read before Kineto has opened it does not see the end.
             write_fd = os.open(f"{path}.tmp", os.O_WRONLY)
-            with contextlib.suppress(OSError):  # a smaller pipe works too
-                fcntl.fcntl(write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            _enlarge(write_fd)
             try:
                 niceness = _NICENESS if is_beside_training() else 0
                 self._saving = kineto_save.start(kineto_results, LIBRARY, path, self.is_written, write_fd, niceness)
