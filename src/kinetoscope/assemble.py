@@ -1,6 +1,7 @@
 """assemble: `kinetoscope.profile`, which makes a Profiler with our defaults. No other file chooses defaults."""
 
 import importlib.util
+import logging
 import os
 import sys
 import time
@@ -13,9 +14,10 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.recording.contract import check_callbacks, check_flag, check_number
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.schedule import Schedule, cyclic_schedule
+from kinetoscope.recording.schedule import ProfilerAction, Schedule, cyclic_schedule
 from kinetoscope.recording.trace_folder import check_keep, choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.training.ranks import current_ranks, restart_count, run_name_all_ranks_agree_on
@@ -23,6 +25,8 @@ from kinetoscope.training.ranks import current_ranks, restart_count, run_name_al
 if TYPE_CHECKING:
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.torch.session import Activity
+
+_log = logging.getLogger("kinetoscope")
 
 
 def profile(
@@ -81,6 +85,9 @@ def profile(
 
     Raises `SettingsError` for an argument that would have no effect, as ``with_stack`` beside a `TorchProfiler` of your
     own, and what these classes raise for arguments that cannot work.
+
+    On Windows, which cannot keep the files of a run's processes apart, a warning says that nothing is recorded, and
+    training goes on; with ``strict`` that raises `UnsupportedSystemError`.
     """
     _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
     check_keep(num_traces_to_keep)
@@ -101,6 +108,8 @@ def profile(
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
     _check_can_keep(keep, [*handlers, *asked])
     folder = _run_folder(_checked_out(out))
+    if not HAS_RUN_FOLDERS:
+        return _without_recording(folder, strict=strict)
     profiler = Profiler(
         cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
         _with_defaults(handlers, f"{folder}/traces", keep),
@@ -116,6 +125,13 @@ def profile(
     )
     profiler.run.set_search(search)
     return profiler
+
+
+def _without_recording(folder: str, *, strict: bool) -> Profiler:
+    if strict:
+        require_run_folders(folder)
+    _log.warning("Training goes on, and nothing of it is recorded: %s", WITHOUT_RUN_FOLDERS)
+    return Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,53 +1,32 @@
-"""The commands on a machine without POSIX: they run in processes from which everything of POSIX was removed."""
+"""Commands and recording on a machine without POSIX: in processes that find Linux as Windows would be."""
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-# Python runs this as it starts. It removes what Windows does not have, except os.uname, which polars needs on Linux.
-PROLOGUE = """
-import os, select, signal, sys, time
+from other_systems import WINDOWS, OtherSystem
+from twins import TWINS
 
-for name in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "syslog"):
-    sys.modules[name] = None
-
-def take_away(module, *names):
-    for name in names:
-        if hasattr(module, name):
-            delattr(module, name)
-
-take_away(os, "fork", "forkpty", "register_at_fork", "mkfifo", "mknod", "nice", "pread", "preadv", "pwrite", "pwritev")
-take_away(os, "getuid", "geteuid", "getgid", "getegid", "getpgid", "getsid", "setsid", "killpg", "chown", "fchown")
-take_away(os, "sysconf", "statvfs", "fstatvfs", "posix_fallocate", "posix_fadvise", "sched_getaffinity")
-take_away(os, "O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_CLOEXEC")
-take_away(signal, "pthread_sigmask", "pthread_kill", "sigwait", "sigpending", "setitimer", "SIGKILL", "SIGUSR1")
-take_away(select, "poll", "epoll")
-take_away(time, *[name for name in dir(time) if name.startswith(("CLOCK_", "clock_get"))])
-os.supports_dir_fd.clear()
-os.supports_fd.clear()
-"""
+WITHOUT_FOLDERS = (
+    "this system cannot lock files or open them relative to a folder (fcntl, dir_fd), which keeps the files of a run's "
+    "processes apart. Use Linux or macOS."
+)
 
 
-@pytest.fixture(params=["native", "pure"])
-def kinetoscope(request, tmp_path):
-    """Runs Python without POSIX: a command of ours, or a script."""
+@pytest.fixture
+def windows(tmp_path):
+    return OtherSystem(WINDOWS, tmp_path, KINETOSCOPE_PURE="1")
+
+
+@pytest.fixture(params=TWINS)
+def windows_with(request, tmp_path):
+    """With and without the module in C, which has all of its parts here."""
     if request.param == "native":
         pytest.importorskip("kinetoscope._native", reason="the module in C was not built")
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "sitecustomize.py").write_text(PROLOGUE)
-    environment = {**os.environ, "KINETOSCOPE_PURE": str(int(request.param == "pure"))}
-    environment["PYTHONPATH"] = str(tmp_path / "taken")
-
-    def run(*arguments: object, script: str | None = None) -> subprocess.CompletedProcess[str]:
-        what = ["-m", "kinetoscope"] if script is None else ["-c", script]
-        command = [sys.executable, *what, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
-
-    return run
+    return OtherSystem(WINDOWS, tmp_path, KINETOSCOPE_PURE=str(int(request.param == "pure")))
 
 
 def write_trace(path: Path, rank: int = 0, num_spans: int = 20) -> Path:
@@ -57,51 +36,163 @@ def write_trace(path: Path, rank: int = 0, num_spans: int = 20) -> Path:
     return path
 
 
-def test_nothing_of_posix_is_there(kinetoscope):
-    done = kinetoscope(script="import os, signal; print(hasattr(os, 'fork'), hasattr(signal, 'sigwait')); import fcntl")
+def write_run(folder: Path) -> Path:
+    """A run's folder with traces of two ranks, and with a pulse, which is never looked at here."""
+    for name in ("traces", "pulse"):
+        (folder / name).mkdir(parents=True)
+    for rank in range(2):
+        write_trace(folder / "traces" / f"ep0-ba9-rank{rank}.json", rank)
+    return folder
+
+
+def test_nothing_of_posix_is_there(windows):
+    done = windows.program("import os, signal; print(hasattr(os, 'fork'), hasattr(signal, 'sigwait')); import fcntl")
     assert (done.stdout, done.returncode) == ("False False\n", 1)
 
 
-def test_a_trace_is_checked_and_described(kinetoscope, tmp_path):
+def test_a_trace_is_checked_and_described(windows_with, tmp_path):
     trace = write_trace(tmp_path / "rank0.json")
-    checked = kinetoscope("check", trace)
+    checked = windows_with.command("check", trace)
     assert (checked.stdout, checked.stderr) == (f"{trace}: nothing wrong (20 events).\n", "")
-    described = kinetoscope("info", trace)
+    described = windows_with.command("info", trace)
     assert (described.returncode, described.stderr) == (0, "")
     assert "20" in described.stdout
 
 
 @pytest.mark.parametrize("name", ["packed.json.gz", "trace.pftrace", "trace.parquet"])
-def test_a_trace_is_converted(kinetoscope, tmp_path, name):
-    done = kinetoscope("convert", write_trace(tmp_path / "rank0.json"), tmp_path / name)
+def test_a_trace_is_converted(windows_with, tmp_path, name):
+    done = windows_with.command("convert", write_trace(tmp_path / "rank0.json"), tmp_path / name)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / name).stat().st_size > 0
     assert not list(tmp_path.glob(".*.partial"))
 
 
-def test_traces_are_merged(kinetoscope, tmp_path):
+def test_traces_are_merged(windows_with, tmp_path):
     traces = [write_trace(tmp_path / f"rank{rank}.json", rank) for rank in range(2)]
-    done = kinetoscope("merge", "--nice", tmp_path / "merged.json", *traces)
+    done = windows_with.command("merge", "--nice", tmp_path / "merged.json", *traces)
     assert (done.returncode, done.stderr) == (0, "")
     merged = json.loads((tmp_path / "merged.json").read_bytes())["traceEvents"]
     assert sum(event["ph"] == "X" for event in merged) == 40
 
 
-def test_a_trace_is_loaded_again_and_again(kinetoscope, tmp_path):
+def test_a_trace_is_loaded_again_and_again(windows_with, tmp_path):
     write_trace(tmp_path / "rank0.json")
     script = "import kinetoscope\nfor _ in range(2): print(kinetoscope.load('rank0.json').spans.collect().height)"
-    done = kinetoscope(script=script)
+    done = windows_with.program(script)
     assert (done.stdout, done.stderr) == ("20\n20\n", "")
 
 
-@pytest.mark.parametrize("verb", ["recover", "upload"])
-def test_commands_that_need_posix_say_so_in_one_sentence(kinetoscope, tmp_path, verb):
-    (tmp_path / "run").mkdir()
-    done = kinetoscope(verb, tmp_path / "run")
+@pytest.mark.parametrize("verb", ["summary", "diff", "whatif", "report"])
+def test_a_runs_traces_are_analysed(windows, tmp_path, verb):
+    run = write_run(tmp_path / "run")
+    runs = [run, run] if verb == "diff" else [run]
+    done = windows.command(verb, *runs)
+    assert (done.returncode, done.stderr) == (0, "")
+    if verb == "report":
+        assert (run / "report.html").stat().st_size > 100_000
+    else:
+        assert "step" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["status", "record", "view", "recover", "upload"])
+def test_commands_that_need_posix_say_so_in_one_sentence(windows, tmp_path, verb):
+    run = write_run(tmp_path / "run")
+    done = windows.command(verb, run)
     assert (done.returncode, done.stdout) == (1, "")
-    folder = tmp_path / "run"
-    assert done.stderr == (
-        f"kinetoscope {verb}: Cannot use {folder} as the folder of a run: this system cannot lock files or open them "
-        "relative to a folder (fcntl, dir_fd), which keeps the files of a run's processes apart. "
-        "Use Linux or macOS.\n"
+    assert done.stderr == f"kinetoscope {verb}: Cannot use {run} as the folder of a run: {WITHOUT_FOLDERS}\n"
+
+
+# -- recording --
+
+TRAINING = """
+import sys, kinetoscope
+with kinetoscope.profile("run", strict="strict" in sys.argv) as profiler:
+    for _ in profiler.batches(range(4)):
+        with profiler.marker("forward"):
+            pass
+print("trained")
+"""
+TORCH_TRAINING = """
+import sys, torch
+import kinetoscope.auto
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+print("trained", sys.argv[1:])
+sys.exit(7)
+"""
+
+
+def test_a_training_goes_on_and_hears_once_that_nothing_is_recorded(windows, tmp_path):
+    done = windows.program(TRAINING)
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert done.stderr.count("Training goes on, and nothing of it is recorded: ") == 1
+    assert WITHOUT_FOLDERS in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_strict_training_ends_before_it_begins(windows, tmp_path):
+    done = windows.program(TRAINING, "strict")
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("kinetoscope.errors.UnsupportedSystemError: Cannot use run as the folder of a run: ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_training_whose_code_stays_as_it_is_does_so_too(windows, tmp_path):
+    done = windows.program(TORCH_TRAINING, WITH_TORCH="1")
+    assert (done.returncode, done.stdout) == (7, "trained []\n")
+    assert WITHOUT_FOLDERS in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_the_command_that_records_any_training_runs_it_and_keeps_its_exit_code(windows, tmp_path):
+    (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
+    done = windows.command("run", "-o", "run", sys.executable, "train.py", "--lr", "0.1")
+    assert (done.returncode, done.stdout) == (7, "['--lr', '0.1']\n")
+    assert done.stderr == f"kinetoscope run: nothing is recorded: {WITHOUT_FOLDERS}\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_kept_in_memory_is_recorded(windows):
+    done = windows.program(
+        "from kinetoscope import Profiler, cyclic_schedule\n"
+        "from kinetoscope.testing import MemoryTraceHandler\n"
+        "handler = MemoryTraceHandler()\n"
+        "with Profiler(cyclic_schedule(skip_first=0, warmup=1, active=3), handler, strict=True) as profiler:\n"
+        "    for _ in profiler.batches(range(4)): pass\n"
+        "print(len(handler.cycles))\n"
     )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_torchs_names_can_be_imported(windows):
+    done = windows.program("import kinetoscope, kinetoscope.torch\nprint(kinetoscope.TorchProfiler)", WITH_TORCH="1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_torch_its_names_say_what_to_install(windows):
+    for text in ("import kinetoscope; kinetoscope.TorchProfiler", "import kinetoscope.torch"):
+        done = windows.program(text)
+        assert done.stderr.splitlines()[-1] == (
+            "kinetoscope.errors.MissingExtraError: TorchProfiler and kinetoscope.torch need torch, which is not "
+            "installed. Install it as pytorch.org says for this machine: in most cases, pip install torch"
+        )
+
+
+def test_a_process_is_looked_for_without_the_signal_that_is_ctrl_c_there(windows):
+    done = windows.program(
+        "import os, sys\n"
+        "kill = os.kill\n"
+        "def kill_as_there(pid, number):\n"
+        "    assert sys._getframe(1).f_globals['__name__'].startswith('psutil')\n"  # on Windows, it has another way
+        "    kill(pid, number)\n"
+        "os.kill = kill_as_there\n"
+        "from kinetoscope.training.ranks import is_process_alive\n"
+        f"print(is_process_alive(os.getpid()), is_process_alive({os.getpid()}), is_process_alive(2**30))"
+    )
+    assert done.stdout == "True True False\n", done.stderr

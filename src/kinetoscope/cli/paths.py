@@ -25,7 +25,7 @@ from kinetoscope.paths.attempt_folders import (
     places_of_traces,
 )
 from kinetoscope.paths.regular_file import is_open_already, require_regular
-from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob
+from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob, require_run_folders
 from kinetoscope.texts.wording import printable_lines
 
 STDIN = "-"
@@ -53,9 +53,10 @@ def require_there(names: Iterable[str]) -> None:
 def run_folder_of(name: str) -> Path:
     """The folder of the run that ``name`` is, or is a part of: one of its traces, or a folder of them.
 
-    Raises `SettingsError` if it does not exist.
+    Raises `SettingsError` if it does not exist, and `UnsupportedSystemError` on systems without run folders.
     """
     require_there([name])
+    require_run_folders(name)
     path = Path(name)
     folder = path if path.is_dir() else path.parent
     while not any((folder / part).is_dir() for part in _OF_RUNS):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from kinetoscope import __version__
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
 from kinetoscope.texts.wording import shown
 from kinetoscope.unmodified.settings import VARIABLE, AutoSettings
 
@@ -68,6 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return _NOT_ALLOWED if is_there else _NOT_FOUND
+    if not HAS_RUN_FOLDERS:
+        print(f"kinetoscope run: nothing is recorded: {WITHOUT_RUN_FOLDERS}", file=sys.stderr, flush=True)
+        return subprocess.call(command)  # Windows cannot replace this process by another one
     out = os.path.abspath(arguments.output or default_output(command))
     _note_start(Path(out))
     settings = AutoSettings(

@@ -23,6 +23,11 @@ from kinetoscope.paths.regular_file import regular_opener
 
 HAS_RUN_FOLDERS = os.open in os.supports_dir_fd and find_spec("fcntl") is not None
 """Whether this system can open a file relative to an open folder, and lock files. Windows cannot."""
+WITHOUT_RUN_FOLDERS = (
+    "this system cannot lock files or open them relative to a folder (fcntl, dir_fd), which keeps the files of a run's "
+    "processes apart. Use Linux or macOS."
+)
+"""Why a system has no run folders, and where there are some."""
 _FOLDER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
 # Opening a named pipe could block for ever: it is opened without blocking, and then refused.
 _FILE = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
@@ -30,6 +35,12 @@ _WILDCARDS = frozenset("*?[")
 _SMALL_BYTES = 64 << 20
 _MOST_SHOWN = 200
 _CONTROL = frozenset(map(chr, [*range(32), *range(127, 160)]))
+
+
+def require_run_folders(path: str | os.PathLike[str]) -> None:
+    """Raises `UnsupportedSystemError` on systems without run folders. ``path`` is the folder that was to be used."""
+    if not HAS_RUN_FOLDERS:
+        raise UnsupportedSystemError(f"Cannot use {path} as the folder of a run: {WITHOUT_RUN_FOLDERS}")
 
 
 class RunFolder:
@@ -42,11 +53,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not HAS_RUN_FOLDERS:
-            raise UnsupportedSystemError(
-                f"Cannot use {path} as the folder of a run: this system cannot lock files or open them relative to a "
-                "folder (fcntl, dir_fd), which keeps the files of a run's processes apart. Use Linux or macOS."
-            )
+        require_run_folders(path)
         self.path = Path(os.path.realpath(path))
 
     def path_of(self, name: str) -> Path:

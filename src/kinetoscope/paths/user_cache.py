@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import kinetoscope
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.paths.run_folder import RunFolder, require_run_folders
 
 SUFFIX, REPORT_SUFFIX, ROW_SUFFIX = ".parquet", ".report.json", ".row.json"
 """What is kept: a trace as columns, the report on a run, and its row in a list of runs."""
@@ -33,9 +33,11 @@ def own_code() -> str:
 
 
 class CachePlace:
-    """The place of the file ``name`` in the user's own cache folder. Raises OSError if there is no such folder."""
+    """The place of the file ``name`` in the user's own cache folder. Raises OSError if there is no such folder, as on
+    systems without run folders."""
 
     def __init__(self, name: str) -> None:
+        require_run_folders(name)
         self._folder, self._name = RunFolder(_user_folder()), name
 
     @classmethod

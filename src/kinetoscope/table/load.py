@@ -18,7 +18,7 @@ from kinetoscope.formats.manifest import STARTED, why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces
 from kinetoscope.paths.regular_file import is_open_already, require_regular
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, find_files, find_glob, open_file
+from kinetoscope.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
 from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.cache import read_parquet, write_parquet
@@ -144,7 +144,7 @@ def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> Trac
 
 def _cache_place(name: str) -> CachePlace | None:
     with suppress(OSError):
-        return CachePlace.of_trace(name) if HAS_RUN_FOLDERS else None
+        return CachePlace.of_trace(name)
     return None
 
 

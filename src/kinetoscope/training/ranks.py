@@ -210,6 +210,10 @@ def _new_start() -> str:
 
 def is_process_alive(pid: int) -> bool:
     """Whether a process with this pid runs on this machine."""
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C
+        import psutil
+
+        return psutil.pid_exists(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

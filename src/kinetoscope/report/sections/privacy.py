@@ -110,6 +110,7 @@ def _users(texts: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _own_names() -> Iterator[str]:
-    with suppress(OSError, KeyError, RuntimeError):
+    with suppress(OSError, KeyError, ImportError):  # the system knows no name, or, as on Windows, has no `pwd`
         yield getpass.getuser()
+    with suppress(RuntimeError):
         yield Path.home().name
