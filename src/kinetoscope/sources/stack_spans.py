@@ -108,5 +108,5 @@ def _processor_ns(native_id: int) -> int:
     """The processor time of a thread of this process, which may have ended; 0 where the system does not say."""
     try:
         return time.clock_gettime_ns(~native_id << 3 | _OF_THREAD)
-    except OSError:
+    except (OSError, OverflowError, AttributeError):  # outside of Linux such a number is no clock
         return 0
