@@ -1,16 +1,17 @@
-"""Builds kinetoscope._native, the recorder in C, and kinetoscope._kineto_save, Kineto's save without the GIL, in C++.
+"""Builds kinetoscope._native, in C, and kinetoscope._kineto_save, Kineto's save without the GIL, in C++.
 
-Where the first cannot be built, the recorder in Python serves; where the second cannot, torch's own save. A wheel
-without either is one for every machine.
+What cannot be built is done in Python, and by torch's own save. On macOS and Windows only the first is built, without
+the recorder and the pulse, which need Linux. A wheel without either is one for every machine.
 
 `KINETOSCOPE_REQUIRE_NATIVE=1` makes a failed build an error; `KINETOSCOPE_WITHOUT_NATIVE=1` builds neither, for the
-wheel for every machine; `KINETOSCOPE_SANITIZE=1` builds them for the tests under AddressSanitizer and
-UndefinedBehaviorSanitizer (`make test-sanitized`).
+wheel for every machine; `KINETOSCOPE_WITHOUT_RECORDER=1` builds on Linux what macOS gets; `KINETOSCOPE_SANITIZE=1`
+builds both for the tests under AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
 """
 
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,32 +29,42 @@ IS_REQUIRED = _is_set("KINETOSCOPE_REQUIRE_NATIVE")
 IS_UNWANTED = _is_set("KINETOSCOPE_WITHOUT_NATIVE")
 IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
-IS_SUPPORTED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+IS_SUPPORTED = sys.platform in ("linux", "darwin", "win32") and not sysconfig.get_config_var("Py_GIL_DISABLED")
 IS_BUILT = IS_SUPPORTED and not IS_UNWANTED
+HAS_RECORDER = sys.platform == "linux" and not _is_set("KINETOSCOPE_WITHOUT_RECORDER")
+IN_TRAINING = ("recorder", "pulse")
 
 # Thread-local storage in a loaded library is quicker by descriptor. GCC for x86-64 has to be told so.
 QUICK_TLS = "-mtls-dialect=gnu2"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-cast-function-type", "-fvisibility=hidden"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
 HERE = Path(__file__).parent
+SOURCES = HERE / "src" / "native"
 
 
 def extensions() -> list[Extension]:
     """Modules for CPython 3.11 and every later one."""
+    c_files = sorted(SOURCES.glob("**/*.c"))
+    c_flags = ["-std=gnu11", *WARNINGS]
+    if not HAS_RECORDER:
+        files = [path for path in c_files if path.parent.name not in IN_TRAINING]
+        return [_extension("_native", files, c_flags, macros=[("KINETOSCOPE_WITHOUT_RECORDER", "1")])]
+    save = [SOURCES / "kineto" / "kineto_save.cpp"]
     return [
-        _extension("_native", "**/*.c", ["-std=gnu11", *WARNINGS]),
-        _extension("_kineto_save", "kineto/kineto_save.cpp", ["-std=c++17", *WARNINGS], language="c++"),
+        _extension("_native", c_files, c_flags),
+        _extension("_kineto_save", save, ["-std=c++17", *WARNINGS], language="c++"),
     ]
 
 
-def _extension(name: str, pattern: str, flags: list[str], language: str = "c") -> Extension:
-    sources = HERE / "src" / "native"
+def _extension(
+    name: str, files: list[Path], flags: list[str], language: str = "c", macros: Sequence[tuple[str, str]] = ()
+) -> Extension:
     return Extension(
         f"kinetoscope.{name}",
-        sources=sorted(str(path.relative_to(HERE)) for path in sources.glob(pattern)),
-        depends=sorted(str(path.relative_to(HERE)) for path in sources.glob("**/*.h")),
-        include_dirs=[str(sources.relative_to(HERE))],
-        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        sources=[str(path.relative_to(HERE)) for path in files],
+        depends=sorted(str(path.relative_to(HERE)) for path in SOURCES.glob("**/*.h")),
+        include_dirs=[str(SOURCES.relative_to(HERE))],
+        define_macros=[("Py_LIMITED_API", "0x030B0000"), *macros],
         py_limited_api=True,
         optional=not IS_REQUIRED,
         language=language,
@@ -74,6 +85,8 @@ class BuildExtensions(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         try:
+            if self.compiler.compiler_type == "msvc":
+                raise CompileError("The C needs GCC or Clang. On Windows: python setup.py build --compiler=mingw32")
             super().build_extension(ext)
         except Exception:
             Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
@@ -104,7 +117,7 @@ class BuildWheel(bdist_wheel):
 
 
 if IS_REQUIRED and not IS_SUPPORTED:
-    sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1, but the native recorder needs Linux and a Python with the GIL.")
+    sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1, but the C needs Linux, macOS or Windows and a Python with the GIL.")
 if IS_REQUIRED and IS_UNWANTED:
     sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1 and KINETOSCOPE_WITHOUT_NATIVE=1 are opposites. Unset one of them.")
 

@@ -52,12 +52,12 @@ OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"psutil"},
     "texts": set(),
-    "training": {"msgspec"},
+    "training": {"msgspec", "psutil"},
     "clock": set(),
     "writing": set(),
     "formats": {"msgspec", "isal", "zstandard"},
     "live": {"msgspec", "isal"},
-    "pulse": {"msgspec"},
+    "pulse": {"msgspec", "psutil"},
     "merge": {"msgspec", "isal"},
 }
 

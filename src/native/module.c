@@ -1,11 +1,14 @@
-/* kinetoscope._native: the module. It keeps state per process, so it does not support
- * sub-interpreters. */
+/* kinetoscope._native: the module. It keeps state per process, so only the first interpreter of a
+ * process has it. KINETOSCOPE_WITHOUT_RECORDER leaves out what needs Linux: the folders recorder/
+ * and pulse/. */
 
 #include "module.h"
 
 #include <stdlib.h>
 
-#include "recorder/native.h"
+#ifndef KINETOSCOPE_WITHOUT_RECORDER
+    #include "recorder/native.h"
+#endif
 
 int add_type(PyObject *module, const char *name, size_t object_bytes, unsigned flags,
              PyType_Slot *slots, PyTypeObject **type)
@@ -54,6 +57,18 @@ PyObject *table_list(const Table *table)
     return list;
 }
 
+static int is_in_first_interpreter(void)
+{
+    return PyInterpreterState_GetID(PyInterpreterState_Get()) == 0;
+}
+
+static PyObject *is_usable_here(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(is_in_first_interpreter());
+}
+
+#ifndef KINETOSCOPE_WITHOUT_RECORDER
+
 static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
 {
     const char *reason = tsc_start();
@@ -63,7 +78,13 @@ static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothin
     return new_none();
 }
 
+#endif
+
 static PyMethodDef functions[] = {
+    {"is_usable_here", is_usable_here, METH_NOARGS,
+     "Whether this is the first interpreter of the process. Others may use nothing else of this "
+     "module."},
+#ifndef KINETOSCOPE_WITHOUT_RECORDER
     {"use_tsc", use_tsc, METH_NOARGS,
      "Reads time from the processor's time stamp counter from now on."},
     {"seal_chunks", seal_chunks, METH_O,
@@ -82,6 +103,7 @@ static PyMethodDef functions[] = {
      "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how "
      "many bytes, the next record,\n"
      "and whether that waits for the part after this one."},
+#endif
     {"cover_intervals", cover_intervals, METH_O,
      "(intervals): the pieces of their union, in order. Arrow's stream has begins and ends."},
     {"covered_until", covered_until, METH_VARARGS,
@@ -104,22 +126,36 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "kinetoscope._native",
-    .m_doc = "The recorder in C; `kinetoscope.recording.native_recorder` is its face.",
+    .m_doc = "The work of Kinetoscope that is done in C; `kinetoscope.native` decides whether it "
+             "is used.",
     .m_size = -1, /* one per process */
     .m_methods = functions,
 };
 
+static int set_up(PyObject *module)
+{
+#ifndef KINETOSCOPE_WITHOUT_RECORDER
+    clock_setup();
+    if (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
+        entry_setup(module) < 0 || span_setup(module) < 0 || sample_setup(module) < 0 ||
+        stack_samples_setup(module) < 0 || thread_clocks_setup(module) < 0 ||
+        pulse_setup(module) < 0)
+        return -1;
+#endif
+    return owned_setup(module) < 0 || column_setup(module) < 0 || scan_setup(module) < 0 ||
+                   text_setup(module) < 0 || kineto_setup(module) < 0
+               ? -1
+               : 0;
+}
+
 PyMODINIT_FUNC PyInit__native(void);
 PyMODINIT_FUNC PyInit__native(void)
 {
-    clock_setup();
+    if (!is_in_first_interpreter()) {
+        PyErr_SetString(PyExc_ImportError, "it works in the first interpreter of a process only");
+        return NULL;
+    }
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL &&
-        (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
-         entry_setup(module) < 0 || span_setup(module) < 0 || sample_setup(module) < 0 ||
-         stack_samples_setup(module) < 0 || thread_clocks_setup(module) < 0 ||
-         owned_setup(module) < 0 || column_setup(module) < 0 || scan_setup(module) < 0 ||
-         text_setup(module) < 0 || kineto_setup(module) < 0 || pulse_setup(module) < 0))
-        Py_CLEAR(module);
+    if (module != NULL && set_up(module) < 0) Py_CLEAR(module);
     return module;
 }

@@ -62,12 +62,62 @@ print(why_pure())
 
 def test_without_the_modules_python_does_the_work_and_says_why():
     printed = output_of(WITHOUT_MODULES, KINETOSCOPE_PURE="")
-    assert "None None PureRecorder\nthe module in C was not built when this was installed; " in printed
+    assert "None None PureRecorder\nthis installation has no module in C; " in printed
 
 
 @pytest.mark.parametrize(("value", "level"), [("0", "WARNING"), ("", "WARNING"), ("true", "INFO")])
 def test_a_user_is_warned_of_the_recorder_in_python_unless_it_was_asked_for(value, level):
     assert output_of(WITHOUT_MODULES, KINETOSCOPE_PURE=value).splitlines()[-1] == level
+
+
+RECORDING = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+{before}
+import kinetoscope
+from kinetoscope.native import kineto_save_module, native_module
+from kinetoscope.testing import MemoryTraceHandler
+handler = MemoryTraceHandler()
+with kinetoscope.Profiler(kinetoscope.cyclic_schedule(skip_first=0, warmup=1, active=3), handler, quiet=True) as run:
+    for _ in run.batches(range(4)):
+        with run.marker("forward"):
+            pass
+print(native_module(), kineto_save_module(), len(handler.cycles))
+"""
+IN_OTHERS = """
+import sys
+if sys.version_info < (3, 13):
+    import _xxsubinterpreters as interpreters
+    def run_elsewhere(code):
+        interpreter = interpreters.create(isolated=False)
+        interpreters.run_string(interpreter, code)
+        interpreters.destroy(interpreter)
+else:
+    import _interpreters as interpreters
+    def run_elsewhere(code):
+        interpreter = interpreters.create("legacy")
+        failure = interpreters.exec(interpreter, code)
+        interpreters.destroy(interpreter)
+        assert failure is None, failure
+"""
+
+
+def test_without_the_gil_python_records_and_says_why():
+    """Simulated: no such Python was at hand."""
+    pytest.importorskip("kinetoscope._native", reason="the module in C was not built")
+    said = output_of(RECORDING.format(before="sys._is_gil_enabled = lambda: False"), KINETOSCOPE_PURE="")
+    assert said.startswith("None None 1\n")
+    assert said.count("this Python has no GIL, which the module in C relies on. With it a span costs") == 1
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_second_interpreter_records_in_python_and_says_why_beside_the_first(is_first):
+    pytest.importorskip("kinetoscope._native", reason="the module in C was not built")
+    others, own = f"run_elsewhere({RECORDING.format(before='')!r})\n", f"exec({RECORDING.format(before='')!r})\n"
+    said = output_of(IN_OTHERS + (others + own if is_first else own + others), KINETOSCOPE_PURE="")
+    assert said.count("None None 1\n") == 1
+    assert len(re.findall(r"^<module 'kinetoscope._native' .* 1$", said, re.MULTILINE)) == 1
+    assert said.count("works in the first interpreter of a process only") == 1
 
 
 def test_a_module_that_cannot_be_loaded_is_named_with_its_error(tmp_path):

@@ -141,10 +141,15 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from kinetoscope import __version__
-        from kinetoscope.native import why_pure
+        from kinetoscope.native import why_pure, why_pure_recorder
 
-        why = why_pure()
-        print(f"kinetoscope {__version__} ({f'in Python only: {why}' if why else 'native'})")
+        if all_of_it := why_pure():
+            used = f"in Python only: {all_of_it}"
+        elif recorder := why_pure_recorder():
+            used = f"native, but for the recorder: {recorder}"
+        else:
+            used = "native"
+        print(f"kinetoscope {__version__} ({used})")
         parser.exit()
 
 

@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, Self
 
-from kinetoscope.native import native_module
+from kinetoscope.native import native_recorder_module
 
 
 class Kind(IntEnum):
@@ -75,7 +75,7 @@ def record_columns(packed: bytes | memoryview) -> RecordColumns:
     num_records = len(packed) // RECORD_BYTES
     widths = [struct.calcsize(type_) for type_ in _COLUMN_TYPES]
     columns = [bytearray(num_records * width) for width in widths]
-    if (native := native_module()) is not None:
+    if (native := native_recorder_module()) is not None:
         native.record_columns(packed, *columns)
     else:
         offset = 0

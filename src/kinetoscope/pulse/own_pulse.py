@@ -17,7 +17,7 @@ from kinetoscope.clock.clock import Clock, SystemClock, take_anchor
 from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.formats.record_request import NAME as REQUEST_FILE
 from kinetoscope.formats.record_request import make_request_file
-from kinetoscope.native import native_module
+from kinetoscope.native import native_recorder_module
 from kinetoscope.paths.network import is_on_network
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.pulse.layout import (
@@ -126,7 +126,7 @@ class OwnPulse:
         self._begin_writing()
 
     def _begin_writing(self) -> None:
-        native = native_module()
+        native = native_recorder_module()
         writer_type: Any = PulseWriter if native is None else native.PulseWriter
         is_machines = isinstance(self._clock, SystemClock)
         self._num_places = PLACES_AHEAD

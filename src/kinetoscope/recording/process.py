@@ -136,10 +136,14 @@ def on_main_thread() -> bool:
 
 
 def take_signal(number: int, handler: Callable[[int, FrameType | None], None]) -> bool:
-    """Installs ``handler`` for a signal. Returns False, and does nothing, on any thread but the main one."""
+    """Installs ``handler`` for a signal. Returns False, and does nothing, on any thread but the main one of the
+    process's first interpreter."""
     if not on_main_thread():
         return False
-    signal.signal(number, handler)
+    try:
+        signal.signal(number, handler)
+    except ValueError:  # another interpreter, which has a main thread, too
+        return False
     return True
 
 

@@ -4,13 +4,13 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from kinetoscope.native import is_pure_wanted, native_module
+from kinetoscope.native import is_pure_wanted, native_recorder_module, why_pure_recorder
 from kinetoscope.recording.process import this_process
 
 _log = logging.getLogger("kinetoscope")
 
 
-_native = native_module()
+_native = native_recorder_module()
 IS_PURE = _native is None
 """Whether the recorder in Python is used."""
 
@@ -42,7 +42,7 @@ def warn_if_pure() -> None:
     """Logs once, when a run begins, that the recorder in Python is used."""
     if IS_PURE:
         this_process.once.warn(
-            "The recorder in Python is used: a span costs about six times as much as with the one in C, and a kill "
-            "loses unsaved records. The one in C is built at installation if there is a C compiler.",
+            f"The recorder in Python is used: {why_pure_recorder()}. With it a span costs about six times as much as "
+            "with the one in C, and a kill loses unsaved records.",
             level=logging.INFO if is_pure_wanted() else logging.WARNING,
         )

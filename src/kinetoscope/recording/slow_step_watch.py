@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kinetoscope.clock.clock import Anchor, Clock, take_anchor
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
-from kinetoscope.native import native_module
+from kinetoscope.native import native_recorder_module
 from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line, source_name
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
@@ -80,7 +80,7 @@ class SlowStepWatch:
         deliver: Callable[[Cycle], object],
         report: Callable[[str], object],
     ) -> None:
-        native = native_module()
+        native = native_recorder_module()
         self._tid, self._ident = threading.get_native_id(), threading.get_ident()
         self._thread_name = threading.current_thread().name
         self._is_main = threading.current_thread() is threading.main_thread()
