@@ -2,12 +2,11 @@
 
 The README's are of the report of a simulated run with two faults, light and dark. The others are of real trainings: of
 four ranks, one of which is stopped; of slow steps; of steps that were asked for while training went on; and of the
-tutorial's.
+tutorials', one of which is simulated.
 """
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 from rich.console import Console
 
 from kinetoscope.cli import main
@@ -26,11 +25,13 @@ from kinetoscope.status.judging import RunState, look_at_run
 from kinetoscope.status.table import run_now
 from kinetoscope.status.terminal import render_now
 from simulated_training import Fault, Settings, simulate
+from tutorials import Reader, page_of
 from viewing import served
 
 PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
-SIZE, STATUS_SIZE = {"width": 1280, "height": 840}, {"width": 1000, "height": 384}
+SIZE, STATUS_SIZE = ViewportSize(width=1280, height=840), ViewportSize(width=1000, height=384)
+TUTORIAL_SIZE = ViewportSize(width=1000, height=560)
 NUM_RANKS, STOPPED_RANK, NUM_STEPS, STOPPED_S, LONGEST_WAIT_S = 4, 2, 300, 12, 300
 TESTS = PICTURES.parents[1] / "tests"
 NUM_SLOW_STEPS = 900
@@ -64,17 +65,17 @@ def report_on_slow_steps(folder: Path) -> Path:
     return file
 
 
-def report_of_tutorial(folder: Path) -> Path:
-    """The report of the slow training in docs/tutorials/data-loading.md."""
-    page = (PICTURES.parent / "tutorials" / "data-loading.md").read_text(encoding="utf-8")
-    files = re.findall(r"```python\n(.*?)```", page, re.S)
-    for name, text in zip(("readings.py", "train.py"), files, strict=False):
-        (folder / name).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "kinetoscope"]
-    recorded = [*command, "run", "--diagnose", "-o", "runs/slow", sys.executable, "train.py"]
-    for arguments in (recorded, [*command, "report", "--no-cache", "runs/slow"]):
-        subprocess.run(arguments, cwd=folder, check=True)
-    return folder / "runs" / "slow" / "report.html"
+def report_of_tutorial(name: str, folder: Path) -> Path:
+    """The report that a reader of the tutorial makes: of the run with the fault."""
+    (folder / name).mkdir()
+    (folder / name / "tests").symlink_to(TESTS)  # for the one whose run is simulated
+    Reader(folder / name).follow(page_of(name), until="kinetoscope report ")
+    (report,) = (folder / name).glob("runs/*/report.html")
+    return report
+
+
+def take_pictures_of_tutorials(browser: Browser, folder: Path) -> None:
+    take_picture(browser, report_of_tutorial("data-loading", folder), "light", PICTURES / "data-loading.png")
 
 
 def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:
@@ -86,9 +87,9 @@ def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:
     page.close()
 
 
-def take_picture(browser: Browser, report: Path, scheme: str, picture: Path) -> None:
+def take_picture(browser: Browser, report: Path, scheme: str, picture: Path, size: ViewportSize = SIZE) -> None:
     """The first view, as it looks when the file is opened."""
-    page = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
+    page = browser.new_page(viewport=size, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
     page.goto(report.as_uri())
     page.wait_for_selector(".findings > ol > li")
     page.evaluate("document.fonts.ready")
@@ -164,7 +165,7 @@ if __name__ == "__main__":
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         take_picture(browser, report, "light", PICTURES / "report.png")
         take_picture(browser, report, "dark", PICTURES / "report-dark.png")
-        take_picture(browser, report_of_tutorial(Path(folder)), "light", PICTURES / "data-loading.png")
+        take_pictures_of_tutorials(browser, Path(folder))
         take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
         take_picture(browser, record_training(Path(folder)), "light", PICTURES / "record.png")
         take_part(browser, report_on_slow_steps(Path(folder)), ".slow-steps", PICTURES / "slow-steps.png")
