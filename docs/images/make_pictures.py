@@ -76,6 +76,10 @@ def report_of_tutorial(name: str, folder: Path) -> Path:
 
 def take_pictures_of_tutorials(browser: Browser, folder: Path) -> None:
     take_picture(browser, report_of_tutorial("data-loading", folder), "light", PICTURES / "data-loading.png")
+    for name in ("straggler",):
+        report = report_of_tutorial(name, folder)
+        take_picture(browser, report, "light", PICTURES / f"{name}.png", TUTORIAL_SIZE)
+        take_picture(browser, report, "dark", PICTURES / f"{name}-dark.png", TUTORIAL_SIZE)
 
 
 def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:

@@ -73,3 +73,21 @@ def test_the_slow_data_set_is_found_by_its_line_and_mended_with_the_same_loss(tm
     assert "after:  mended, 1 rank, 10 steps" in comparison
     begins = "loss: ", "Kinetoscope: 1 window", "Of 36 steps, 10", "kinetoscope explain input_bound"
     check_lines_shown(reader, *begins, "before: slow", "after: ")
+
+
+@IN_FULL
+@pytest.mark.timeout(600)
+def test_the_late_rank_is_found_by_its_line_and_mended_with_the_same_loss(tmp_path):
+    page = page_of("straggler")
+    reader = follow(page, tmp_path)
+    run, summary, _, mended_run, comparison, mended = reader.printed
+    found, slow_line = findings_but_of_the_machine(summary), f"train.py:{line_of(page, 'for weight in row')}"
+    assert found[0].startswith("Rank 0 is late")
+    assert found[0].endswith("kinetoscope explain straggler")
+    assert slow_line in found[0]
+    # It is on the same line of the mended file. What is left is what the page says: on a busy machine, chance.
+    assert slow_line not in "".join(findings(mended))
+    assert "after:  mended, 2 ranks, 10 steps" in comparison
+    assert (tmp_path / "runs" / "late" / "report.html").stat().st_size > 100_000
+    assert loss_in(run) == loss_in(mended_run)
+    check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "Of 64 steps, 10", "before: late", "after: ")
