@@ -77,6 +77,24 @@ def test_the_slow_data_set_is_found_by_its_line_and_mended_with_the_same_loss(tm
 
 @IN_FULL
 @pytest.mark.timeout(600)
+def test_what_keeps_memory_is_found_by_its_name_and_line_and_mended_with_the_same_losses(tmp_path):
+    page = page_of("memory-growth")
+    reader = follow(page, tmp_path)
+    run, summary, _, mended_run, comparison, mended = reader.printed
+    found = findings_but_of_the_machine(summary)
+    assert found[0].startswith("Memory grows by 4.0 MiB a step, held by history")
+    assert f"train.py:{line_of(page, 'history.append')}" in found[0]
+    assert "kinetoscope explain memory_growth" not in mended
+    assert mended.rstrip().endswith("0 bytes")
+    assert re.search(r"^memory +peak memory .* smaller *$", comparison, re.M)
+    assert (tmp_path / "runs" / "growing" / "report.html").stat().st_size > 100_000
+    assert loss_in(run) == loss_in(mended_run)
+    begins = "loss: ", "Kinetoscope: 1 window", "Of 64 steps, 10", "before: growing", "after: ", "rank  device"
+    check_lines_shown(reader, *begins, "history (list, global variable)")
+
+
+@IN_FULL
+@pytest.mark.timeout(600)
 def test_the_late_rank_is_found_by_its_line_and_mended_with_the_same_loss(tmp_path):
     page = page_of("straggler")
     reader = follow(page, tmp_path)
