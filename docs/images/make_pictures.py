@@ -76,7 +76,7 @@ def report_of_tutorial(name: str, folder: Path) -> Path:
 
 def take_pictures_of_tutorials(browser: Browser, folder: Path) -> None:
     take_picture(browser, report_of_tutorial("data-loading", folder), "light", PICTURES / "data-loading.png")
-    for name in ("straggler", "memory-growth"):
+    for name in ("straggler", "memory-growth", "waiting-device"):
         report = report_of_tutorial(name, folder)
         take_picture(browser, report, "light", PICTURES / f"{name}.png", TUTORIAL_SIZE)
         take_picture(browser, report, "dark", PICTURES / f"{name}-dark.png", TUTORIAL_SIZE)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tutorials import Reader, page_of
+from tutorials import ROOT, Reader, page_of
 
 pytest.importorskip("torch")
 
@@ -109,3 +109,26 @@ def test_the_late_rank_is_found_by_its_line_and_mended_with_the_same_loss(tmp_pa
     assert (tmp_path / "runs" / "late" / "report.html").stat().st_size > 100_000
     assert loss_in(run) == loss_in(mended_run)
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "Of 64 steps, 10", "before: late", "after: ")
+
+
+@pytest.mark.timeout(600)
+def test_what_whatif_promises_for_the_simulated_device_is_what_its_mended_run_takes(tmp_path):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    reader = follow(page_of("waiting-device"), tmp_path)
+    _, summary, _, changes, fix, _, mended = reader.printed
+    (finding,) = findings(summary)
+    assert finding.startswith("The device waits for the host to launch its kernels")
+    assert finding.endswith("kinetoscope explain host_bound")
+    assert "No fault was found." in mended
+    promised, gained = promised_ms(fix), float(re.search(r"steps, ([\d.]+) ms each", mended)[1])
+    assert promised == promised_ms(changes)
+    assert gained == pytest.approx(promised, rel=0.03)
+    assert (tmp_path / "runs" / "waiting" / "report.html").stat().st_size > 100_000
+    # A simulated run is the same everywhere, so the page shows what is printed, with its numbers.
+    printed = " ".join("\n".join(reader.printed).split())
+    assert [text for text in reader.shown if " ".join(text.split()) not in printed] == []
+
+
+def promised_ms(changes):
+    """The step without the first change, as `whatif` prints it."""
+    return float(re.search(r"(?:launches free|without finding 1: .*?) +([\d.]+) +[\d.]+ +[\d.]+%", changes)[1])
