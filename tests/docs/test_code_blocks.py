@@ -1,0 +1,133 @@
+"""Every block of code in a document runs as shown, or says why it does not."""
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+import kinetoscope
+from prepared_python import run_command
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if "generated" not in path.parts
+)
+RUN_ELSEWHERE = {
+    "README.md": "test_readme.py",
+    "docs/how-to/my-loop.md": "test_how_to.py",
+    "docs/privacy.md": "test_privacy_page.py",
+} | {path: "test_tutorials.py" for path in DOCUMENTS if path.startswith("docs/tutorials/")}
+MARK = re.compile(r"<!-- not run here: \S.* -->")
+MARK_OF_PAGE = re.compile(r"^<!-- no block of this page is run: \S.* -->$", re.M)
+OUTPUTS = ("text",)
+"""What such a block shows is printed, or drawn: there is nothing to run."""
+CODES = {"diff": (0, 1, 3), "upload": (0, 1)}
+"""The exit codes that the pages name, of commands that may end otherwise than with 0."""
+
+
+def blocks(document):
+    """The blocks of code of a document: each with its language, what it says, and the mark before it."""
+    before = None
+    for token in MarkdownIt().parse((ROOT / document).read_text(encoding="utf-8")):
+        if token.type in ("fence", "code_block") and not token.info.startswith("{"):
+            mark = before.content.strip() if before is not None and before.type == "html_block" else ""
+            yield token.info.strip(), token.content, mark
+        before = token
+
+
+def blocks_to_run(document):
+    if MARK_OF_PAGE.search((ROOT / document).read_text(encoding="utf-8")):
+        return []
+    return [(info, text) for info, text, mark in blocks(document) if not MARK.fullmatch(mark) and info not in OUTPUTS]
+
+
+HERE = [document for document in DOCUMENTS if document not in RUN_ELSEWHERE and blocks_to_run(document)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_each_block_is_code_that_a_test_runs_or_says_why_it_is_not(document):
+    languages = {info for info, _ in blocks_to_run(document)}
+    assert languages <= {"python", "sh"}, "mark what is not run with <!-- not run here: the reason -->"
+    if document in RUN_ELSEWHERE:
+        assert "sh" not in languages or "tutorials" in document
+        assert Path(__file__).with_name(RUN_ELSEWHERE[document]).exists()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with what the pages speak of: runs of one training, and traces of torch's own profiler."""
+    torch = pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("pages")
+    names = training(torch)
+    schedule = kinetoscope.cyclic_schedule(skip_first=2, warmup=1, active=10, per="run")
+    with kinetoscope.profile(folder / "runs" / "digits", schedule=schedule, record_shapes=True, quiet=True) as profiler:
+        for images, labels in profiler.batches(names["loader"]):
+            names["train"](images, labels)
+    for name in ("main", "mine"):
+        shutil.copytree(folder / "runs" / "digits", folder / "runs" / name)
+    (theirs,) = (folder / "runs" / "digits" / "torch_traces").glob("*.json")
+    for name in ("trace.json", "log/rank0.json", "old/rank0.json", "old/rank1.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(theirs, folder / name)
+    (folder / "rank0.pt.trace.json.gz").write_bytes(gzip.compress(theirs.read_bytes()))
+    return folder
+
+
+def training(torch):
+    """The names that the pages take for granted: a loader and what is done with its batches."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    dataset = torch.utils.data.TensorDataset(torch.randn(80, 4), torch.randint(2, (80,)))
+
+    def validate(images, labels):
+        return torch.nn.functional.cross_entropy(model(images), labels)
+
+    def train(*batch):
+        images, labels = batch if len(batch) == 2 else batch[0]
+        optimizer.zero_grad()
+        loss = validate(images, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4)
+    return {"loader": loader, "validation_loader": loader, "train": train, "validate": validate, "model": model}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("document", HERE)
+def test_the_blocks_of_a_page_run_as_shown_in_their_order(document, runs, tmp_path, monkeypatch):
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    names = training(pytest.importorskip("torch")) | {"kinetoscope": kinetoscope, "pl": pytest.importorskip("polars")}
+    for language, text in blocks_to_run(document):
+        if language == "python":
+            exec(compile(text, document, "exec"), names)
+        else:
+            for command in text.replace("\\\n", " ").splitlines():
+                run_shell(command, tmp_path)
+
+
+def run_shell(command, folder):
+    """Runs one line of a shell; our own command in a process that has imported it already, where that is all."""
+    line = command.partition(" #")[0].strip()
+    verb = (line.split() + ["", ""])[1]
+    environment = os.environ | {"COLUMNS": "100", "BROWSER": "true"}
+    if re.fullmatch(r"kinetoscope [\w ./:=-]+", line):
+        done = run_command(*line.split()[1:], folder=folder, environment=environment)
+    else:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        shell = ["bash", "-c", line]
+        done = subprocess.run(
+            shell, cwd=folder, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=150
+        )
+    assert done.returncode in CODES.get(verb, (0,)), f"{line}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
