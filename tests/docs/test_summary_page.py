@@ -22,7 +22,9 @@ TITLES["The device of each rank over all that was recorded"] += ", in ms"
 def report(tmp_path_factory):
     """A simulated run of two ranks with devices, in whose steps each part takes something, and a slow step."""
     folder = tmp_path_factory.mktemp("traces")
-    simulate(replace(planted_settings(5, "items", "late_host"), num_ranks=2, num_steps=9, has_memory=True)).write(folder)
+    simulate(replace(planted_settings(5, "items", "late_host"), num_ranks=2, num_steps=9, has_memory=True)).write(
+        folder
+    )
     report = kinetoscope.analyze(folder, cache=False)
     parts = [each_part(row.parts, sign * 1e6) for row, sign in zip(report.ranks, (1, -1), strict=True)]
     ranks = [replace(row, parts=its) for row, its in zip(report.ranks, parts, strict=True)]
