@@ -19,6 +19,7 @@ _SUITES = {
     "growth": "benchmarks.recording.growth",
     "skipped_batch": "benchmarks.recording.skipped_batch",
     "step_in_loop": "benchmarks.recording.step_in_loop",
+    "plain_loop": "benchmarks.recording.plain_loop",
     "training_loop": "benchmarks.recording.training_loop",
     "drain": "benchmarks.recording.drain",
     "reading": "benchmarks.files.reading",
