@@ -37,9 +37,9 @@ def source(tmp_path):
     return source
 
 
-def build_wheel(source, compiler):
+def build_wheel(source, compiler, **settings):
     """The wheel that pip makes of a source tree."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KINETOSCOPE_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KINETOSCOPE_")} | settings
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--wheel-dir", source.parent / "wheels", source]
     subprocess.run(command, check=True, env={**environment, "CC": str(compiler), "CXX": str(compiler)})
@@ -67,8 +67,12 @@ def test_without_a_compiler_the_wheel_is_one_for_every_machine_and_says_that_it_
 
 def installed_command(tmp_path, *arguments):
     """What the command prints where a wheel is installed, without the source tree."""
+    return installed_python(tmp_path, "-m", "kinetoscope", *arguments)
+
+
+def installed_python(tmp_path, *arguments):
     ended = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", *arguments],
+        [sys.executable, *arguments],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "KINETOSCOPE_PURE": ""},
         capture_output=True,
@@ -102,3 +106,40 @@ def test_a_compiler_that_does_not_know_the_flag_for_thread_local_storage_builds_
     wheel = build_wheel(source, compiler)
     assert "-cp311-abi3-" in wheel.name
     assert modules_in(wheel) == {"_native", "_kineto_save"}
+
+
+# Both say who does the work.
+TRAINING = """
+import kinetoscope
+from kinetoscope.recording.recorder_choice import ProcessRecorder
+with kinetoscope.profile("run", torch=False, slow_steps=True, hangs=True, quiet=True) as profiler:
+    for _ in profiler.batches(range(20)):
+        with profiler.marker("forward"):
+            writer = type(profiler.run.pulse.writer)
+print(ProcessRecorder.__name__, writer.__module__)
+"""
+FILES = """
+from kinetoscope.formats.chrome_scan import new_scanner
+from kinetoscope.merge.input_file import Questions
+from kinetoscope.merge.merge_traces import make_rewriter
+print(type(new_scanner()).__name__, type(make_rewriter(Questions())).__name__)
+"""
+
+
+def test_without_the_recorder_in_c_python_records_and_c_reads_and_merges(source, tmp_path):
+    """The parts that are built on macOS and Windows, built here."""
+    settings = {"KINETOSCOPE_WITHOUT_RECORDER": "1", "KINETOSCOPE_REQUIRE_NATIVE": "1"}
+    wheel = build_wheel(source, "gcc", **settings)
+    assert "-cp311-abi3-" in wheel.name
+    assert modules_in(wheel) == {"_native"}
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(tmp_path / "installed")
+    version = installed_command(tmp_path, "--version")
+    assert version.endswith(" (native, but for the recorder: the one in C was left out when this was built)\n")
+
+    assert installed_python(tmp_path, "-c", TRAINING) == "PureRecorder kinetoscope.pulse.pure_writer\n"
+    assert installed_python(tmp_path, "-c", FILES) == "NativeScanner NativeRewriter\n"
+    assert "nothing wrong" in installed_command(tmp_path, "check", "run/traces")
+    assert "Merged 1 file of 1 rank" in installed_command(tmp_path, "merge", "merged.json", "run/traces")
+    assert "forward" in installed_command(tmp_path, "summary", "run")
+    assert "finished: 1 rank, step 19" in installed_command(tmp_path, "status", "run")
