@@ -80,7 +80,7 @@ test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under Addre
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	$(PYTEST) --timeout 600 $(TWINS)
 
-test-targets: $(VENV)/targets.stamp  ## Compile the C for other machines: Linux and macOS on x86-64 and ARM, Windows on x86-64
+test-targets: $(VENV)/targets.stamp  ## Compile the C for Linux on x86-64 and ARM; link it without the recorder for macOS on both and for Windows on x86-64 (first time: minutes)
 	$(BIN)/python -m pytest tests/unit/test_any_machine.py
 
 # Debian only. Unpacks QEMU and a Python for ARM into build/arm, 400 MB.
