@@ -42,7 +42,7 @@ def warn_if_pure() -> None:
     """Logs once, when a run begins, that the recorder in Python is used."""
     if IS_PURE:
         this_process.once.warn(
-            f"The recorder in Python is used: {why_pure_recorder()}. With it a span costs about six times as much as "
+            f"The recorder in Python is used: {why_pure_recorder()}. With it a span costs about nine times as much as "
             "with the one in C, and a kill loses unsaved records.",
             level=logging.INFO if is_pure_wanted() else logging.WARNING,
         )
