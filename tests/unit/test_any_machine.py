@@ -36,6 +36,7 @@ typedef long long Py_ssize_t;
 """
 
 pytestmark = [
+    pytest.mark.timeout(1800),  # zig builds each system's own libraries at first
     pytest.mark.skipif(
         importlib.util.find_spec("ziglang") is None,
         reason="needs compilers for other machines: make test-targets",
