@@ -2,6 +2,10 @@
 
 Importing torch takes two seconds of processor time, and the imports of a command a quarter of a second. So one process
 imports them once, and is forked for each program.
+
+At the end of a program, Python and C++ take apart what was imported, object by object: a third of a second for torch. A
+program that has run to its end is spared that, unless its test asks for it with ``whole_end``. All else is done that
+Python does at the end: it waits for threads, calls what was registered with `atexit`, and writes out what was printed.
 """
 
 import atexit
@@ -30,7 +34,7 @@ COMMANDS = tuple(
 )
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
-_FORK = b"fork"
+_FORK = "fork"
 _PR_SET_PDEATHSIG = 1
 _ENVIRONMENT = dict(os.environ)
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
@@ -70,9 +74,11 @@ def run_prepared(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 120,
+    whole_end: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end. For the rest see `start_prepared`."""
-    return start_prepared(modules, program, *arguments, folder=folder, environment=environment).wait(timeout_s)
+    where = {"folder": folder, "environment": environment, "whole_end": whole_end}
+    return start_prepared(modules, program, *arguments, **where).wait(timeout_s)
 
 
 def start_prepared(
@@ -82,9 +88,10 @@ def start_prepared(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
+    whole_end: bool = False,
 ) -> "Running":
     """Starts a program in the folder and the environment of the caller if no others are given. ``stdin`` comes through
-    a pipe; None is no standard input.
+    a pipe; None is no standard input. With ``whole_end`` Python is finalized when the program has ended.
 
     Environment variables that modules read when they are imported are those with which the tests were started, whatever
     test comes first.
@@ -92,7 +99,8 @@ def start_prepared(
     The output of a killed or crashed program is returned, and the next program still works. Programs that run at the
     same time have different parents.
     """
-    request = {"program": program, "arguments": list(map(str, arguments)), "folder": str(folder or Path.cwd())}
+    request: dict[str, Any] = {"program": program, "arguments": list(map(str, arguments)), "whole_end": whole_end}
+    request["folder"] = str(folder or Path.cwd())
     request["environment"] = dict(os.environ if environment is None else environment)
     idle = _idle.setdefault(modules, [])
     connection = idle.pop() if idle else _another(_prepared(modules))
@@ -162,10 +170,10 @@ _idle: dict[tuple[str, ...], list[socket.socket]] = {}
 """Connections to prepared processes that run no program."""
 
 
-def _another(prepared: socket.socket) -> socket.socket:
-    """The connection to a fork of a prepared process, which runs programs of its own."""
+def _another(prepared: socket.socket, *modules: str) -> socket.socket:
+    """The connection to a fork of a prepared process, which imports these, too, and runs programs of its own."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    socket.send_fds(prepared, [_FORK], [its.fileno()])
+    socket.send_fds(prepared, [" ".join([_FORK, *modules]).encode()], [its.fileno()])
     its.close()
     atexit.register(ours.close)
     return ours
@@ -173,7 +181,10 @@ def _another(prepared: socket.socket) -> socket.socket:
 
 @functools.cache
 def _prepared(modules: tuple[str, ...]) -> socket.socket:
-    """The connection to the process that has imported these."""
+    """The connection to the process that has imported these. torch is imported once for all of them."""
+    first, *others = modules
+    if first == "torch" and others:
+        return _another(_prepared((first,)), *others)
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, __file__, str(its.fileno()), *modules]
     process = subprocess.Popen(
@@ -197,11 +208,12 @@ def _serve(connection: socket.socket) -> None:
         message, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
         if not message:
             return
-        if message == _FORK:
+        if message.startswith(_FORK.encode()):
             if os.fork() == 0:
                 _end_with_parent()
                 connection.close()
                 connection = socket.socket(fileno=files[0])
+                _import(message.decode().split()[1:])
             else:
                 os.close(files[0])
             continue
@@ -217,7 +229,14 @@ def _serve(connection: socket.socket) -> None:
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
-def _become(files: list[int], program: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+def _become(
+    files: list[int],
+    program: str,
+    arguments: list[str],
+    folder: str,
+    environment: dict[str, str],
+    whole_end: bool,
+) -> None:
     """Runs a program in this process. An exception ends the process, as with `python -c`."""
     for number, file in zip((1, 2, 0), files, strict=False):
         os.dup2(file, number)
@@ -228,13 +247,36 @@ def _become(files: list[int], program: str, arguments: list[str], folder: str, e
     tempfile.tempdir = None  # look it up again: torch has set it when it was imported
     sys.argv, sys.path[0] = ["-c", *arguments], ""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    exec(compile(program, "<string>", "exec"), vars(main))
+    status = 0
+    try:
+        exec(compile(program, "<string>", "exec"), vars(main))
+    except SystemExit as end:
+        if whole_end or not isinstance(end.code, int | None):
+            raise
+        status = int(end.code or 0)
+    if not whole_end:
+        _end_soon(status)
+
+
+def _end_soon(status: int) -> None:
+    """Ends this process as Python does, but does not take apart what was imported. Returns if Python must report that
+    it cannot write what was printed."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(Exception):
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        os._exit(status)
+
+
+def _import(modules: list[str]) -> None:
+    for module in modules:
+        with contextlib.suppress(ImportError):  # the program reports it better
+            importlib.import_module(module)
+    gc.freeze()  # or each program looks through all that torch has made, a second of processor time
 
 
 if __name__ == "__main__":
-    for module in sys.argv[2:]:
-        with contextlib.suppress(ImportError):  # the program reports it better
-            importlib.import_module(module)
+    _import(sys.argv[2:])
     _end_with_parent()
-    gc.freeze()  # or each program, at its end, looks through all that torch has made: a second of processor time
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -39,7 +39,7 @@ def finish(process, timeout=60):
 
 
 def run(tmp_path, program, run_alone=run_program):
-    done = run_alone(PRELUDE + textwrap.dedent(program), tmp_path / "traces", folder=tmp_path)
+    done = run_alone(PRELUDE + textwrap.dedent(program), tmp_path / "traces", folder=tmp_path, whole_end=True)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -1,5 +1,6 @@
 """However a run ends, the window so far is on disk; and programs that crash torch's profiler do not crash ours."""
 
+import functools
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ import torch
 
 from kinetoscope.torch import profile
 from older_torch import VERSION
-from prepared_python import run_with_torch
+from prepared_python import run_with_torch as run_and_end_soon
 
+run_with_torch = functools.partial(run_and_end_soon, whole_end=True)
 NUM_SCHEDULES = os.environ.get("KINETOSCOPE_SCHEDULES", "100")
 PROGRAM = """
 import os, signal, sys, time
