@@ -94,12 +94,17 @@ def _assert_page(report, run):
 
 
 def _assert_told_on_page(page, report, run):
-    """The ledgers that the page shows are the report's, by the words of the screen, and so are its sums of calls."""
+    """The ledgers that the page shows are the report's, by the words of the screen, and so are its sums of calls. Those
+    of ranks that stand out come first."""
     of_ranks = {row.rank: (row.rank, False, row.step_ns, row.parts) for row in report.ranks}
     expected = [(None, True, run["step_ns"], run["parts"]), *of_ranks.values()]
     expected = [one for one in expected if one[3] is not None]
-    assert [(one.rank, one.is_run, one.step_ns) for one in page.ledgers] == [one[:3] for one in expected]
-    for shown, (_, _, step_ns, parts) in zip(page.ledgers, expected, strict=True):
+    places = {one[:2]: place for place, one in enumerate(expected)}
+    in_order = sorted(page.ledgers, key=lambda one: places[one.rank, one.is_run])
+    assert [(one.rank, one.is_run, one.step_ns) for one in in_order] == [one[:3] for one in expected]
+    stand_out = [one.stands_out for one in page.ledgers if not one.is_run]
+    assert stand_out == sorted(stand_out, reverse=True)
+    for shown, (_, _, step_ns, parts) in zip(in_order, expected, strict=True):
         assert (shown.device is None) == (parts["device"] is None)
         for side, ledger in ((shown.host, parts["host"]), (shown.device or [], parts["device"] or {})):
             assert {part.part: part.time_ns for part in side} == ledger
