@@ -12,10 +12,7 @@ from prepared_python import run_prepared
 
 pytest.importorskip("torch")
 
-# Nothing of ours: it looks names up. With what torch imports when it compiles for the first time, a second each time.
-PREPARED = ("torch", "torch.profiler", "torch.distributed", "torch._dynamo.testing", "torch._dynamo.repro.after_dynamo")
-PREPARED += tuple(f"torch._dynamo.backends.{name}" for name in ("common", "debugging", "distributed", "inductor"))
-PREPARED += ("torch._functorch.aot_autograd", "torch.export._trace", "networkx", "psutil", "msgspec")
+PREPARED = ("torch", "torch.profiler", "torch.distributed", "compiled_once")  # nothing of ours: it looks names up
 # As with a version that has another name for it: our code finds nothing, and the library works.
 RENAMED = """
 import sys, kinetoscope.recording.private_names, kinetoscope.sources.private_names
