@@ -42,12 +42,13 @@ def counters(options, library_folder="", torch="", **machine):
     return json.loads(done.stdout.splitlines()[-1]), "".join(logged)  # without what is told of the run's end
 
 
-@pytest.fixture
-def library_folder(tmp_path):
+@pytest.fixture(scope="module")
+def library_folder(tmp_path_factory):
     if shutil.which("gcc") is None:
         pytest.skip("the stand-in for the driver's library needs gcc")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", STAND_IN], check=True)
-    return tmp_path
+    folder = tmp_path_factory.mktemp("library")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", STAND_IN], check=True)
+    return folder
 
 
 def test_every_gpu_is_counted_in_true_units(library_folder):
