@@ -17,8 +17,9 @@ else:
 
 
 def pytest_collection_modifyitems(items):
+    folder = str(Path(__file__).parent)
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(folder):
             item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
 
