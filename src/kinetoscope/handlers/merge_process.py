@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -159,4 +160,6 @@ def _upload(task: MergeTask, rank: int, url: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_work(MergeTask(**json.loads(sys.argv[1]))))
+    status = _work(MergeTask(**json.loads(sys.argv[1])))
+    sys.stderr.flush()
+    os._exit(status)  # all is written; to take apart what was imported would be a fifth of this process's time
