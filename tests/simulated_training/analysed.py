@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import RunReport
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=256)
 def analysed(settings: Settings) -> "tuple[SimulatedRun, RunReport]":
     """The run and its report, made once for all tests of a process that ask for it."""
     run = simulate(settings)

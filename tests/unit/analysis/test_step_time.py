@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ MORE_LOOPS = {
 OF_THE_HOST = ("no sync, a slow host",)
 
 
+@cache
 def pace_ns(settings):
     """The device's pace over 30 steps."""
     return simulate(replace(settings, num_steps=30)).pace_ns
