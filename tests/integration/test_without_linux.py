@@ -10,7 +10,7 @@ from other_systems import MACOS, OtherSystem
 pytest.importorskip("torch")
 
 TRAINING = """
-import logging, sys, torch
+import logging, sys, time, torch
 import kinetoscope
 logging.basicConfig(format="%(levelname)s %(message)s")
 for folder in sys.argv[1:]:
@@ -21,6 +21,7 @@ for folder in sys.argv[1:]:
     with kinetoscope.profile(folder, **settings) as profiler:
         for batch in profiler.batches([torch.ones(32, 64)] * 30):
             with profiler.marker("forward"):
+                time.sleep(0.02)  # the samples' thread has to come to its turn
                 loss = model(batch).sum()
             loss.backward()
             optimizer.step()
