@@ -119,6 +119,17 @@ def test_what_takes_next_to_nothing_is_no_finding_either_where_the_loop_had_no_p
     assert set(kinds(report_on(PREEMPTED, fault))) == {"processor_contention", "python_overhead"}
 
 
+def test_a_rank_that_is_late_now_and_then_where_loops_had_no_processor_may_be_so_by_chance():
+    at_random = [
+        Fault(kind="preempted", cost_ns=30_000_000, ranks=(1,), every=5),
+        Fault(kind="preempted", cost_ns=30_000_000, ranks=(1,), every=7, first=3),
+    ]
+    chance = found(report_on(Fault(kind="preempted", cost_ns=8_000_000), *at_random, num_ranks=2), "straggler")
+    always = found(report_on(replace(PREEMPTED, cost_ns=8_000_000, ranks=(1,)), num_ranks=2), "straggler")
+    assert (chance.where.ranks, chance.confidence) == ((1,), "medium")
+    assert (always.where.ranks, always.confidence) == ((1,), "high")
+
+
 def test_other_findings_are_less_sure_where_the_loop_had_no_processor():
     quiet, busy = (report_on(LOOP_OF_ELEMENTS, *more) for more in ((), (Fault(kind="preempted", cost_ns=20_000_000),)))
     assert found(quiet, "python_overhead").confidence == "high"

@@ -344,6 +344,11 @@ class Case:
         ready_ns = sum(starved + running for starved, running in known)
         return sum(starved for starved, _ in known) / ready_ns if ready_ns else 0.0
 
+    @property
+    def is_much_starved(self) -> bool:
+        """Whether that is so much that what is late on the host may be so by chance."""
+        return self.starved_share > _MUCH_STARVED
+
     def sampled(self, kind: str) -> pl.DataFrame:
         """The samples in signs of one kind by ``line``, ``call`` and ``state``, the most frequent first, with their
         ``share``."""
@@ -404,9 +409,9 @@ class Case:
         held_ns = self._held_ns(fix, saving_ns)
         if share + self._share(kind, held_ns) < LEAST_SHARE * high_share:
             return None
-        starved = self.starved_share if kind in _OF_HOST else 0.0
+        is_starved = kind in _OF_HOST and self.is_much_starved
         confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
-        is_not_known = (change is not None and saving_ns is None) or is_estimate or starved > _MUCH_STARVED
+        is_not_known = (change is not None and saving_ns is None) or is_estimate or is_starved
         if is_not_known and confidence == "high":
             confidence = "medium"  # how much of it matters is not known
         period, most_ns = self._period(kind), self._most_ns(fix, saving_ns, held_ns)

@@ -93,7 +93,7 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
         "straggler",
         _title(case, rows),
         _advice(case, rows) + on_most,
-        confidence=(confidence_without_replay if case.is_guess else confidence_in)(share),
+        confidence=_confidence(case, rows, share),
         evidence={**_evidence(rows), "saving_at_most_ns": most_ns},
         where=case.where_late(rows),
         cost_ns=cost_ns,
@@ -101,6 +101,13 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
         period=_period(rows),
     )
     yield case.keep_fix(found, fix)
+
+
+def _confidence(case: Case, rows: Sequence[StragglerRow], share: float) -> str:
+    """Where loops wait much for processors, ranks that are late now and then may be so by chance."""
+    confidence = (confidence_without_replay if case.is_guess else confidence_in)(share)
+    by_chance = case.is_much_starved and _period(rows) is None and _cause(rows) != "device"
+    return "medium" if by_chance and confidence == "high" else confidence
 
 
 def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
