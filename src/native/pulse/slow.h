@@ -14,7 +14,7 @@ void slow_note_phase(PyObject *slow, uint32_t phase, int64_t begin, int64_t end)
 /* It has ended, and the next one has begun. */
 void slow_end_step(PyObject *slow, const PulseStep *step);
 
-/* Whether steps are compared now, and the calling thread's: then its spans are wanted, which nothing
+/* Whether steps are compared now, and the calling thread's: then spans are wanted that nothing
  * records. */
 int slow_wants_marks(PyObject *slow);
 /* A span of the step that runs. */
