@@ -33,8 +33,13 @@ $(VENV)/pip.stamp:
 	$(BIN)/pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/%.stamp: $(PACKAGE) | $(VENV)/pip.stamp
-	$(BIN)/pip install --quiet --group $* --editable .
+# Once, since each time pip builds the C anew.
+$(VENV)/package.stamp: $(PACKAGE) | $(VENV)/pip.stamp
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/%.stamp: pyproject.toml $(VENV)/package.stamp
+	$(BIN)/pip install --quiet --group $*
 	touch $@
 
 demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digits
