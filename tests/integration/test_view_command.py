@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from kinetoscope.cli import main
+from kinetoscope.cli import main, view
 from kinetoscope.texts.wording import printable
 from prepared_python import run_command
 from viewing import LONGEST_WAIT_S, ask, ended, log_in, served, view_command
@@ -440,3 +440,10 @@ def test_wrong_options_are_usage_errors_that_show_the_right_form(runs, capsys, o
         main(["view", str(runs), *options])
     assert end.value.code == 2
     assert re.search("up to 65535|as in https://ui.perfetto.dev", capsys.readouterr().err)
+
+
+def test_the_line_for_ssh_says_you_where_the_user_has_no_name(monkeypatch):
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container
+    assert " YOU@" in view._ssh_lines(8000)

@@ -164,11 +164,18 @@ def _serving(site: Site, port: int) -> Iterator[FolderServer]:
 
 
 def _ssh_lines(port: int) -> str:
-    place = f"{getpass.getuser()}@{socket.gethostname()}"
+    place = f"{_user()}@{socket.gethostname()}"
     return (
         "You are here by SSH. For the link to work in the browser of your own machine, run this there, with the name "
         f"under which you reach this one:\n\n    ssh -N -L {port}:{LOOPBACK}:{port} {place}\n"
     )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a number without a name, as in containers, or Windows
+        return "YOU"
 
 
 def _has_browser() -> bool:
