@@ -77,6 +77,15 @@ def stuck_phases(folder):
     return [phase for file in read_stuck_phases(folder) for phase in file.phases]
 
 
+def wait_for_stuck_phases(folder):
+    """Their file comes after the word in the pulse."""
+    until = time.monotonic() + LONG_S
+    while not (found := stuck_phases(folder)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found
+
+
 HANGS = [
     ("lock", "held.acquire()  #"),
     ("call_without_the_gil", "pause()"),
@@ -89,11 +98,7 @@ def test_a_training_that_hangs_says_where(kind, line, start, tmp_path):
     rank = start(kind).wait_until_it_hangs()
     assert (rank.phase, rank.step) == ("other", 29)
     assert line_of(line) in rank.hang.place
-    until = time.monotonic() + LONG_S
-    while not (found := stuck_phases(tmp_path / "run")):  # the file comes after the word in the pulse
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    (phase,) = found
+    (phase,) = wait_for_stuck_phases(tmp_path / "run")
     assert phase.hangs
     assert phase.goes_on_ns is None
     (stack,) = (each for each in phase.stacks if each.is_training)
@@ -264,10 +269,7 @@ def test_a_worker_that_does_not_answer_is_a_hang_in_waiting_for_data(tmp_path):
 def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, tmp_path, capsys):
     training = start("lock")
     training.wait_until_it_hangs()
-    until = time.monotonic() + LONG_S
-    while not stuck_phases(tmp_path / "run"):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_for_stuck_phases(tmp_path / "run")
     training.process.kill()
     training.process.wait()
     main(["summary", str(tmp_path / "run")])
@@ -278,10 +280,7 @@ def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, t
 def test_a_hang_that_was_over_before_a_kill_went_on(start, tmp_path, capsys):
     training = start("lock_that_is_freed")
     training.wait_until_it_hangs()
-    until = time.monotonic() + LONG_S
-    while not stuck_phases(tmp_path / "run"):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_for_stuck_phases(tmp_path / "run")
     (tmp_path / "run" / "go_on").touch()
     assert training.process.wait(LONG_S) == -signal.SIGKILL
     main(["summary", str(tmp_path / "run")])

@@ -124,7 +124,7 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
         slot->name = span->name_id;
         slot->batch = shared_load(&recorder->control->batch);
         tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
-        int is_timed = is_recording || recorder->slow != NULL;
+        int is_timed = is_recording || span_is_marked(span);
         now = at != AT_ONCE ? at : is_timed ? recorder_now(recorder) : 0;
         if (at == AT_ONCE && recorder_failed(now)) {
             release(entry);

@@ -157,6 +157,24 @@ def test_markers_of_other_threads_and_of_other_steps_are_in_no_slow_step():
     assert [name for name, *_ in spans_of(cycle)] == ["step 150"]
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_span_that_another_thread_began_is_in_no_slow_step_wherever_it_ends(is_known):
+    handler, clock = SlowStepHandler(), FakeClock()
+    with Profiler(NEVER, handler, clock=clock, slow_steps=True, quiet=True) as profiler:
+        for step in profiler.batches(range(200)):
+            stack = contextlib.ExitStack()
+            if step == 10 and is_known:
+                profiler.marker("elsewhere").end(profiler.marker("elsewhere").begin())
+            if step == 150:
+                thread = threading.Thread(target=stack.enter_context, args=[profiler.marker("elsewhere")])
+                thread.start()
+                thread.join()
+            with stack, profiler.marker("work"):
+                clock.advance((300 if step == 150 else 10) * MS)
+    (cycle,) = handler.slow
+    assert [name for name, *_ in spans_of(cycle)] == ["work"]
+
+
 def test_a_window_after_steps_that_were_watched_has_its_own_markers_only():
     handler, clock = SlowStepHandler(), FakeClock()
     schedule = cyclic_schedule(skip_first=100, warmup=0, active=2, per="run")
