@@ -20,7 +20,11 @@ CLOCK_BOUNDS = 4
 _FEWEST_LATE_STEPS, _FEWEST_OF_A_PERIOD = 2, 3
 _REGULAR_SHARE = 0.7
 _LATE_SHARE = 0.5
-"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits."""
+"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits, or in the
+typical step of a rank that is always late."""
+
+_ALWAYS_LATE_SHARE = 0.25
+"""A rank is always late if the wait in its typical step is this part of the longest waits."""
 
 _EARLY_SHARE = 0.25
 """How late a rank is counts from this part of the ranks, the earliest. The earliest one of many is early by chance."""
@@ -203,8 +207,12 @@ def _row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float)
 
 def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
     """The steps in which it was waited for."""
-    longest = sorted(waits.values())[-max(1, len(waits) // 4) :]
-    least = max(_LATE_SHARE * median(longest), bound_ns, 1) if longest else 0
+    if not waits:
+        return ()
+    long = median(sorted(waits.values())[-max(1, len(waits) // 4) :])
+    typical = median(waits.values())
+    usual = typical if typical >= _ALWAYS_LATE_SHARE * long else long
+    least = max(_LATE_SHARE * usual, bound_ns, 1)
     return tuple(sorted(step for step, wait in waits.items() if wait >= least))
 
 

@@ -74,6 +74,8 @@ def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
     unsure = [row for row in comparison.rows if _may_be_worse(row, comparison.threshold)]
     if num_worse:
         yield f"{num_worse} of {num_rows} got slower or larger by more than {percent}."
+    elif any(row.grew_by(comparison.threshold) for row in comparison.rows):
+        yield f"Only waits got longer by more than {percent}."
     elif not unsure:
         yield f"Nothing got slower or larger by more than {percent}."
     if unsure:

@@ -13,6 +13,7 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.steps import StepRow
+from kinetoscope.report.comparison import comparison_sentences
 from simulated_training import Fault, Settings, healthy_settings, planted_settings, simulate
 from simulated_training.analysed import analysed
 
@@ -44,6 +45,7 @@ def report(step_ms, *, ranks=(0,), operators=None, shapes=None, peak_bytes=(), n
     run = {
         "name": "made",
         "title": "made",
+        "state": None,
         "world_size": len(ranks),
         "ranks": list(ranks),
         "hosts": [],
@@ -166,6 +168,40 @@ def with_spans(path, spans):
 
 
 # -- verdicts
+
+
+@pytest.mark.parametrize(("step_ms", "num_worse"), [(8, 0), (10, 0), (14, 1)])
+@pytest.mark.parametrize("wait", ["sync", "device_idle", "data_wait", "communication_wait"])
+def test_a_wait_got_worse_only_if_the_step_did(wait, step_ms, num_worse):
+    draw = random.Random(0)
+    before, after = (
+        report(noisy(draw, length_ms, noise=0.001), ranks=(0, 1), **{wait: noisy(draw, wait_ms)})
+        for length_ms, wait_ms in ((10, 2), (step_ms, 4))
+    )
+    found = compare_reports(before, after)
+    assert found.step.verdict == {8: "faster", 10: "same", 14: "slower"}[step_ms]
+    assert row_of(found, wait).verdict == "slower"
+    assert [row.name for row in found.worse if row.kind == "phase"] == [wait] * num_worse
+    assert ("Only waits got longer by more than 5%." in comparison_sentences(found)) == (not num_worse)
+
+
+def test_a_wait_got_worse_if_nobody_can_tell_whether_the_step_did():
+    draw = random.Random(0)
+    before = report(noisy(draw, 10, noise=0.3), data_wait=noisy(draw, 2))
+    found = compare_reports(before, report(noisy(draw, 10.5, noise=0.3), data_wait=noisy(draw, 4)))
+    assert found.step.verdict == "unsure"
+    assert [row.name for row in found.worse] == ["data_wait"]
+
+
+def test_an_operator_got_worse_even_if_the_step_got_faster():
+    draw = random.Random(0)
+    names = [f"aten::op{place}" for place in range(12)]
+    before = report(noisy(draw, 10), operators={name: noisy(draw, 0.5) for name in names}, sync=noisy(draw, 2))
+    slower = {name: noisy(draw, 0.8 if name == names[3] else 0.5) for name in names}
+    found = compare_reports(before, report(noisy(draw, 8), operators=slower, sync=noisy(draw, 4)))
+    assert found.step.verdict == "faster"
+    assert [row.name for row in found.worse] == ["aten::op3"]
+    assert found.rows[0] == found.worse[0]
 
 
 def test_a_change_that_all_operators_share_may_be_the_machine():

@@ -66,6 +66,20 @@ def test_what_a_rank_waits_in_two_calls_at_once_counts_for_the_first_of_them():
     assert costs == pytest.approx([6_000_000] * 2, rel=0.1)
 
 
+@pytest.mark.parametrize("most_ns", [5_000_000, 7_000_000])
+def test_a_rank_that_is_late_in_every_step_and_later_in_some_counts_in_all_of_them(most_ns):
+    late = [
+        Fault(kind="late_host", ranks=(1,), cost_ns=cost_ns, every=every)
+        for cost_ns, every in ((2_000_000, 1), (most_ns, 4))
+    ]
+    _, report = analysed(Settings(num_ranks=2, num_steps=12, has_device=False, faults=tuple(late)))
+    (row,) = report.stragglers
+    assert (row.period, len(row.steps)) == (1, 12)
+    assert row.cost_ns_per_step == pytest.approx((9 * 2_000_000 + 3 * most_ns) / 12, rel=0.1)
+    assert "late in every step" in report.findings[0].title
+    assert report.findings[0].cost_ns_per_step == pytest.approx(row.cost_ns_per_step, rel=0.1)
+
+
 def test_no_period_is_named_where_fewer_than_eight_steps_were_recorded():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000, every=2)
     _, report = analysed(Settings(num_ranks=2, num_steps=7, faults=(late,)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.compare.change import Change, Intervals, chance
-from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow, worse_rows
 from kinetoscope.analysis.compare.estimate import Estimate, estimate
 from kinetoscope.analysis.compare.series import (
     MEAN_STEP,
@@ -169,7 +169,8 @@ class _Runs:
         """A row for each thing, what got worse first."""
         rows = [self._compared(change) for change in self._changes.values()]
         rows += [self._uncompared(key) for key in self._others]
-        return sorted(rows, key=self._place)
+        worse = {id(row) for row in worse_rows(rows, self._threshold)}
+        return sorted(rows, key=lambda row: _place(row, is_worse=id(row) in worse))
 
     def more_steps(self) -> int | None:
         """About how many more steps would tell whether the step changed, if it is unsure and they would."""
@@ -218,12 +219,13 @@ class _Runs:
         change = after / before - 1 if before and after is not None else None
         return _row(key, before=before, after=after, change=change, interval=None, verdict=verdict)
 
-    def _place(self, row: ComparisonRow) -> tuple[int, int, float, str, str]:
-        """What got worse comes first, and of it what may be the cause; of what is the same, the whole comes first."""
-        state = 0 if row.is_worse_by(self._threshold) else _STATES[row.verdict]
-        size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
-        kind = _KINDS[row.kind]
-        return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""
+
+def _place(row: ComparisonRow, *, is_worse: bool) -> tuple[int, int, float, str, str]:
+    """What got worse comes first, and of it what may be the cause; of what is the same, the whole comes first."""
+    state = 0 if is_worse else _STATES[row.verdict]
+    size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
+    kind = _KINDS[row.kind]
+    return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""
 
 
 def _device_share(series: _Series) -> float:

@@ -1,5 +1,6 @@
 """analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from kinetoscope.table.display import shown, some
 
 SCHEMA = 1
 _MOST_LINES = 8
+_WAITS = ("data_wait", "sync", "communication_wait", "device_idle")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,12 @@ class ComparisonRow(ShownInNotebooks):
         """How much more it is after than before."""
         return (self.after or 0) - (self.before or 0)
 
-    def is_worse_by(self, threshold: float) -> bool:
+    @property
+    def is_wait(self) -> bool:
+        """Whether it is time in which the host or the device waits for the other, for data, or for other ranks."""
+        return self.kind == "phase" and self.name in _WAITS
+
+    def grew_by(self, threshold: float) -> bool:
         """Whether it got slower or larger by more than ``threshold``, and not by chance."""
         return self.verdict == "slower" and self.change is not None and self.change > threshold
 
@@ -82,12 +89,13 @@ class Comparison(ShownInNotebooks):
     @property
     def step(self) -> ComparisonRow | None:
         """The row of the typical step; None if one of the runs has no step."""
-        return next((row for row in self.rows if row.kind == "step" and row.name == "typical step"), None)
+        return typical_step(self.rows)
 
     @property
     def worse(self) -> list[ComparisonRow]:
-        """What got slower or larger by more than the threshold."""
-        return [row for row in self.rows if row.is_worse_by(self.threshold)]
+        """What got slower or larger by more than the threshold. A wait did only if the step may have, too: where work
+        gets quicker, waits get longer."""
+        return worse_rows(self.rows, self.threshold)
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -101,6 +109,18 @@ class Comparison(ShownInNotebooks):
     def to_json(self) -> str:
         """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""
         return msgspec.json.encode(self.to_dict()).decode()
+
+
+def typical_step(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
+    """The row of the typical step, if there is one."""
+    return next((row for row in rows if row.kind == "step" and row.name == "typical step"), None)
+
+
+def worse_rows(rows: Sequence[ComparisonRow], threshold: float) -> list[ComparisonRow]:
+    """What got worse, as `Comparison.worse` has it."""
+    step = typical_step(rows)
+    waits_count = step is None or step.verdict not in ("faster", "same")
+    return [row for row in rows if row.grew_by(threshold) and (waits_count or not row.is_wait)]
 
 
 def _line(row: ComparisonRow) -> str:
