@@ -11,6 +11,7 @@ const WORDS: Record<string, string> = {
   data_longer_ns: "Waits longer for data than others",
   device_longer_ns: "Computes longer on its device than others",
   host_longer_ns: "Takes longer on its host than others",
+  processor_longer_ns: "Has no processor for longer than others",
   waits_for_late_ranks_ns: "Waits for late ranks",
   without_work_ns: "Device without work",
   processor_percent: "Processor busy",

@@ -423,6 +423,7 @@ export interface ComparisonRow {
   change: number | null;
   interval: [number, number] | null;
   verdict: string;
+  is_worse: boolean;
 }
 
 export interface Comparison {

@@ -19,10 +19,6 @@ export function nameOf(row: ComparisonRow): string {
   return `${name}${shapes}${row.module ? ` in ${row.module}` : ""}`;
 }
 
-export function isWorse(row: ComparisonRow, threshold: number): boolean {
-  return row.verdict === "slower" && row.change !== null && row.change > threshold;
-}
-
 export function aboutRun(run: RunFacts): string {
   return `${run.title ?? "run"}, ${counted(run.ranks.length || 1, "rank")}, ${counted(run.num_steps, "step")}`;
 }

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { ChangeBar, widestChange } from "../compare/change_bar";
-import { aboutRun, formatAmount, isWorse, nameOf, verdictOf } from "../compare/words";
+import { aboutRun, formatAmount, nameOf, verdictOf } from "../compare/words";
 import { formatChange } from "../format";
 import { readLink, remember } from "../link";
 import type { Comparison, ComparisonRow } from "../page_data";
@@ -115,7 +115,7 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
     {
       title: "Verdict",
       value: verdictOf,
-      show: (row) => <Verdict row={row} isWorse={isWorse(row, threshold)} />,
+      show: (row) => <Verdict row={row} />,
       width: "short",
     },
   ];
@@ -123,9 +123,9 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
 
 const SIGNS: Record<string, string> = { slower: "▲", faster: "▼", new: "＋", gone: "−", same: "=", unsure: "?" };
 
-function Verdict({ row, isWorse }: { row: ComparisonRow; isWorse: boolean }) {
+function Verdict({ row }: { row: ComparisonRow }) {
   return (
-    <span class={`verdict ${row.verdict}${isWorse ? " worse" : ""}`}>
+    <span class={`verdict ${row.verdict}${row.is_worse ? " worse" : ""}`}>
       <span aria-hidden="true">{SIGNS[row.verdict]}</span> {verdictOf(row)}
     </span>
   );

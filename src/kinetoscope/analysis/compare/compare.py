@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.compare.change import Change, Intervals, chance
-from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow, worse_rows
+from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.compare.estimate import Estimate, estimate
 from kinetoscope.analysis.compare.series import (
     MEAN_STEP,
@@ -42,6 +42,7 @@ _NOTHING = 0.001
 _MOST_DOUBLINGS = 10
 _MOST_DEVICES = 4
 _KINDS = {"operator": 0, "operator on device": 0, "kernel": 1, "phase": 2, "memory": 3, "step": 4}
+_WAITS = ("data_wait", "sync", "communication_wait", "device_idle")
 _STATES = {"slower": 1, "faster": 1, "new": 1, "gone": 1, "unsure": 2, "same": 2}
 
 _Series = Mapping[SeriesKey, list[float]]
@@ -127,7 +128,7 @@ def compare_reports(
         # begins are moments: no two recordings share them
         if not differences and before.steps == after.steps and series[0] == series[1]:
             about, more_steps = ["Both are the same recording."], None
-            rows = [replace(row, change=0.0, interval=(0.0, 0.0), verdict="same") for row in rows]
+            rows = [replace(row, change=0.0, interval=(0.0, 0.0), verdict="same", is_worse=False) for row in rows]
         else:
             about += _notes_on_operators(rows)
     return Comparison(
@@ -169,8 +170,7 @@ class _Runs:
         """A row for each thing, what got worse first."""
         rows = [self._compared(change) for change in self._changes.values()]
         rows += [self._uncompared(key) for key in self._others]
-        worse = {id(row) for row in worse_rows(rows, self._threshold)}
-        return sorted(rows, key=lambda row: _place(row, is_worse=id(row) in worse))
+        return sorted(_with_worse(rows, self._threshold), key=_place)
 
     def more_steps(self) -> int | None:
         """About how many more steps would tell whether the step changed, if it is unsure and they would."""
@@ -220,9 +220,17 @@ class _Runs:
         return _row(key, before=before, after=after, change=change, interval=None, verdict=verdict)
 
 
-def _place(row: ComparisonRow, *, is_worse: bool) -> tuple[int, int, float, str, str]:
+def _with_worse(rows: Sequence[ComparisonRow], threshold: float) -> list[ComparisonRow]:
+    """The rows with whether each got worse. A wait did only if the typical step may have, too."""
+    step = next((row for row in rows if row.is_typical_step), None)
+    without = _WAITS if step is not None and step.verdict in ("faster", "same") else ()
+    is_wait = [row.kind == "phase" and row.name in without for row in rows]
+    return [replace(row, is_worse=row.grew_by(threshold) and not wait) for row, wait in zip(rows, is_wait, strict=True)]
+
+
+def _place(row: ComparisonRow) -> tuple[int, int, float, str, str]:
     """What got worse comes first, and of it what may be the cause; of what is the same, the whole comes first."""
-    state = 0 if is_worse else _STATES[row.verdict]
+    state = 0 if row.is_worse else _STATES[row.verdict]
     size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
     kind = _KINDS[row.kind]
     return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""

@@ -1,6 +1,5 @@
 """analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ from kinetoscope.table.display import shown, some
 
 SCHEMA = 1
 _MOST_LINES = 8
-_WAITS = ("data_wait", "sync", "communication_wait", "device_idle")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +21,9 @@ class ComparisonRow(ShownInNotebooks):
     ``kind`` is ``step``, ``phase``, ``operator`` (time of its own on the host), ``operator on device`` (what it
     launched itself), ``kernel`` or ``memory``; ``unit`` is ``ns`` or ``bytes``. ``change`` is a part of ``before``, as
     are the ends of ``interval``: with 95 % probability all rows' true changes are within theirs. ``verdict`` is
-    ``slower`` or ``faster`` (of memory: larger or smaller), ``same``, ``unsure``, ``new`` or ``gone``.
+    ``slower`` or ``faster`` (of memory: larger or smaller), ``same``, ``unsure``, ``new`` or ``gone``. ``is_worse`` is
+    whether it got slower or larger by more than the threshold of the comparison; a wait did only if the typical step
+    may have got slower, too: where work gets quicker, waits get longer.
     """
 
     kind: str
@@ -36,19 +36,20 @@ class ComparisonRow(ShownInNotebooks):
     change: float | None = None
     interval: tuple[float, float] | None = None
     verdict: str
+    is_worse: bool = False
 
     def __repr__(self) -> str:
         return f"<kinetoscope.ComparisonRow {_line(self)}>"
 
     @property
+    def is_typical_step(self) -> bool:
+        """Whether it is the row of the typical step."""
+        return self.kind == "step" and self.name == "typical step"
+
+    @property
     def difference(self) -> float:
         """How much more it is after than before."""
         return (self.after or 0) - (self.before or 0)
-
-    @property
-    def is_wait(self) -> bool:
-        """Whether it is time in which the host or the device waits for the other, for data, or for other ranks."""
-        return self.kind == "phase" and self.name in _WAITS
 
     def grew_by(self, threshold: float) -> bool:
         """Whether it got slower or larger by more than ``threshold``, and not by chance."""
@@ -89,13 +90,12 @@ class Comparison(ShownInNotebooks):
     @property
     def step(self) -> ComparisonRow | None:
         """The row of the typical step; None if one of the runs has no step."""
-        return typical_step(self.rows)
+        return next((row for row in self.rows if row.is_typical_step), None)
 
     @property
     def worse(self) -> list[ComparisonRow]:
-        """What got slower or larger by more than the threshold. A wait did only if the step may have, too: where work
-        gets quicker, waits get longer."""
-        return worse_rows(self.rows, self.threshold)
+        """What got slower or larger by more than the threshold."""
+        return [row for row in self.rows if row.is_worse]
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -109,18 +109,6 @@ class Comparison(ShownInNotebooks):
     def to_json(self) -> str:
         """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""
         return msgspec.json.encode(self.to_dict()).decode()
-
-
-def typical_step(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
-    """The row of the typical step, if there is one."""
-    return next((row for row in rows if row.kind == "step" and row.name == "typical step"), None)
-
-
-def worse_rows(rows: Sequence[ComparisonRow], threshold: float) -> list[ComparisonRow]:
-    """What got worse, as `Comparison.worse` has it."""
-    step = typical_step(rows)
-    waits_count = step is None or step.verdict not in ("faster", "same")
-    return [row for row in rows if row.grew_by(threshold) and (waits_count or not row.is_wait)]
 
 
 def _line(row: ComparisonRow) -> str:
