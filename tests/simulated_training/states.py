@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import groupby
 
-from simulated_training.engine import HostSpan, Window
+from simulated_training.engine import Window
 from simulated_training.intervals import clip, length_ns
 from simulated_training.settings import Settings
 
@@ -14,18 +14,23 @@ BLOCKED, STARVED = "blocked thread", "thread without a processor"
 """Categories of spans that no trace shows: the sampler's counter and its samples come from them."""
 
 INTERVAL_NS = 100_000
-_LOOP, _SAVE = "train.py(12): main", "train.py(21): save"
-_STEP = "train.py(26): step"
+_LOOP, _STEP, _BACKWARD = "train.py(12): main", "train.py(26): step", "train.py(27): step"
+_WAITS = {BLOCKED: ("train.py(21): save", "fsync")} | dict.fromkeys(
+    ("communication", "backward"), (_BACKWARD, "another thread")
+)
+"""Where the loop's thread waits, and for what."""
 
 Sampled = tuple[str, str, int, int]
 
 
 def counters(window: Window) -> Iterator[tuple[int, str]]:
     """The time of each reading, a moment after a step's end, and its values."""
-    since = window.begin_ns
+    since, waits, starving = window.begin_ns, _waits(window), _spans(window, STARVED)
     for step in window.steps:
         at = step.end_ns + 1_000
-        blocked, starved = (_within(window, category, since, at) for category in (BLOCKED, STARVED))
+        blocked, starved = (
+            length_ns(clip([(begin, end) for _, begin, end in spans], since, at)) for spans in (waits, starving)
+        )
         values = {"running_ns": at - since - blocked - starved, "starved_ns": starved, "blocked_ns": blocked}
         yield at, json.dumps(values)
         since = at
@@ -34,19 +39,20 @@ def counters(window: Window) -> Iterator[tuple[int, str]]:
 def samples(window: Window, seed: int) -> Iterator[Sampled]:
     """The frames of samples at irregular times: name, category, begin and end."""
     draw, at, looks = random.Random(seed), window.begin_ns, []
-    blocked = _spans(window, BLOCKED)
-    begins = [span.begin_ns for span in blocked]
+    waits = _waits(window)
+    begins = [begin_ns for _, begin_ns, _ in waits]
     while at < window.end_ns:
         place = bisect_right(begins, at) - 1
-        looks.append((at, place >= 0 and at < blocked[place].end_ns))
+        looks.append((at, waits[place][0] if place >= 0 and at < waits[place][2] else ""))
         at += int(INTERVAL_NS * draw.uniform(0.75, 1.25))
     yield _LOOP, "stack_sample", looks[0][0], at
-    runs = [(is_blocked, [time for time, _ in same]) for is_blocked, same in groupby(looks, key=lambda look: look[1])]
+    runs = [(kind, [time for time, _ in same]) for kind, same in groupby(looks, key=lambda look: look[1])]
     ends = [times[0] for _, times in runs[1:]] + [at]
-    for (is_blocked, times), end in zip(runs, ends, strict=True):
-        yield _SAVE if is_blocked else _STEP, "stack_sample", times[0] + 10, end
-        if is_blocked:
-            yield "waits: fsync", "stack_sample,state", times[0] + 20, end
+    for (kind, times), end in zip(runs, ends, strict=True):
+        line, reason = _WAITS.get(kind, (_STEP, ""))
+        yield line, "stack_sample", times[0] + 10, end
+        if reason:
+            yield f"waits: {reason}", "stack_sample,state", times[0] + 20, end
 
 
 def worker_samples(window: Window, worker: int, settings: Settings) -> Iterator[Sampled]:
@@ -78,9 +84,11 @@ def _idle(window: Window, worker: int) -> Iterator[Sampled]:
         yield "multiprocessing/queues.py(113): get", "stack_sample,library", since, window.end_ns
 
 
-def _spans(window: Window, category: str) -> list[HostSpan]:
-    return sorted((span for span in window.spans if span.category == category), key=lambda span: span.begin_ns)
+def _waits(window: Window) -> list[tuple[str, int, int]]:
+    """The stretches in which the loop's thread waits for something else than the device and its batches."""
+    return sorted([*_spans(window, BLOCKED), *window.waits], key=lambda wait: wait[1])
 
 
-def _within(window: Window, category: str, begin_ns: int, end_ns: int) -> int:
-    return length_ns(clip([(span.begin_ns, span.end_ns) for span in _spans(window, category)], begin_ns, end_ns))
+def _spans(window: Window, category: str) -> list[tuple[str, int, int]]:
+    spans = (span for span in window.spans if span.category == category)
+    return sorted((category, span.begin_ns, span.end_ns) for span in spans)

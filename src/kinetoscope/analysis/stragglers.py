@@ -19,12 +19,9 @@ SHARE_OF_STEP = 0.02
 CLOCK_BOUNDS = 4
 _FEWEST_LATE_STEPS, _FEWEST_OF_A_PERIOD = 2, 3
 _REGULAR_SHARE = 0.7
-_LATE_SHARE = 0.5
-"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits, or in the
-typical step of a rank that is always late."""
-
-_ALWAYS_LATE_SHARE = 0.25
-"""A rank is always late if the wait in its typical step is this part of the longest waits."""
+_LATE_SHARE, _ALWAYS_LATE_SHARE = 0.5, 0.25
+"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits. Of a rank that
+is late by a quarter of that in nearly all steps, these count."""
 
 _EARLY_SHARE = 0.25
 """How late a rank is counts from this part of the ranks, the earliest. The earliest one of many is early by chance."""
@@ -41,8 +38,9 @@ class StragglerRow:
     """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average; what it
     waits for several of them counts for each.
 
-    ``steps`` are those in which it was late; ``cause`` is ``data``, ``host``, ``device`` or ``unknown``; with a
-    ``period`` of n, known of 8 steps or more, it is late in every n-th step. ``evidence`` are pairs of name and number.
+    ``steps`` are those in which it was late; ``cause`` is ``data``, ``host``, ``device``, ``processor``, of which it
+    had none, or ``unknown``; with a ``period`` of n, known of 8 steps or more, it is late in every n-th step.
+    ``evidence`` are pairs of name and number.
     """
 
     rank: int
@@ -207,13 +205,16 @@ def _row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float)
 
 def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
     """The steps in which it was waited for."""
+    longest = sorted(waits.values())[-max(1, len(waits) // 4) :]
+
+    def late(share: float) -> tuple[int, ...]:
+        least = max(share * median(longest), bound_ns, 1)
+        return tuple(sorted(step for step, wait in waits.items() if wait >= least))
+
     if not waits:
         return ()
-    long = median(sorted(waits.values())[-max(1, len(waits) // 4) :])
-    typical = median(waits.values())
-    usual = typical if typical >= _ALWAYS_LATE_SHARE * long else long
-    least = max(_LATE_SHARE * usual, bound_ns, 1)
-    return tuple(sorted(step for step, wait in waits.items() if wait >= least))
+    always = late(_ALWAYS_LATE_SHARE)
+    return always if len(always) >= _REGULAR_SHARE * len(waits) else late(_LATE_SHARE)
 
 
 def _period(late: Sequence[int], num_steps: int) -> int | None:
@@ -242,17 +243,32 @@ def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) ->
 
 
 def _with_cause(row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]]) -> StragglerRow:
-    longer: dict[str, float] = {}
-    for cause, fields in _FIELDS.items():
-        differences = [
-            _sum(own[step], fields) - median(_sum(rows[step], fields) for rows in others if step in rows)
-            for step in row.steps
-            if step in own and any(step in rows for rows in others)
-        ]
-        longer[cause] = fmean(differences) if differences else 0.0
-    cause = max(longer, key=lambda name: longer[name])
-    evidence = tuple((f"{name}_longer_ns", round(value)) for name, value in longer.items())
-    return replace(row, cause=cause if longer[cause] > 0 else "unknown", evidence=evidence)
+    fields = {**_FIELDS, "processor": ("starved_ns",), "running": ("running_ns",)}
+    found = {name: _longer_ns(row.steps, own, others, columns) for name, columns in fields.items()}
+    longer = {name: ns for name, ns in found.items() if ns is not None}
+    running_ns = longer.pop("running", 0.0)
+    cause = max(
+        (name for name in _FIELDS if longer.get(name, 0.0) > 0), key=lambda name: longer[name], default="unknown"
+    )
+    most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), _TIMES_RUNNING * running_ns)
+    if longer.get("processor", 0.0) > max(most_others, row.cost_ns_per_step / 2):
+        cause = "processor"
+    evidence = tuple((f"{name}_longer_ns", round(ns)) for name, ns in longer.items())
+    return replace(row, cause=cause, evidence=evidence)
+
+
+def _longer_ns(
+    steps: Iterable[int], own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]], fields: Sequence[str]
+) -> float | None:
+    """By how much a rank's time of these fields is longer than that of the typical other one, on average over steps;
+    None where nothing of it is known."""
+    differences = []
+    for step in steps:
+        beside = [known for rows in others if step in rows and (known := _sum(rows[step], fields)) is not None]
+        own_ns = _sum(own[step], fields) if step in own else None
+        if own_ns is not None and beside:
+            differences.append(own_ns - median(beside))
+    return fmean(differences) if differences else None
 
 
 _FIELDS = {
@@ -260,7 +276,11 @@ _FIELDS = {
     "device": ("device_compute_ns",),
     "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns", "unknown_ns"),
 }
+_TIMES_RUNNING = 2
+"""A rank that has no processor for longer than others does not do more: it runs longer by half of that at most."""
 
 
-def _sum(row: StepRow, fields: Sequence[str]) -> int:
-    return sum(getattr(row, name) or 0 for name in fields)
+def _sum(row: StepRow, fields: Sequence[str]) -> int | None:
+    """The sum of what is known of these; None where nothing is."""
+    known = [value for name in fields if (value := getattr(row, name)) is not None]
+    return sum(known) if known else None

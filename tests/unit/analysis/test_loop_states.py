@@ -130,6 +130,27 @@ def test_a_rank_that_is_late_now_and_then_where_loops_had_no_processor_may_be_so
     assert (always.where.ranks, always.confidence) == ((1,), "high")
 
 
+@pytest.mark.parametrize("num_late", [1, 2])
+def test_a_rank_that_has_no_processor_for_longer_than_the_others_is_late_for_that(num_late):
+    late = replace(PREEMPTED, cost_ns=8_000_000, ranks=(1, 2)[:num_late])
+    report = report_on(late, num_ranks=4)
+    assert [row.cause for row in report.stragglers] == ["processor"] * num_late
+    straggler = found(report, "straggler")
+    assert "without a processor for longer than the others" in straggler.advice
+    assert dict(straggler.evidence)["processor_longer_ns"] == pytest.approx(8_000_000, rel=0.05)
+    unknown = found(report_on(late, num_ranks=4, has_states=False), "straggler")
+    assert "without a processor" not in unknown.advice
+    assert "processor_longer_ns" not in dict(unknown.evidence)
+
+
+def test_a_rank_that_does_more_and_so_has_no_processor_for_longer_too_is_late_for_what_it_does():
+    more = Fault(kind="late_host", cost_ns=6_000_000, ranks=(1,))
+    report = report_on(more, replace(PREEMPTED, cost_ns=6_000_000, ranks=(1,)), num_ranks=2)
+    assert [row.cause for row in report.stragglers] == ["host"]
+    late_in_one = replace(PREEMPTED, cost_ns=90_000_000, ranks=(1,), every=50, first=7)
+    assert "without a processor" in found(report_on(late_in_one, num_ranks=4), "straggler").advice
+
+
 def test_other_findings_are_less_sure_where_the_loop_had_no_processor():
     quiet, busy = (report_on(LOOP_OF_ELEMENTS, *more) for more in ((), (Fault(kind="preempted", cost_ns=20_000_000),)))
     assert found(quiet, "python_overhead").confidence == "high"

@@ -31,6 +31,9 @@ _ADVICE_ON_CAUSES = {
     "other processes on its cores. Move it to another thread, or to all ranks alike.",
     "device": "Its kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
     "the sizes of its batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
+    "processor": "It was ready, but without a processor for longer than the others: look with top at what else runs on "
+    "its host, keep processors for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
+    "threads (OMP_NUM_THREADS) than there are.",
     "unknown": "The recording does not say why. Record it with with_stack=True to see what it does meanwhile.",
 }
 _ADVICE_ON_GROUPS = {
@@ -40,6 +43,9 @@ _ADVICE_ON_GROUPS = {
     "and at other processes on their cores. Move it to another thread, or to all ranks alike.",
     "device": "Their kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
     "the sizes of their batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
+    "processor": "They were ready, but without a processor for longer than the others: look with top at what else runs "
+    "on their hosts, keep processors for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
+    "threads (OMP_NUM_THREADS) than there are.",
     "unknown": _ADVICE_ON_CAUSES["unknown"].replace(" it ", " them ").replace(" it does", " they do"),
 }
 

@@ -30,8 +30,8 @@ _TIMES_USUAL = 4
 
 _MOST_ONCE = 3
 
-_LONGER = {"data": "data_wait_ns", "device": "device_compute_ns"}
-"""The column of steps that shows a cause; what shows in neither is the host's."""
+_LONGER = {"data": "data_wait_ns", "device": "device_compute_ns", "processor": "starved_ns"}
+"""The column of steps that shows a cause; what shows in none is the host's."""
 
 Later = Callable[[frozenset[int]], list[StragglerRow]]
 """Who would be late if some ranks were on time, the latest first."""
