@@ -3,7 +3,7 @@
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +20,7 @@ from kinetoscope.training.ranks import Attempt, Ranks
 _log = logging.getLogger("kinetoscope")
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
+_MOST_NAMED = 8
 _RUN = "run.json"
 Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
@@ -210,6 +211,7 @@ def report_leftovers(run_folder: Path) -> None:
         _log.warning("Whether an earlier attempt left anything is not known. %s", error)
     except OSError:
         pass  # the next write into the folder fails too, and that error is reported
+    killed: set[int] = set()
     for folder in found:
         try:
             run = read_live_run(folder)
@@ -218,10 +220,20 @@ def report_leftovers(run_folder: Path) -> None:
                 _log.warning("An earlier attempt left something that cannot be read. %s", error)
             continue
         if owner_state(folder, run.attempt) is Owner.DEAD:
-            _log.warning(
-                "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "
-                "kinetoscope recover %s",
-                run.ranks.rank,
-                folder,
-                run_folder,
-            )
+            killed.add(run.ranks.rank)
+    if killed:
+        _log.warning(
+            "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: "
+            "kinetoscope recover %s",
+            *_named(sorted(killed)),
+            run_folder,
+        )
+
+
+def _named(ranks: Sequence[int]) -> tuple[str, str, str]:
+    """The ranks, and what a sentence about them has in the singular or the plural."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}", "was", "it"
+    most = ranks[:_MOST_NAMED]
+    more = f" and {len(ranks) - len(most)} more" if len(most) < len(ranks) else ""
+    return f"Ranks {', '.join(map(str, most))}{more}", "were", "they"

@@ -104,7 +104,8 @@ class LiveFolder:
         """Keeps what is recorded from now on in a folder below ``run_folder``. If that is on a network file system, the
         folder is in local temporary storage, and a file in the run folder says where."""
         self.run_folder = run_folder
-        report_leftovers(run_folder)
+        if run.ranks.local_rank == 0:  # once on each host
+            report_leftovers(run_folder)
         if not self._recorder.keeps_files:
             return
         wanted = attempt.live_folder(run_folder)

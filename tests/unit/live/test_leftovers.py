@@ -10,6 +10,9 @@ import threading
 from kinetoscope.live.folders import LiveRun, delete_pointer, report_leftovers, write_live_run, write_pointer
 from kinetoscope.training.ranks import Attempt, Ranks
 
+NO_PROCESS = 2**22 + 1
+"""More than Linux numbers processes to."""
+
 
 def of_another_rank() -> LiveRun:
     return LiveRun(
@@ -42,6 +45,30 @@ def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
         stop.set()
         others.join()
     assert not caplog.messages
+
+
+def leave(run_folder, rank):
+    """What a rank leaves that was killed."""
+    attempt = Attempt("id", 0, NO_PROCESS, host=socket.gethostname())
+    folder = run_folder / "live" / f"{rank}"
+    folder.mkdir(parents=True, mode=0o700)
+    write_live_run(folder, LiveRun("run", Ranks(rank, rank, 16, 16), attempt, [], token="token"))
+
+
+def test_all_ranks_that_were_killed_are_told_in_one_line(tmp_path, caplog):
+    leave(tmp_path, 3)
+    report_leftovers(tmp_path)
+    leave(tmp_path, 1)
+    report_leftovers(tmp_path)
+    for rank in range(4, 16):
+        leave(tmp_path, rank)
+    report_leftovers(tmp_path)
+    said = (
+        "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: kinetoscope recover"
+    )
+    told = [("Rank 3", "was", "it"), ("Ranks 1, 3", "were", "they")]
+    told.append(("Ranks 1, 3, 4, 5, 6, 7, 8, 9 and 6 more", "were", "they"))
+    assert caplog.messages == [f"{said % words} {tmp_path}" for words in told]
 
 
 def test_leftovers_that_cannot_be_read_are_reported(tmp_path, caplog):
