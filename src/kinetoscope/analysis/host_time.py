@@ -177,11 +177,13 @@ class HostTime:
         A pause in which a collective ends counts if most of it was before that, or if it follows the backward pass, at
         whose end DDP waits for its buckets; else the loop may as well have computed something in Python.
         """
+        if len(self.window.device):
+            times = ("begin", "end", "waited_until")
+            return pl.DataFrame(schema=dict.fromkeys(times, pl.Int64) | dict.fromkeys(("track", "row"), pl.UInt32))
         track = pl.lit(self.window.loop_track, dtype=pl.UInt32)
         pauses = self.pauses.select("begin", "end", track=track)
         places = pl.concat([self.collectives.select("begin", "end", "track"), pauses]).sort("end")
         events = self.calls_as_events.with_row_index("row").select("row", waited_until="end", at="end").sort("at")
-        events = events.filter(pl.lit(not len(self.window.device)))
         waits = places.join_asof(events, left_on="end", right_on="at", strategy="backward").drop("at")
         is_long = pl.col("waited_until") - pl.col("begin") >= pl.col("end") - pl.col("waited_until")
         is_in = pl.col("waited_until") > pl.col("begin")
@@ -296,6 +298,8 @@ class HostTime:
         """The samples of the loop's thread, and of workers while they make batches. Where no operators were recorded, a
         wait for another thread within torch counts as running: its threads may be computing."""
         loop, workers = sampled_lines(self.window)
+        if not len(loop):
+            return loop, workers
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
         is_computing &= pl.lit(not len(self.window.operators))
         state = pl.when(is_computing.fill_null(False)).then(pl.lit(RUNNING)).otherwise("state")
@@ -392,6 +396,8 @@ class HostTime:
         An operator is small by the median of its name, since one call takes long if a sampler stops it in its middle;
         one that calls others is small if it takes as little for each of them.
         """
+        if len(self.window.device):
+            return self.window.loop_operators.clear().select("begin", "end", "name", "track")
         small = self._small_by_name
         before = pl.col("end").cum_max().shift(1)
         is_first = small.select((pl.col("begin") - before >= _ORDINARY_PYTHON_NS).fill_null(True)).to_series()
@@ -405,8 +411,6 @@ class HostTime:
     def _small_by_name(self) -> pl.DataFrame:
         window = self.window
         operators = window.loop_operators.select("begin", "end", name="label")
-        if len(window.device):
-            return operators.clear()
         each_ns = (operators["end"] - operators["begin"]) / num_begun(operators["begin"], operators["end"])
         medians = operators.select("name", each_ns=each_ns).group_by("name").agg(pl.col("each_ns").median())
         small = medians.filter(pl.col("each_ns") < SMALL_OPERATOR_NS)["name"]

@@ -35,6 +35,8 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     user's lines called in which the loop itself is: ``kind``, ``line``, ``function``, ``library_line``, ``total_ns``,
     and ``depth_ns``, that times how far inside it is. Without a function: the time of the line."""
     nothing = pl.DataFrame(schema={name: pl.Int64 if name.endswith("_ns") else pl.String for name in _COLUMNS})
+    if not len(window.samples):
+        return nothing
     frames = window.samples.with_columns(pl.col("category").cast(pl.String), dur=pl.col("end") - pl.col("begin"))
     frames = frames.filter(pl.col("category") != STATE).with_row_index("row")
     stretches = _stretches_in_calls(frames, window.steps)

@@ -29,7 +29,10 @@ class LoopStates:
         """The stretches between two readings: ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns``
         in each; the last two are null where the system does not tell them apart."""
         values = self._window.trace.counters.filter(pl.col("name") == _COUNTER).select("ts", "series", "value")
-        values = values.collect().with_columns(pl.col("value").clip(0, 1e18).fill_nan(0).round().cast(pl.Int64))
+        values = values.collect()
+        if not len(values):
+            return pl.DataFrame(schema=dict.fromkeys(("begin", "end", *_STATES), pl.Int64))
+        values = values.with_columns(pl.col("value").clip(0, 1e18).fill_nan(0).round().cast(pl.Int64))
         rows = values.group_by("ts").agg(
             *(pl.col("value").filter(pl.col("series") == name).first().alias(name) for name in _STATES),
             pl.col("value").sum().alias("length"),
@@ -45,8 +48,11 @@ class LoopStates:
         return pl.when(is_nothing).then(0).otherwise(name).alias(name)
 
     def by_step(self) -> dict[str, pl.Series]:
-        """For each step the reading at its end, of the time since the reading before; null where there is none."""
+        """For each step the reading at its end, of the time since the reading before, null where there is none; nothing
+        without any reading."""
         steps, readings = self._window.steps, self.readings
+        if not len(readings):
+            return {}
         nexts = steps["begin"].shift(-1).fill_null(2**62)
         rows = steps.select(ended="end", until=nexts).with_row_index("row")
         found = rows.join_asof(
@@ -59,12 +65,10 @@ class LoopStates:
     def starved_share(self, times: pl.Series) -> pl.Series:
         """How much of the time in which the thread was ready it had no processor, around each of these times."""
         readings = self.readings
+        if not len(readings):
+            return _nothing(len(times))
         share = readings["starved_ns"] / (readings["starved_ns"] + readings["running_ns"])
-        return (
-            share.gather(place_in(readings, times)).fill_null(0).fill_nan(0)
-            if len(readings)
-            else pl.zeros(len(times), eager=True)
-        )
+        return share.gather(place_in(readings, times)).fill_null(0).fill_nan(0)
 
     def blocked_share(self, stretches: pl.DataFrame, waits: Coverage) -> pl.Series:
         """How much of each of ``stretches`` the thread was blocked, if it was for all of ``waits``, and else evenly."""
@@ -103,21 +107,18 @@ def split_stretches(
         runs_from=stretches["begin"] + (lengths * (blocked + starved)).round().cast(pl.Int64),
     )
     pieces = (("begin", "blocked_until"), ("blocked_until", "runs_from"), ("runs_from", "end"))
+    columns = [*stretches.columns, "since", "until"]
     found = [
-        rows.with_columns(begin=begin, end=end)
-        .drop("blocked_until", "runs_from")
-        .filter(pl.col("begin") < pl.col("end"))
-        for begin, end in pieces
+        rows.filter(pl.col(begin) < pl.col(end)).with_columns(begin=begin, end=end)[columns] for begin, end in pieces
     ]
     return SplitStretches(*found)
 
 
 def _blocked_share(stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: Coverage) -> pl.Series:
-    nothing = pl.zeros(len(stretches), dtype=pl.Float64, eager=True)
-    known = samples.drop_nulls("state")
+    known = samples.drop_nulls("state") if len(samples) else samples
     if not len(stretches) or not len(known):
         clocks_tell = len(stretches) and states.readings["blocked_ns"].count()
-        return states.blocked_share(stretches, waits) if clocks_tell else nothing
+        return states.blocked_share(stretches, waits) if clocks_tell else _nothing(len(stretches))
     known = known.with_columns(is_blocked=is_waiting())
     within = known.with_columns(stretches["name"].gather(place_in(stretches, known["at"])))
     within = within.filter(place_in(stretches, known["at"]).is_not_null())
@@ -125,6 +126,11 @@ def _blocked_share(stretches: pl.DataFrame, states: LoopStates, samples: pl.Data
     by_name = within.group_by("name").agg((of_blocked / pl.col("lasts_ns").sum()).alias("share"))
     rows = stretches.select("name").join(by_name, on="name", how="left", nulls_equal=True, maintain_order="left")
     return (rows["share"].fill_null(0) * _by_the_clocks(states, known)).clip(0, 1)
+
+
+def _nothing(number: int) -> pl.Series:
+    """A share of nothing for each of so many stretches."""
+    return pl.Series([0.0]).new_from_index(0, number)
 
 
 def _by_the_clocks(states: LoopStates, samples: pl.DataFrame) -> float:

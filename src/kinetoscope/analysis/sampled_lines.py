@@ -35,6 +35,7 @@ _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, on
 _WORKER = r"^DataLoader worker (\d+)"
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
+_SAMPLE = dict.fromkeys(("line", "call", "state"), pl.String) | dict.fromkeys(("lasts_ns", "at"), pl.Int64)
 
 
 def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -47,7 +48,7 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
     """
     frames = window.samples
     if not len(frames):
-        return (nothing := _samples(frames, 1.0)), nothing
+        return (nothing := pl.DataFrame(schema=_SAMPLE)), nothing
     interval_ns = _interval_ns(window)
     tracks = window.trace.tracks.select("track", "thread").collect()
     workers = tracks.filter(pl.col("thread").str.contains(_WORKER))["track"]
@@ -103,7 +104,7 @@ def _interval_ns(window: RankWindow) -> float:
 
 def _in_fetches(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
     """The samples that were taken while a worker made a batch, of each worker of which that can be seen."""
-    found = [_samples(frames.clear(), interval_ns)]
+    found = [pl.DataFrame(schema=_SAMPLE)]
     for of_track in frames.partition_by("track"):
         samples = _samples(of_track, interval_ns)
         fetches = of_track.filter(pl.col("name").str.contains(_FETCHING))
@@ -114,6 +115,8 @@ def _in_fetches(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
 
 def _samples(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
     """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
+    if not len(frames):
+        return pl.DataFrame(schema=_SAMPLE)
     lasts_ns = pl.col("end") - pl.col("begin")
     number = (lasts_ns / interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
     samples = _stretches(frames).with_columns(number=number, lasts_ns=lasts_ns // number)

@@ -145,7 +145,7 @@ class RankWindow:
 
     def on_loop(self, spans: pl.DataFrame) -> pl.DataFrame:
         """Those of the thread of the loop."""
-        return spans.filter(pl.col("track") == self.loop_track)
+        return spans.filter(pl.col("track") == self.loop_track) if len(spans) else spans
 
     def named(self, pattern: str) -> pl.DataFrame:
         """Spans of host threads whose name has this regular expression in it."""
@@ -217,16 +217,13 @@ def _spans(trace: Trace) -> pl.DataFrame:
     if found["begin"].is_sorted():
         return found
     order = found.select("begin").with_row_index("row").sort("begin")["row"]
-    return pl.concat([column[order] for column in _columns_freed(found)], how="horizontal")
+    return pl.DataFrame([column[order] for column in _columns_freed(found)])
 
 
-def _columns_freed(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def _columns_freed(frame: pl.DataFrame) -> Iterator[pl.Series]:
     """The columns of a frame, which has none afterwards. Each is gone before the next comes, so that who copies them
     all has little twice."""
-    for name in frame.columns:
-        column = frame.select(name)
-        frame.drop_in_place(name)
-        yield column
+    return map(frame.drop_in_place, frame.columns)
 
 
 def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
@@ -252,15 +249,21 @@ def _split(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.D
     for column in _columns_freed(spans):
         host.append(_in_one_piece(column.filter(is_host)))
         others.append(_in_one_piece(column.filter(is_other)))
-    return pl.concat(host, how="horizontal"), pl.concat(others, how="horizontal")
+    return _frame_of(host), _frame_of(others)
 
 
-def _in_one_piece(column: pl.DataFrame) -> pl.DataFrame:
-    """The column in one piece; one without any value as a null for all rows, which takes no space."""
-    (values,) = column
-    if values.null_count() < len(values):
-        return column.rechunk()
-    return column.with_columns(pl.lit(None, dtype=values.dtype).alias(values.name))
+def _in_one_piece(column: pl.Series) -> pl.Series:
+    """The column in one piece; without any row where it has no value."""
+    return column.rechunk() if column.null_count() < len(column) else column.clear()
+
+
+def _frame_of(columns: list[pl.Series]) -> pl.DataFrame:
+    """The columns as a frame, in which one without rows is a null for all rows, which takes no space."""
+    found = pl.DataFrame([column for column in columns if len(column)])
+    if not found.width:
+        return pl.DataFrame(columns)
+    nothing = [pl.lit(None, dtype=column.dtype).alias(column.name) for column in columns if not len(column)]
+    return found.with_columns(nothing).select(column.name for column in columns)
 
 
 def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
@@ -345,12 +348,11 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
 
 def place_in(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
     """The row of the stretch (``begin``, ``end``, in order, apart) in which each time lies; null for none."""
-    rows = times.to_frame("time").with_row_index("row")
-    stretches = stretches.select(begin=pl.col("begin").set_sorted(), until="end").with_row_index("place")
-    asked = rows.drop_nulls("time").sort("time")
-    found = asked.join_asof(stretches, left_on="time", right_on="begin", strategy="backward")
-    found = found.filter(pl.col("time") < pl.col("until")).select("row", "place")
-    return rows.select("row").join(found, on="row", how="left", maintain_order="left")["place"]
+    begun = pl.Series("begun", stretches["begin"].search_sorted(times, side="right"))
+    rows = pl.DataFrame([begun, times.alias("time")])
+    place = pl.when(pl.col("begun") > 0).then(pl.col("begun") - 1)
+    is_in = pl.col("time") < pl.lit(stretches["end"]).gather(place)
+    return rows.select(pl.when(is_in).then(place).alias("place"))["place"]
 
 
 def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:

@@ -21,6 +21,8 @@ _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::con
 _DOUBLE = '"double"'
 _LAUNCHES = r"^(cuda|hip)(LaunchKernel|MemcpyAsync|MemsetAsync)|^hipExtLaunch|^cuLaunchKernel"
 _KEYS = ("name", "line", "library", "guard", "step")
+_SAMPLED = dict.fromkeys(("kind", "line", "call", "state"), pl.String) | {"step": pl.Int64}
+_SAMPLED |= {"num_samples": pl.UInt32, "total_ns": pl.Int64}
 _FEWEST_READINGS = 3
 _FEWEST_IN_TIME = 5
 _MOST_COUNTED = 2**62
@@ -169,7 +171,7 @@ def _sampled(window: RankWindow, host: HostTime, spans: Mapping[str, pl.DataFram
     loop, workers = host.samples
     found = [loop.clear().with_columns(kind=pl.lit(""))]
     if not len(loop) and not len(workers):
-        return _totals(window, found[0])
+        return pl.DataFrame(schema=_SAMPLED)
     places = {
         kind: stops.filter(pl.col("line").is_null()) if "line" in stops.columns else stops
         for kind, stops in spans.items()
@@ -244,9 +246,11 @@ def _pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
 
 def _double_products(window: RankWindow) -> pl.DataFrame:
     """Products of matrices of 64 bits that are computed on the host."""
+    if len(window.device):
+        return window.operators.clear()
     products = window.operators.filter(pl.col("name").is_in(list(_PRODUCTS)))
     is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
-    return products.filter(is_double & pl.lit(not len(window.device)))
+    return products.filter(is_double)
 
 
 def _lost_share(window: RankWindow) -> float:
