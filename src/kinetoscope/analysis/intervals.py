@@ -12,14 +12,16 @@ _FEW = 1000
 """To look so few times up one by one is quicker than to join them."""
 
 
-def newly_covered_ns(by: Sequence[str] = ()) -> pl.Expr:
-    """Of each interval, what no interval before it covers, in rows in the order of ``begin``.
+def newly_covered_ns(by: Sequence[str] = (), where: pl.Expr | None = None) -> pl.Expr:
+    """Of each interval, what no interval before it covers, in rows in the order of ``begin``; with ``where``, only of
+    those intervals.
 
     The sum is the length of the union; with ``by``, of the union of each group.
     """
-    reach = pl.col("end").cum_max().shift(1)
+    begin, end = (pl.col(side) if where is None else pl.col(side).filter(where) for side in ("begin", "end"))
+    reach = end.cum_max().shift(1)
     reach = reach.over(list(by)) if by else reach
-    return (pl.col("end") - pl.max_horizontal("begin", reach)).clip(0)
+    return (end - pl.max_horizontal(begin, reach)).clip(0)
 
 
 def union_ns(intervals: pl.DataFrame) -> int:

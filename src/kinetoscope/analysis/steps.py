@@ -118,24 +118,16 @@ class _Steps:
         window = self._window
         if not len(window.device):
             return {}
-        events = self._launched
-        kernels, kind = events.filter(pl.col("kind") != "copy"), pl.col("kind")
-        counted = events.group_by("place").agg(
-            (kind != "copy").sum().cast(pl.Int64).alias("num_kernels"),
-            pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64).alias("num_launches"),
-        )
-        num_kernels, num_launches = (self._placed(counted, name) for name in ("num_kernels", "num_launches"))
-        compute = self._unions(events.filter(kind == "compute"))
-        firsts, until = self._on_device
+        found, (firsts, until) = self._launched, self._on_device
         return {
-            "device_busy_ns": self._unions(events),
-            "device_compute_ns": compute,
-            "device_communication_ns": self._unions(events.filter(kind == "communication")),
-            "device_exposed_communication_ns": self._unions(kernels) - compute,
+            "device_busy_ns": found["busy"],
+            "device_compute_ns": found["compute"],
+            "device_communication_ns": found["communication"],
+            "device_exposed_communication_ns": found["kernels"] - found["compute"],
             "device_idle_ns": until - firsts - Coverage(window.device).within(firsts, until),
-            "num_launches": num_launches,
-            "num_kernels": num_kernels,
-            "device_end_after_ns": self._device_ends - self._ends,
+            "num_launches": found["num_launches"],
+            "num_kernels": found["num_kernels"],
+            "device_end_after_ns": found["last_end"] - self._ends,
         }
 
     def flops(self, work: pl.DataFrame) -> dict[str, pl.Series | None]:
@@ -150,41 +142,39 @@ class _Steps:
         if not len(self._window.device):
             return durations
         firsts, until = self._on_device
-        kernels = self._unions(self._launched.filter(pl.col("kind") != "copy"))
-        rows = pl.DataFrame({"apart": until - firsts, "alone": pl.DataFrame([durations, kernels]).max_horizontal()})
+        alone = pl.DataFrame([durations, self._launched["kernels"]]).max_horizontal()
+        rows = pl.DataFrame({"apart": until - firsts, "alone": alone})
         is_last = pl.int_range(pl.len()) == pl.len() - 1
         return rows.select(pl.when(is_last).then("alone").otherwise("apart").alias("length"))["length"]
 
     @cached_property
     def _launched(self) -> pl.DataFrame:
-        """The device events that were launched in a step, with its ``place``."""
+        """A row for each step on the device events that were launched in it: how many nanoseconds all of them, or some,
+        take together (``busy``, ``compute``, ``communication``, ``kernels``), ``num_kernels`` and ``num_launches``; and
+        null where there are none, when the first one began, and when the last of its computing kernels ended, or of all
+        its events if it has none (``first_begin``, ``last_end``)."""
         device = self._window.device.select("begin", "end", "kind", "launch_begin", "launch_track")
-        return device.with_columns(place=place_in(self._window.steps, device["launch_begin"])).drop_nulls("place")
+        events = device.with_columns(place=place_in(self._window.steps, device["launch_begin"])).drop_nulls("place")
+        end, kind = pl.col("end"), pl.col("kind")
+        taken = {"busy": pl.lit(True), "compute": kind == "compute", "communication": kind == "communication"}
+        taken["kernels"] = kind != "copy"
+        sums = events.group_by("place").agg(
+            **{name: newly_covered_ns(where=is_wanted).sum() for name, is_wanted in taken.items()},
+            num_kernels=(kind != "copy").sum().cast(pl.Int64),
+            num_launches=pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64),
+            first_begin=pl.col("begin").min(),
+            last_end=pl.coalesce(end.filter(kind == "compute").max(), end.max()),
+        )
+        steps = self._window.steps.select(place=pl.int_range(pl.len(), dtype=pl.UInt32))
+        found = steps.join(sums, on="place", how="left", maintain_order="left")
+        return found.with_columns(pl.col(*taken, "num_kernels", "num_launches").fill_null(0))
 
     @cached_property
     def _on_device(self) -> tuple[pl.Series, pl.Series]:
         """When each step's first device event began, and the next one's, or when the last one ended."""
-        begins = self._launched.group_by("place").agg(pl.col("begin").min())
-        firsts = self._placed(begins, "begin", missing=None)
-        return firsts, firsts.shift(-1).backward_fill().fill_null(self._window.device["end"].max())
-
-    @property
-    def _device_ends(self) -> pl.Series:
-        """When the last of each step's computing kernels ended, or of all its events if it has none; null for none."""
-        end, is_compute = pl.col("end"), pl.col("kind") == "compute"
-        ends = self._launched.group_by("place").agg(pl.coalesce(end.filter(is_compute).max(), end.max()).alias("end"))
-        return self._placed(ends, "end", missing=None)
-
-    def _unions(self, events: pl.DataFrame) -> pl.Series:
-        """The length of the union of each step's events."""
-        sums = events.group_by("place", maintain_order=True).agg(newly_covered_ns().sum().alias("covered"))
-        return self._placed(sums, "covered")
-
-    def _placed(self, values: pl.DataFrame, name: str, missing: int | None = 0) -> pl.Series:
-        """A value for each step, of rows with its ``place``."""
-        rows = self._window.steps.select(place=pl.int_range(len(self._begins)).cast(values["place"].dtype))
-        placed = rows.join(values, on="place", how="left", maintain_order="left")[name]
-        return placed if missing is None else placed.fill_null(missing)
+        first, last_end = pl.col("first_begin"), self._window.device["end"].max()
+        found = self._launched.select(first, until=first.shift(-1).backward_fill().fill_null(last_end))
+        return found["first_begin"], found["until"]
 
     def _if_recorded(self, values: pl.Series) -> pl.Series:
         """The values, null for steps that torch did not record."""
