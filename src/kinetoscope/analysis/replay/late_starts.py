@@ -1,6 +1,7 @@
 """analysis: ranks that were late before their recording began, in a replay in which they are on time from then on."""
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import polars as pl
 
@@ -8,39 +9,47 @@ START_NS = "start_ns"
 """The column of edges to the first moments of a substitute: by how much later these come in a replay."""
 
 
-def with_substitute(
-    nodes: pl.DataFrame, edges: pl.DataFrame, on_time: Collection[int]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The graph with one more rank, in place of those ``on_time``: it does what an early one of the others does, but
-    begins when the last of those ``on_time`` did. What they were late by then is from before the recording, and no
-    change moves that. None is added where they began no later, and where no other has the same collectives and was
-    never as late itself."""
+class Substitute(NamedTuple):
+    """Who stands in for ranks that began late: one that does what the rank ``model`` does. ``begins`` are the windows
+    in which it does: ``node`` and ``time`` of the late begin, and ``time_of_model``."""
+
+    model: int
+    begins: pl.DataFrame
+
+
+def find_substitute(nodes: pl.DataFrame, edges: pl.DataFrame, on_time: Collection[int]) -> Substitute | None:
+    """One that does what an early one of the other ranks does, but begins when the last of those ``on_time`` did. What
+    they were late by then is from before the recording, and no change moves that. None where they began no later, and
+    where no other has the same collectives and was never as late itself."""
     firsts = _first_moments(nodes, edges)
     lateness = _lateness(nodes, edges, firsts)
-    late = firsts.filter(pl.col("rank").is_in(sorted(on_time))).sort("time").unique("window", keep="last")
+    is_on_time = pl.col("rank").is_in(sorted(on_time))
+    late = firsts.filter(is_on_time).sort("time").unique("window", keep="last")
     like = lateness.filter(pl.col("rank").is_in(late["rank"].implode()))["calls"]
-    others = lateness.filter(~pl.col("rank").is_in(sorted(on_time)) & (pl.lit(like.n_unique() == 1)))
-    others = others.filter(pl.col("calls") == like.first()).sort("most_ns", "rank")
+    if like.n_unique() != 1:
+        return None
+    others = lateness.filter(~is_on_time & (pl.col("calls") == like.first())).sort("most_ns", "rank")
     if not len(others):
-        return nodes, edges
+        return None
     model, _, most_ns = others.row(0)
     late = late.join(firsts.filter(rank=model), on="window", suffix="_of_model")
     late = late.filter(pl.col("time") - pl.col("time_of_model") > most_ns)
-    return _with_copy(nodes, edges, model, late) if len(late) else (nodes, edges)
+    return Substitute(model, late) if len(late) else None
 
 
 def _first_moments(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
     """The first moment of each rank's host in each window: ``rank``, ``window``, ``node``, ``time``."""
-    of_host = edges.filter(pl.col("kind") == "host")["source"].unique().sort()
-    moments = nodes.select("rank", "window", "time", node=pl.int_range(pl.len(), dtype=pl.UInt32))[of_host]
+    of_host = edges["source"].filter(edges["kind"] == "host").unique().sort()
+    moments = nodes[["rank", "window", "time"]][of_host].with_columns(of_host.alias("node"))
     return moments.drop_nulls("rank").sort("time").unique(["rank", "window"], keep="first", maintain_order=True)
 
 
 def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
     """For each ``rank`` a number that is the same for ranks with the same ``calls``, and ``most_ns``, the most by which
     its host took longer to launch one of them than the fastest."""
+    edges = edges[["rank", "source", "target", "kind", "is_entry"]]
     launches = edges.filter(pl.col("kind") == "launch").select(source="target", launch="source")
-    entries = edges.filter(pl.col("is_entry").fill_null(False)).select("rank", "source", "target")
+    entries = edges.filter("is_entry")[["rank", "source", "target"]]
     entries = entries.join(launches.unique("source"), on="source")
     at = nodes[entries["launch"]].select("window", launched="time")
     entries = entries.hstack(at).join(firsts.select("rank", "window", first="time"), on=["rank", "window"])
@@ -50,25 +59,19 @@ def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) ->
     return entries.with_columns(after=after).group_by("rank").agg(calls=calls, most_ns=pl.col("after").max())
 
 
-def _with_copy(
-    nodes: pl.DataFrame, edges: pl.DataFrame, model: int, late: pl.DataFrame
+def with_substitute(
+    nodes: pl.DataFrame, edges: pl.DataFrame, substitute: Substitute
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The graph with a copy of all that a rank's host did, and launched, in the windows of ``late``, which has the
-    ``node`` and ``time`` of a window's late begin, and ``time_of_model``."""
-    own = edges.filter(pl.col("rank") == model)
-    copies = _copies(nodes, own, late)
-    of = copies.select("node", "copy")
-    to_copies = own.join(of.rename({"node": "target", "copy": "to"}), on="target")
-    to_copies = to_copies.join(of.rename({"node": "source", "copy": "since"}), on="source", how="left")
-    to_calls = (
-        own.filter("is_entry")
-        .with_columns(to="target")
-        .join(of.rename({"node": "source", "copy": "since"}), on="source")
-    )
-    more = pl.concat([to_copies, to_calls], how="diagonal_relaxed")
-    more = more.with_columns(source=pl.coalesce("since", "source"), target="to").select(edges.columns)
-    firsts = copies.filter(~pl.col("copy").is_in(more["target"].implode()))
-    firsts = firsts.join(late.select("window", "time_of_model", begin="time", source="node"), on="window")
+    """The graph with one more rank: a copy of all that the host of the model did, and launched."""
+    own = edges.filter(pl.col("rank") == substitute.model)
+    copies = _copies(nodes, own, substitute.begins)
+    copy_of = pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(nodes)).scatter(copies["node"], copies["copy"])
+    own = own.with_columns(copy_of[own["source"]].alias("since"), copy_of[own["target"]].alias("to"))
+    of_call = pl.when(pl.col("is_entry") & pl.col("since").is_not_null()).then("target")
+    more = own.with_columns(source=pl.coalesce("since", "source"), target=pl.coalesce("to", of_call))
+    more = more.drop_nulls("target")[edges.columns]
+    begins = substitute.begins.select("window", "time_of_model", begin="time", source="node")
+    firsts = copies.join(more.select(copy="target"), on="copy", how="anti").join(begins, on="window")
     starts = firsts.select(
         "source",
         target="copy",
@@ -76,17 +79,17 @@ def _with_copy(
         weight=pl.col("time") - pl.col("begin"),
         start_ns=pl.col("begin") - pl.col("time_of_model"),
     )
-    nodes = pl.concat([nodes, copies.select(nodes.columns)], how="vertical_relaxed")
+    nodes = pl.concat([nodes, copies[nodes.columns]], how="vertical_relaxed")
     return nodes, pl.concat([edges, more, starts], how="diagonal_relaxed")
 
 
-def _copies(nodes: pl.DataFrame, own: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
+def _copies(nodes: pl.DataFrame, own: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
     """The nodes of a rank in some windows but for events that were in flight when these began, with the numbers of each
     ``node`` and of its ``copy``."""
-    kind = pl.col("kind")
-    begins = own.filter(kind == "launch")["target"]
-    on_host = own.filter(kind.is_in(["host", "thread"]))
-    of_host = [on_host[side] for side in ("source", "target")]
-    copied = pl.concat([begins, begins + 1, *of_host]).cast(pl.UInt32).unique().sort()  # an event's end is next to it
-    rows = nodes[copied].with_columns(node=copied).join(late.select("window"), on="window", how="semi")
-    return rows.sort("node").with_columns(copy=pl.int_range(pl.len(), dtype=pl.UInt32) + len(nodes))
+    kind, source, target = own["kind"], own["source"], own["target"]
+    launched, is_on_host = target.filter(kind == "launch"), kind.is_in(["host", "thread"])
+    copied = pl.concat([launched, launched + 1, source.filter(is_on_host), target.filter(is_on_host)])
+    copied = copied.cast(pl.UInt32).unique().sort()  # an event's end is next to its begin
+    rows = nodes[copied].with_columns(copied.alias("node"))
+    rows = rows.filter(pl.col("window").is_in(begins["window"].implode()))
+    return rows.with_row_index("copy", offset=len(nodes))

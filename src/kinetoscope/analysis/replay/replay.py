@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
-from kinetoscope.analysis.replay.late_starts import START_NS, with_substitute
+from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.native import native_module
 
@@ -79,6 +79,9 @@ class ReplayGraph:
     uneven_share: float = 0.0
     slacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SLACKS))
     has_hidden_loader: bool = False
+    substitutes: dict[frozenset[int], Substitute | None] = field(default_factory=dict, repr=False, compare=False)
+    """Those that were found in place of some ranks. They are the same in all variants of a graph, whose edges of hosts,
+    launches and collectives lead from and to the same nodes."""
 
     @classmethod
     def join(
@@ -178,8 +181,13 @@ class ReplayGraph:
         return replace(self, edges=edges, slacks=self.slacks.clear())
 
     def _with_substitute(self, on_time: frozenset[int]) -> "ReplayGraph":
-        nodes, edges = with_substitute(self.nodes, self.edges, on_time)
-        return replace(self, nodes=nodes, edges=edges)
+        """The graph with one more rank in place of those ``on_time``, if they began late."""
+        if on_time not in self.substitutes:
+            self.substitutes[on_time] = find_substitute(self.nodes, self.edges, on_time)
+        if (substitute := self.substitutes[on_time]) is None:
+            return self
+        nodes, edges = with_substitute(self.nodes, self.edges, substitute)
+        return replace(self, nodes=nodes, edges=edges, substitutes={})
 
     def begins_after_first(self, on_time: Collection[int]) -> dict[int, dict[int, float]]:
         """By rank and step: the most by which it begins a collective after the first one of its ranks, if nobody waits
