@@ -112,7 +112,11 @@ def recorded_by_torch(host: HostTime) -> pl.Series:
 
 def known_where(values: pl.Series, is_known: pl.Series) -> pl.Series:
     """The values, null where they are not known."""
-    return values.to_frame("value").select(pl.when(is_known).then("value").alias("value"))["value"]
+    return (
+        values
+        if is_known.all()
+        else values.to_frame("value").select(pl.when(is_known).then("value").alias("value"))["value"]
+    )
 
 
 def _known_before_the_last(values: pl.Series) -> pl.Series:

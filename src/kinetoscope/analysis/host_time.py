@@ -76,6 +76,8 @@ _LARGEST_NUMBER = 2**31 - 1
 _OF_COMPILER = ", of the compiler"
 """So ends the name of a garbage collection that began while torch's compiler was running."""
 
+_PARTS = ("data", "launch", "python", "spare_python", "blocked", "gc", "compile", "profiler")
+
 _MANY_BEFORE_ONE = 32
 """So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
 
@@ -430,35 +432,42 @@ class HostTime:
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
         ``data``, ``launch``, ``python``, ``blocked``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part
         of ``python``."""
-        stretches = stretches.with_row_index("row")
+        stretches = stretches[["track", "begin", "end"]].with_row_index("row")
         found = [
-            of_track.select("row").hstack(self._parts(track, of_track["begin"], of_track["end"]))
+            of_track[["row"]].hstack(self._parts(track, of_track["begin"], of_track["end"]))
             for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
         ]
-        parts = ("data", "launch", "python", "spare_python", "blocked", "gc", "compile", "profiler")
-        schema = {"row": pl.UInt32} | dict.fromkeys(parts, pl.Int64)
-        return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
+        schema = {"row": pl.UInt32} | dict.fromkeys(_PARTS, pl.Int64)
+        return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row")[[*_PARTS]]
 
     def _parts(self, track: object, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
-        on_track = pl.col("track") == track
-        is_loop = track == self.window.loop_track
-        nothing = pl.zeros(len(begins), dtype=pl.Int64, eager=True)
-        length = ends - begins
-        launching = Coverage(self._launching.filter(on_track))
+        unions = {
+            part: Coverage(spans.filter(track=track) if len(spans) else spans)
+            for part, spans in self._of_threads.items()
+        }
+        if track == self.window.loop_track:
+            unions |= self._of_loop
+        parts = {part: unions.get(part, Coverage()).within(begins, ends) for part in _PARTS}
+        if "python" in unions:
+            parts["python"] = (ends - begins - parts["python"]).clip(0)
+        return pl.DataFrame(parts)
+
+    @cached_property
+    def _of_threads(self) -> dict[str, pl.DataFrame]:
+        """The parts of the time of any thread."""
+        others = {"gc": self.garbage, "compile": self._compiling, "profiler": self.profiling}
+        return {"launch": self._launching} | others
+
+    @cached_property
+    def _of_loop(self) -> dict[str, Coverage]:
+        """The parts of the time of the loop's thread only; for ``python`` all that is not."""
         split = self.own_stretches
-        not_running = Coverage(self._not_python.islands, split.blocked, split.starved)
-        return pl.DataFrame(
-            {
-                "data": Coverage(self.fetches).within(begins, ends) if is_loop else nothing,
-                "launch": launching.within(begins, ends),
-                "python": (length - not_running.within(begins, ends)).clip(0) if is_loop else nothing,
-                "spare_python": Coverage(self.spare_python).within(begins, ends) if is_loop else nothing,
-                "blocked": Coverage(self.own_stretches.blocked).within(begins, ends) if is_loop else nothing,
-                "gc": Coverage(self.garbage.filter(on_track)).within(begins, ends),
-                "compile": Coverage(self._compiling.filter(on_track)).within(begins, ends),
-                "profiler": Coverage(self.profiling.filter(on_track)).within(begins, ends),
-            }
-        )
+        return {
+            "data": Coverage(self.fetches),
+            "python": Coverage(self._not_python.islands, split.blocked, split.starved),
+            "spare_python": Coverage(self.spare_python),
+            "blocked": Coverage(split.blocked),
+        }
 
     @cached_property
     def _compiling(self) -> pl.DataFrame:

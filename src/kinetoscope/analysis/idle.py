@@ -33,6 +33,8 @@ def idle_time(device: pl.DataFrame) -> IdleTime:
 
 def idle_before_graphs_ns(device: pl.DataFrame) -> int:
     """The part of ``other_ns`` that ends in a kernel of a CUDA graph, which was launched with all of its others."""
+    if not device["launch_name"].unique().cast(pl.String).str.contains("GraphLaunch").any():
+        return 0
     is_of_graph = pl.col("launch_name").cast(pl.String).str.contains("GraphLaunch").fill_null(False)
     return int(_gaps(device).filter(~pl.col("is_short") & is_of_graph)["rest"].sum())
 

@@ -1,6 +1,5 @@
 """analysis: unions of time intervals, which overlap as they like. An interval is a row with ``begin`` and ``end``."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -12,16 +11,11 @@ _FEW = 1000
 """To look so few times up one by one is quicker than to join them."""
 
 
-def newly_covered_ns(by: Sequence[str] = (), where: pl.Expr | None = None) -> pl.Expr:
+def newly_covered_ns(where: pl.Expr | None = None) -> pl.Expr:
     """Of each interval, what no interval before it covers, in rows in the order of ``begin``; with ``where``, only of
-    those intervals.
-
-    The sum is the length of the union; with ``by``, of the union of each group.
-    """
+    those intervals. The sum is the length of the union."""
     begin, end = (pl.col(side) if where is None else pl.col(side).filter(where) for side in ("begin", "end"))
-    reach = end.cum_max().shift(1)
-    reach = reach.over(list(by)) if by else reach
-    return (end - pl.max_horizontal(begin, reach)).clip(0)
+    return (end - pl.max_horizontal(begin, end.cum_max().shift(1))).clip(0)
 
 
 def union_ns(intervals: pl.DataFrame) -> int:

@@ -1,15 +1,16 @@
 """analysis: where each rank's device time went. One row per rank and device."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
 
 from kinetoscope.analysis.communication import looks_like_communication
 from kinetoscope.analysis.idle import idle_time
-from kinetoscope.analysis.intervals import union_ns
+from kinetoscope.analysis.intervals import newly_covered_ns
 from kinetoscope.analysis.step_parts import StepParts, StretchParts, run_parts
 from kinetoscope.analysis.window import RankWindow
 
@@ -59,16 +60,15 @@ _TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_
 def rank_rows(window: RankWindow) -> list[RankRow]:
     """The rows of one window's rank."""
     about = _about(window)
-    devices = window.device["device"].unique().drop_nulls().sort().to_list()
+    devices = {device: events for events in window.devices if (device := events["device"][0]) is not None}
     if not devices and len(window.device):
         return [RankRow(**about, **_device_times(window.device))]
     if not devices:
         return [RankRow(**about)]
     names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
     return [
-        RankRow(**about, device=device, device_name=names.get(device), **_device_times(of_device))
-        for device in devices
-        for of_device in [window.device.filter(pl.col("device") == device)]
+        RankRow(**about, device=device, device_name=names.get(device), **_device_times(events))
+        for device, events in sorted(devices.items(), key=itemgetter(0))
     ]
 
 
@@ -118,18 +118,19 @@ def _about(window: RankWindow) -> dict[str, Any]:
 
 def _device_times(device: pl.DataFrame) -> dict[str, Any]:
     """``device`` is in the order of ``begin``."""
-    busy_ns = union_ns(device)
-    compute_ns = _union_of(device, ["compute"])
-    on_kernels_ns = _union_of(device, ["compute", "communication"])
+    kind = pl.col("kind")
+    wanted = [pl.lit(True), kind == "compute", kind != "copy", kind == "communication", kind == "copy"]
+    unions = device.select(newly_covered_ns(one).sum().alias(str(place)) for place, one in enumerate(wanted))
+    busy_ns, compute_ns, on_kernels_ns, communication_ns, copy_ns = unions.row(0)
     window_ns = _last_end(device) - int(device["begin"][0])
     idle = idle_time(device)
     return {
         "window_ns": window_ns,
         "busy_ns": busy_ns,
         "compute_ns": compute_ns,
-        "communication_ns": _union_of(device, ["communication"]),
+        "communication_ns": communication_ns,
         "communication_is_at_least": _may_communicate_more(device),
-        "copy_ns": _union_of(device, ["copy"]),
+        "copy_ns": copy_ns,
         "exposed_communication_ns": on_kernels_ns - compute_ns,
         "exposed_copy_ns": busy_ns - on_kernels_ns,
         "idle_ns": window_ns - busy_ns,
@@ -147,7 +148,3 @@ def _may_communicate_more(device: pl.DataFrame) -> bool:
 def _last_end(device: pl.DataFrame) -> int:
     last: Any = device["end"].max()
     return int(last)
-
-
-def _union_of(device: pl.DataFrame, kinds: Sequence[str]) -> int:
-    return union_ns(device.filter(pl.col("kind").is_in(kinds)))

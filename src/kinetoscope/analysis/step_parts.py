@@ -77,18 +77,18 @@ def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts
         is_on_device=stretch.is_on_device,
         time_ns=stretch.time_ns,
         host=parts,
-        device=None if window.unclear else _device_parts(window.device, begin_ns or 0, stretch),
+        device=None if window.unclear else _device_parts(window.devices, begin_ns or 0, stretch),
     )
 
 
-def _device_parts(device: pl.DataFrame, begin_ns: int, stretch: Stretch) -> DeviceParts | None:
+def _device_parts(devices: Sequence[pl.DataFrame], begin_ns: int, stretch: Stretch) -> DeviceParts | None:
     """The mean over the rank's devices; idle is the rest."""
-    if not len(device):
+    if not devices:
         return None
     if stretch.is_alone:
         return _alone(stretch)
     end_ns = begin_ns + stretch.time_ns
-    of_each = [_busy(one, begin_ns, end_ns) for _, one in device.group_by(pl.col("device"), maintain_order=True)]
+    of_each = [_busy(one, begin_ns, end_ns) for one in devices]
     compute, communication, copy = (sum(column) // len(of_each) for column in zip(*of_each, strict=True))
     return _with_idle(stretch.time_ns, compute, communication, copy)
 

@@ -159,7 +159,7 @@ class _Steps:
         taken = {"busy": pl.lit(True), "compute": kind == "compute", "communication": kind == "communication"}
         taken["kernels"] = kind != "copy"
         sums = events.group_by("place").agg(
-            **{name: newly_covered_ns(where=is_wanted).sum() for name, is_wanted in taken.items()},
+            **{name: newly_covered_ns(is_wanted).sum() for name, is_wanted in taken.items()},
             num_kernels=(kind != "copy").sum().cast(pl.Int64),
             num_launches=pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64),
             first_begin=pl.col("begin").min(),

@@ -143,14 +143,21 @@ class RankWindow:
         found = found.with_columns(device.alias("device")).drop("device_type").rename({"total_allocated": "total"})
         return _as_seen(found.sort("ts", maintain_order=True).collect())
 
+    @cached_property
+    def devices(self) -> list[pl.DataFrame]:
+        """The events of each device, in the order of the devices' first events."""
+        is_one = self.device["device"].n_unique() == 1
+        return [self.device] if is_one else self.device.partition_by("device", maintain_order=True)
+
     def on_loop(self, spans: pl.DataFrame) -> pl.DataFrame:
         """Those of the thread of the loop."""
         return spans.filter(pl.col("track") == self.loop_track) if len(spans) else spans
 
     def named(self, pattern: str) -> pl.DataFrame:
         """Spans of host threads whose name has this regular expression in it."""
-        wanted = self._names.filter(self._names.str.contains(pattern))
-        return self.host.filter(pl.col("name").is_in(wanted.implode())) if len(wanted) else self._nothing
+        names, name_of_each = self._names
+        is_wanted = names.str.contains(pattern)
+        return self.host.filter(is_wanted[name_of_each]) if is_wanted.any() else self._nothing
 
     def of_source(self, category: str, *args: str) -> pl.DataFrame:
         """The spans of a source, with these of their args as columns of text."""
@@ -174,8 +181,11 @@ class RankWindow:
         return said_in(self.notes.filter(pl.col("category") == category))
 
     @cached_property
-    def _names(self) -> pl.Series:
-        return self.host["name"].unique()
+    def _names(self) -> tuple[pl.Series, pl.Series]:
+        """The names of spans of host threads, and the place of each span's name among them."""
+        names = self.host.select("name").unique().with_row_index("place")
+        places = self.host.select("name").join(names, on="name", how="left", maintain_order="left")
+        return names["name"], places["place"]
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
@@ -358,14 +368,16 @@ def place_in(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
 def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:
     """The innermost row of ``stretches`` (``begin``, ``end``, ``track``, in order) that has begun last on a track
     before each time and lasts beyond it; nulls for none."""
+    names = [name for name in stretches.columns if name != "track"]
     if not len(stretches) or not times.count():
-        return stretches.clear(len(times)).drop("track")
-    asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row").sort("time")
+        return stretches[names].clear(len(times))
+    asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row")
+    asked = asked if (is_in_order := times.is_sorted()) else asked.sort("time")
     stretches = stretches if stretches["begin"].is_sorted() else stretches.sort("begin")
     found = asked.join_asof(stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED)
     held = pl.col("time") < pl.col("end")
-    values = [pl.when(held).then(name).alias(name) for name in stretches.columns if name != "track"]
-    return found.select("row", *values).sort("row").drop("row")
+    found = found if is_in_order else found.sort("row")
+    return found.select(pl.when(held).then(name).alias(name) for name in names)
 
 
 def innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:

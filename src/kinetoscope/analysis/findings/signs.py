@@ -1,6 +1,6 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.idle import idle_before_graphs_ns
-from kinetoscope.analysis.intervals import Coverage, num_before, union_ns
+from kinetoscope.analysis.intervals import Coverage, newly_covered_ns, num_before
 from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.library_calls import library_calls
 from kinetoscope.analysis.loop_states import is_waiting
@@ -101,9 +101,9 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         has_operators=len(window.operators) > 0,
         epoch_start_share=host.epoch_start_share,
         processors=_counts(window.noted("processors")),
-        exposed_to_device_ns=_exposed_to_device_ns(window.device),
+        exposed_to_device_ns=_exposed_to_device_ns(window.devices),
         library_calls=library_calls(window, spans),
-        graph_gaps_ns=sum(idle_before_graphs_ns(one) for _, one in window.device.group_by("device")),
+        graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
         lost_share=_lost_share(window),
     )
 
@@ -211,9 +211,8 @@ def _totals(window: RankWindow, samples: pl.DataFrame) -> pl.DataFrame:
 
 def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
     """The step in which each time lies, or the next one; null after the last."""
-    place = num_before(window.steps["end"], times).to_frame("place")
-    is_known = pl.col("place") < len(window.steps)
-    return window.steps["step"].gather(place.select(pl.when(is_known).then("place"))["place"])
+    steps = window.steps["step"]
+    return pl.concat([steps, steps.clear(1)])[num_before(window.steps["end"], times)]
 
 
 def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
@@ -226,16 +225,12 @@ def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame
     return {"copy": calls.filter(is_copy), "sync": calls.filter(~is_copy)}
 
 
-def _exposed_to_device_ns(device: pl.DataFrame) -> float:
+def _exposed_to_device_ns(devices: Sequence[pl.DataFrame]) -> float:
     """For how long copies to the device run and no kernel does, on average over devices."""
-    is_to_device, is_kernel = pl.col("name").str.contains(COPY_TO_DEVICE), pl.col("kind") != "copy"
-    events = device.select("begin", "end", "device", is_kernel=is_kernel, is_to_device=is_to_device)
-    exposed_ns = [
-        union_ns(of_device.filter(pl.col("is_to_device") | pl.col("is_kernel")))
-        - union_ns(of_device.filter("is_kernel"))
-        for of_device in events.partition_by("device")
-    ]
-    return sum(exposed_ns) / max(1, len(exposed_ns))
+    is_kernel = pl.col("kind") != "copy"
+    is_either = is_kernel | pl.col("name").str.contains(COPY_TO_DEVICE)
+    exposed = newly_covered_ns(is_either).sum() - newly_covered_ns(is_kernel).sum()
+    return sum(device.select(exposed).item() for device in devices) / max(1, len(devices))
 
 
 def _pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:

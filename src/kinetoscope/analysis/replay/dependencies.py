@@ -97,7 +97,9 @@ class _Finder:
 
     def _with_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
         """The rows with the node of a moment of a thread."""
-        points = self._points.select("track", "time", "node").rename({"track": track, "time": time, "node": node})
+        points = self._points.select(
+            pl.col("track").alias(track), pl.col("time").alias(time), pl.col("node").alias(node)
+        )
         return rows.join(points, on=[track, time], how="inner", maintain_order="left")
 
     def _host_edges(self) -> pl.DataFrame:

@@ -162,6 +162,8 @@ class ReplayGraph:
 
     def _as_loaders_can(self, change: Change, saved_ns: int) -> int:
         """What is saved of it where loops must not be faster than their loaders, which were in time before."""
+        if not len(self.slacks):
+            return saved_ns
         slacks = self.slacks.filter(~is_of_ranks(change.on_time))
         if "data" in change.without or slacks["window"].n_unique() < self.nodes["window"].drop_nulls().n_unique():
             return saved_ns
@@ -204,11 +206,13 @@ class ReplayGraph:
 
     def time_ns(self, times: pl.Series, without: Collection[int] = ()) -> int:
         """How long the windows take, with these ``times`` of nodes: from the first moment of each to its last end."""
-        nodes = self.nodes.select("rank", "is_end", "window", begin="time", time=times)
-        if without:
-            nodes = nodes.filter(~is_of_ranks(without))
-        windows = nodes.group_by("window").agg(pl.col("begin").min(), end=pl.col("time").filter("is_end").max())
-        return int(windows.select((pl.col("end") - pl.col("begin")).sum()).item() or 0)
+        is_end, is_counted = pl.col("is_end"), ~is_of_ranks(without) if without else pl.lit(True)
+        windows = (
+            self.nodes.hstack([times.alias("replayed")])
+            .group_by("window")
+            .agg(pl.col("time").filter(is_counted).min(), end=pl.col("replayed").filter(is_counted & is_end).max())
+        )
+        return int((windows["end"] - windows["time"]).sum())
 
 
 def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
