@@ -73,14 +73,16 @@ def _in_steps(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
 def _summed(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
     """The calls' times added up by name and step, without names that took hardly any."""
     calls = calls.drop_nulls("time")
+    if not len(calls):
+        lists = dict.fromkeys(("step", "time"), pl.List(pl.Int64))
+        return pl.DataFrame(schema=dict.fromkeys(_KEY, pl.String) | lists)
     said = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
     sums = calls.group_by(*said, "step").agg(pl.col("time").sum())
-    sums = sums.with_columns(pl.lit(None, dtype=pl.String).alias(name) for name in _KEY[1:] if name not in said)
-    time_ns = pl.col("time").sum()
-    is_long = time_ns.over("name") >= max(1, _LEAST_SHARE * whole_ns)
-    sums = sums.filter(is_long & (time_ns.over(_KEY[1:]) >= _LEAST_SHARE_OF_SHAPE * whole_ns))
-    sums = sums.select(pl.lit(kind).alias("kind"), pl.col(_KEY[1:]).cast(pl.String), "step", "time")
-    return sums.group_by(_KEY, maintain_order=True).agg("step", "time")
+    sums = sums.group_by(said, maintain_order=True).agg("step", "time", all_ns=pl.col("time").sum())
+    is_long = pl.col("all_ns").sum().over("name") >= max(1, _LEAST_SHARE * whole_ns)
+    sums = sums.filter(is_long & (pl.col("all_ns") >= _LEAST_SHARE_OF_SHAPE * whole_ns))
+    keys = [(pl.col(name) if name in said else pl.lit(None)).cast(pl.String).alias(name) for name in _KEY[1:]]
+    return sums.select(pl.lit(kind).alias("kind"), *keys, "step", "time")
 
 
 def add_step_times(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:

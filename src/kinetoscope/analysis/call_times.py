@@ -10,6 +10,9 @@ EXACT_CALLS = 4096
 longest call are exact."""
 
 _SIGNIFICANT_BITS = 9
+_UNITS = [1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(64)]
+_KEPT, _MIDDLES = pl.Series([-unit for unit in _UNITS]), pl.Series([unit // 2 for unit in _UNITS])
+"""Of a number of so many bits, those that are kept, and the middle of what the others can be."""
 
 
 def sum_calls(calls: pl.DataFrame, by: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
@@ -91,7 +94,5 @@ def _fields(name: str, dtype: Any) -> pl.Expr:
 
 def _rounded(durations: pl.Series) -> pl.Series:
     """Integers with their first bits, and the middle of what the others can be."""
-    units = [1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(64)]
-    kept, middles = pl.Series([-unit for unit in units]), pl.Series([unit // 2 for unit in units])
     bits = 64 - durations.clip(0).bitwise_leading_zeros()
-    return (durations & kept.gather(bits)) + middles.gather(bits)
+    return (durations & _KEPT[bits]) + _MIDDLES[bits]

@@ -154,7 +154,7 @@ def _item(values: Sequence[Any], place: int) -> Any:
 
 def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
-    rows = calls.lazy().with_row_index("call").filter(pl.col("done").is_not_null()).collect()
+    rows = calls.with_row_index("call").filter(pl.col("done").is_not_null())
     device = window.device.with_row_index("row").filter(pl.col("kind") == "compute")
     found = around(rows.select("call", "begin", "end", "track"), device["launch_track"], device["launch_begin"])
     device = device.select("row", "name", "device", ns=pl.col("end") - pl.col("begin"))

@@ -244,11 +244,14 @@ def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWin
     not_host &= set(counts["category"])
     is_other = pl.col("category").is_in(list(not_host)).fill_null(False)  # a span may have no category
     host, others = _split(spans, spans.select(is_other=is_other)["is_other"])
-    is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
-    device = _with_launches(_device_events(others.filter(is_device)), host)
-    samples = others.filter(pl.col("category").is_in(list(SAMPLES)))
-    watched = others.filter(pl.col("category") == _WATCHED)
-    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples, watched, unclear)
+    device, samples, watched = (
+        others.filter(pl.col("category").is_in(sorted(wanted)))
+        if (wanted := not_host & {*categories})
+        else others.clear()
+        for categories in (DEVICE_CATEGORIES, SAMPLES, (_WATCHED,))
+    )
+    device, steps = _with_launches(_device_events(device), host), find_steps(host, step_name)
+    return RankWindow(trace, trace.rank, host, device, steps, samples, watched, unclear)
 
 
 def _split(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -272,18 +275,20 @@ def _frame_of(columns: list[pl.Series]) -> pl.DataFrame:
     found = pl.DataFrame([column for column in columns if len(column)])
     if not found.width:
         return pl.DataFrame(columns)
-    nothing = [pl.lit(None, dtype=column.dtype).alias(column.name) for column in columns if not len(column)]
-    return found.with_columns(nothing).select(column.name for column in columns)
+    nothing = {column.name: pl.lit(None, column.dtype).alias(column.name) for column in columns if not len(column)}
+    return found.select(nothing.get(column.name, column.name) for column in columns)
 
 
 def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
     """How many events there are of each category that is `UNCLEAR`, or unknown and of a stream of a device; ``counts``
     has how many there are of each category."""
     known = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *_OTHERS_WITH_STREAMS)
-    others = counts.filter(~pl.col("category").is_in(list(known)))["category"]
+    others = {*counts["category"]} - {None, *known}
+    if not others:
+        return {}
     has_stream = pl.all_horizontal(pl.col("stream", "device").is_not_null())
-    on_streams = spans.filter(has_stream)["category"].unique() if len(others) else others
-    is_unclear = pl.col("category").is_in([*UNCLEAR, *(set(others) & set(on_streams))])
+    on_streams = spans.filter(has_stream)["category"].unique()
+    is_unclear = pl.col("category").is_in([*UNCLEAR, *(others & {*on_streams})])
     return dict(counts.filter(is_unclear).sort("category").iter_rows())
 
 
@@ -343,6 +348,7 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
     They are the spans called ``step_name``, or ours, ``event/batch``, or else torch's, ``ProfilerStep#n``, on the
     thread that has most of them. Where neither a batch nor the name has a number, they are counted.
     """
+    host = host[["name", "batch", "begin", "end", "track"]]
     found = host.clear()
     for is_step in _rules(step_name):
         if len(found := host.filter(is_step)):

@@ -176,11 +176,15 @@ def _finish(frame: pl.DataFrame, dictionaries: dict[str, pl.Series], base_ns: in
     codes = frame["phase"]
     frame = _close_open_ended(frame.with_columns(dictionaries["kind"].gather(codes), *missing))
     columns = [
-        values.gather(frame[name].fill_null(0)).alias(name)
+        values[_without_nulls(frame[name])].alias(name)
         for name, values in dictionaries.items()
         if name in frame.columns and name != "kind"
     ]
     return frame.with_columns(pl.col("ts") + base_ns, *columns)
+
+
+def _without_nulls(codes: pl.Series) -> pl.Series:
+    return codes.fill_null(0) if codes.null_count() else codes
 
 
 def _argument_text(value: bytes) -> str:
@@ -198,7 +202,7 @@ def _as_number(value: Any) -> Any:
 
 def _has_clock(frame: pl.DataFrame, base_ns: int) -> bool:
     """Whether times count from 1970, because the file has a base or its times are that large."""
-    latest: Any = frame.lazy().filter(pl.col("kind") != "metadata").select(pl.col("ts").max()).collect().item()
+    latest: Any = frame.select(pl.col("ts").filter(pl.col("kind") != "metadata").max()).item()
     return base_ns > 0 or (latest is not None and latest > UNIX_NS)
 
 

@@ -151,7 +151,7 @@ def _stops(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFram
 def _stops_of_kind(window: RankWindow, kind: str, spans: pl.DataFrame) -> pl.DataFrame:
     if kind != "profiler":  # after the last step the recording itself is stopped
         spans = spans.filter(pl.col("begin") < pl.lit(window.steps["end"].max(), pl.Int64))
-    spans = spans.with_columns(_steps_of(window, spans["begin"]))
+    spans = spans.hstack([_steps_of(window, spans["begin"])])
     if len(window.python_functions):
         lines = source_lines(window, spans.select("track", ts="begin"))
         said = [pl.col("line")] if "line" in spans.columns else []
@@ -160,9 +160,8 @@ def _stops_of_kind(window: RankWindow, kind: str, spans: pl.DataFrame) -> pl.Dat
     stops = spans.group_by([name for name in _KEYS if name in spans.columns], maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
     )
-    unknown = [pl.lit(None, dtype=pl.String).alias(name) for name in _KEYS if name not in spans.columns]
-    stops = stops.with_columns(pl.col("name").cast(pl.String), *unknown, kind=pl.lit(kind))
-    return stops.select("kind", *_KEYS, "num_calls", "total_ns")
+    texts = [(pl.col(key) if key in spans.columns else pl.lit(None)).cast(pl.String).alias(key) for key in _KEYS[:-1]]
+    return stops.select(pl.lit(kind).alias("kind"), *texts, "step", "num_calls", "total_ns")
 
 
 def _sampled(window: RankWindow, host: HostTime, spans: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

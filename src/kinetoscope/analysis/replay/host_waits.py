@@ -40,6 +40,8 @@ class HostWaits:
         is_usual = 2 * back.unique_counts().max() >= pl.len()
         usual = self._calls.filter("has_waited").group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
         others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place")
+        if not len(others):
+            return self.waits.clear()
         as_elsewhere = others.join(usual, on="name").with_columns(place=pl.col("num_launched") - pl.col("back"))
         found = [
             as_elsewhere.join(self._launched, on="place").with_columns(is_guessed=pl.lit(False)),
