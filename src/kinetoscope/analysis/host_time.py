@@ -102,8 +102,10 @@ class HostTime:
     def epoch_start_share(self) -> float | None:
         """How much of the waiting for data is for the first batch of an epoch; None with fewer than two such waits, or
         where epochs are so short that it is much of the waiting anyway."""
-        fetches = self.fetches.sort("begin")
-        epochs = self.window.on_loop(self.window.named(_EPOCH)).select("begin").unique().sort("begin")
+        epochs = self.window.on_loop(self.window.named(_EPOCH))
+        if len(epochs) < _FEWEST_EPOCHS:
+            return None
+        fetches, epochs = self.fetches.sort("begin"), epochs.select("begin").unique().sort("begin")
         firsts = epochs.join_asof(
             fetches.select("end", at="begin"), left_on="begin", right_on="at", strategy="forward", coalesce=False
         )
@@ -116,6 +118,8 @@ class HostTime:
     def loader(self) -> dict[str, Any]:
         """How the loader is set up from which the loop fetches, as far as that was recorded; of several, the first."""
         notes = self.window.notes.filter((pl.col("category") == "loader") & (pl.col("track") == self.window.loop_track))
+        if not len(notes):
+            return {}
         is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
         said = [*said_in(notes.filter(is_outside)), {}][0]
         return {
@@ -142,7 +146,8 @@ class HostTime:
         ``data``."""
         others = (names[phase] for names in (_LIGHTNING, _ACCELERATE, _EVENTS) if phase in names)
         spans = self.window.named("|".join([_PHASE % _NAMES[phase], *others]))
-        return self.window.on_loop(spans).filter(~pl.col("category").is_in(list(_NOT_NAMED)))
+        spans = self.window.on_loop(spans)
+        return spans.filter(~pl.col("category").is_in(list(_NOT_NAMED))) if len(spans) else spans
 
     def watched_phase(self, phase: str) -> pl.DataFrame:
         """The same as hooks of torch's told of it, without a word of the loop."""
@@ -211,6 +216,8 @@ class HostTime:
     @cached_property
     def _are_of_compiler(self) -> pl.Series:
         pauses = self.collections
+        if not len(pauses):
+            return pl.Series(dtype=pl.Boolean)
         compiles = around(self.compilations.select("track", "begin", "end"), pauses["track"], pauses["begin"])
         is_of_compiler = compiles["end"].is_not_null() | pauses["name"].cast(pl.String).str.ends_with(_OF_COMPILER)
         return is_of_compiler.fill_null(False)
@@ -478,7 +485,7 @@ class HostTime:
     @cached_property
     def _launching(self) -> pl.DataFrame:
         """Calls that launched something on a device: ``track``, ``begin`` and ``end``."""
-        launched = self.window.device["correlation"].drop_nulls().unique()
+        launched = self.window.device["correlation"].drop_nulls()
         calls = self.window.runtime_calls.select("track", "begin", "end", "correlation")
         return calls.filter(pl.col("correlation").is_in(launched.implode())).drop("correlation")
 

@@ -43,8 +43,10 @@ class MemoryRow:
 
 def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
     """The rows of one window's rank."""
-    growth, pieces = MemoryGrowth(window, host), memory_pieces(window, host)
     events = window.allocations.drop_nulls("total")
+    if not len(events):
+        return []
+    growth, pieces = MemoryGrowth(window, host), memory_pieces(window, host)
     rows = [_row(window, growth, pieces, of_device) for of_device in events.partition_by("device", maintain_order=True)]
     owners = memory_owners(window) if any(row.growth_bytes_per_step for row in rows) else None
     if owners is None:
@@ -102,10 +104,10 @@ def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
 def peaks(window: RankWindow) -> pl.Series | None:
     """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
     events = window.allocations.drop_nulls("total")
-    on_device = events.drop_nulls("device")
-    events = on_device if len(on_device) else events
     if not len(events):
         return None
+    on_device = events.drop_nulls("device")
+    events = on_device if len(on_device) else events
     steps = window.steps.select("begin", "end").with_row_index("place")
     before = steps.join_asof(events.select("ts", "total"), left_on="begin", right_on="ts", strategy="backward")
     within = (

@@ -129,7 +129,7 @@ def _spans(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
         "loop": _pauses(window, host.unrecorded),
         "small": host.small_operators,
     } | _synchronising(window, host)
-    return {kind: spans.select(name for name in columns if name in spans.columns) for kind, spans in found.items()}
+    return {kind: spans[[name for name in columns if name in spans.columns]] for kind, spans in found.items()}
 
 
 def _in_float64(said: dict[str, Any]) -> InFloat64 | None:
@@ -217,7 +217,7 @@ def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
 def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
     """Calls that wait, under the name of the operator around each: of copies to the device, and all others."""
     calls = host.synchronising
-    operators = around(window.operators, calls["track"], calls["begin"])
+    operators = around(window.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
     calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
     copies = window.device.filter(pl.col("name").str.contains(COPY_TO_DEVICE))["correlation"].drop_nulls()
     is_copy = pl.col("correlation").is_in(copies.implode()) & (pl.col("correlation") > 0)
@@ -251,11 +251,9 @@ def _lost_share(window: RankWindow) -> float:
     """Which part of the calls that launch kernels, copies and sets has no event on a device."""
     if not len(window.device):
         return 0.0
-    launches = window.runtime_calls.filter(
-        (pl.col("correlation") > 0) & pl.col("name").cast(pl.String).str.contains(_LAUNCHES)
-    )
-    lost = ~pl.col("correlation").is_in(window.device["correlation"].drop_nulls().unique().implode())
-    return launches.select(lost.mean()).item() or 0.0
+    is_launch = (pl.col("correlation") > 0) & pl.col("name").str.contains(_LAUNCHES)
+    is_lost = ~pl.col("correlation").is_in(window.device["correlation"].drop_nulls().implode())
+    return window.runtime_calls.select(is_lost.filter(is_launch).mean()).item() or 0.0
 
 
 def _processor_percent(window: RankWindow) -> float | None:

@@ -71,11 +71,15 @@ class _Finder:
         ends = device.select(node="end_node", time="end", is_end=pl.lit(len(self._window.device) > 0))
         is_end = pl.col("is_step_end") & pl.lit(not len(self._window.device))
         host = self._points.select("node", "time", is_end=is_end)
-        return pl.concat([begins, ends, host], how="vertical_relaxed").sort("node").drop("node")
+        return pl.concat([begins, ends, host], how="vertical_relaxed").sort("node")[["time", "is_end"]]
 
     def edges(self) -> pl.DataFrame:
         """The edges, one kind after the other."""
-        edges = [self._host_edges(), self._thread_edges(), self._sync_edges(), self._loader_edges()]
+        edges = [self._host_edges(), self._sync_edges()]
+        if len(self._host.visits):
+            edges.append(self._thread_edges())
+        if len(self._late_fetches):
+            edges.append(self._loader_edges())
         if len(self._device):
             edges += [self._begin_edges(), self._device_edges()]
         return pl.concat(edges, how="diagonal_relaxed")
@@ -89,7 +93,7 @@ class _Finder:
         launches = self._device.drop_nulls("launch_begin").select(track="launch_track", time="launch_begin")
         waits = (self._waits.waits, self._waits.in_time, self._pauses)
         stretches = [steps, self._host.fetches, *waits, self._host.visits]
-        sides = [frame.select("track", time=side) for frame in stretches for side in ("begin", "end")]
+        sides = [frame.select("track", time=side) for frame in stretches if len(frame) for side in ("begin", "end")]
         points = pl.concat([launches, *sides]).unique().sort("track", "time")
         is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
         node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
@@ -104,11 +108,11 @@ class _Finder:
 
     def _host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
-        following = self._points.select(pl.col("node", "time").shift(-1).over("track"))
-        edges = self._points.select("track", source="node", begin="time")
-        edges = edges.hstack(following.rename({"node": "target", "time": "end"})).drop_nulls("target")
-        starts = self._host.visits.select("track", end="begin")  # what the thread did before has nothing to do with it
-        edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
+        target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
+        edges = self._points.select("track", source="node", begin="time", target=target, end=end).drop_nulls("target")
+        if len(self._host.visits):  # what the thread did before a visit has nothing to do with it
+            starts = self._host.visits.select("track", end="begin")
+            edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         waits = pl.concat(
             [
                 frame.select("track", "begin", "end", "own_ns")

@@ -39,14 +39,17 @@ class DeviceBegins:
     def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
         device = device.select(*_COLUMNS, *_OF_LAUNCHES)  # there are many copies of it
         self._device = device
-        events = _with_waited(_with_compute_before(_with_event_before(device), device), device, calls)
+        launched = device.drop_nulls("launch_begin").sort("launch_begin")
+        events = _with_waited(_with_compute_before(_with_event_before(device), launched), launched, calls)
         self._least_ns = dict.fromkeys(_MOMENTS, 0)
         self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later("launch_begin", "before_end"))
         self._least_ns["stream"] = self._usual_ns(events, "stream", _is_later("before_end", "launch_begin"))
         events = self._with_other_stream(events)
         self._least_ns["other_stream"] = self._usual_ns(events, "other_stream", pl.lit(True))
         self._least_ns["compute"] = self._least_ns["wait"] = self._least_ns["other_stream"]
-        self.events = events.with_columns(self._weight(cause).alias(f"{cause}_ns") for cause in _MOMENTS)
+        expected = [pl.col(moment) + self._least_ns[cause] for cause, moment in _MOMENTS.items()]
+        latest = events.select(latest=pl.max_horizontal(expected))["latest"]
+        self.events = events.with_columns(self._weight(cause, latest).alias(f"{cause}_ns") for cause in _MOMENTS)
 
     @cached_property
     def unexplained_ns(self) -> pl.Series:
@@ -77,14 +80,13 @@ class DeviceBegins:
         usual = events.select(delay.filter(delay.is_between(0, NEAR_NS)).median()).item()
         return int(usual or 0)
 
-    def _weight(self, cause: str) -> pl.Expr:
+    def _weight(self, cause: str, latest: pl.Series) -> pl.Expr:
         """The least time from a cause to the begin: as usual; for the cause that comes last as long as it was."""
         delay = pl.col("begin") - pl.col(_MOMENTS[cause])
-        expected = {name: pl.col(moment) + self._least_ns[name] for name, moment in _MOMENTS.items()}
         is_near = delay.is_between(0, NEAR_NS)
         if cause == "launch":  # its call may do a lot before that, as copy from pageable memory or load a module
             is_near |= (pl.col("begin") <= pl.col("launch_end")).fill_null(False)
-        is_last = (expected[cause] >= pl.max_horizontal(list(expected.values()))) & is_near
+        is_last = (pl.col(_MOMENTS[cause]) + self._least_ns[cause] >= latest) & is_near
         return pl.when(is_last).then(delay).otherwise(pl.min_horizontal(delay, pl.lit(self._least_ns[cause])))
 
     def _with_other_stream(self, events: pl.DataFrame) -> pl.DataFrame:
@@ -104,16 +106,15 @@ def _is_later(one: str, than: str) -> pl.Expr:
 
 def _with_event_before(device: pl.DataFrame) -> pl.DataFrame:
     """With ``before`` and ``before_end``, the last event of the same stream, if that has ended."""
-    before = pl.col("end_node", "end").shift(1).over("device", "stream")
-    events = device.hstack(device.select(before).rename({"end_node": "before", "end": "before_end"}))
+    before, before_end = (pl.col(name).shift(1).over("device", "stream") for name in ("end_node", "end"))
+    events = device.with_columns(before=before, before_end=before_end)
     is_over = pl.col("before_end") <= pl.col("begin")
     return events.with_columns(pl.when(is_over).then(name).alias(name) for name in ("before", "before_end"))
 
 
-def _with_compute_before(events: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
-    of the last computation launched before it."""
-    launched = device.drop_nulls("launch_begin").sort("launch_begin")
+    of the last computation launched before it; ``launched`` are the events in the order of their launches."""
     asking = launched.filter(pl.col("kind") == "communication").select("begin_node", "begin", "launch_begin", "device")
     computes = launched.filter(pl.col("kind") == "compute").select("launch_begin", "device", "stream")
     others = launched.filter(pl.col("kind") != "communication")
@@ -124,11 +125,11 @@ def _with_compute_before(events: pl.DataFrame, device: pl.DataFrame) -> pl.DataF
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
 
-def _with_waited(events: pl.DataFrame, device: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
     the last communication launched before the last event that was recorded by then. It is the first one of the same
     thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
-    name, launched = pl.col("name").str, device.drop_nulls("launch_begin").sort("launch_begin")
+    name = pl.col("name").str
     records = calls.filter(name.contains("EventRecord")).select(recorded="begin").sort("recorded")
     waits = calls.filter(name.ends_with("StreamWaitEvent")).select("track", at="begin").sort("at")
     communication = launched.filter(pl.col("kind") == "communication")
@@ -147,14 +148,14 @@ def _with_waited(events: pl.DataFrame, device: pl.DataFrame, calls: pl.DataFrame
 def _last_ends_of_other_streams(events: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """Each event with ``other`` and ``other_end``, the last end before it began on another stream of its device."""
     took_time = pl.col("end") > pl.col("begin")  # two that did not, at the same time, would wait for each other
-    ends = device.filter(took_time).select("device", "stream", other="end_node", other_end="end").sort("other_end")
-    run = pl.col("stream").rle_id().over("device")
-    of_run = pl.col("other", "other_end", "stream").shift(1).over("device")
-    ends = ends.with_columns(run=run).hstack(
-        ends.select(of_run).rename({"other": "last_other", "other_end": "last_end", "stream": "last_stream"})
+    ends = device.filter(took_time).select("device", other_stream="stream", other="end_node", other_end="end")
+    ends = ends.sort("other_end").with_columns(
+        pl.col("other").shift(1).over("device").alias("last_other"),
+        pl.col("other_end").shift(1).over("device").alias("last_end"),
+        run=pl.col("other_stream").rle_id().over("device"),
     )
     first = pl.col("last_other", "last_end").first().over("device", "run")
-    ends = ends.with_columns(first, key="other_end").drop("run", "last_stream").rename({"stream": "other_stream"})
+    ends = ends.select("device", "other_stream", "other", "other_end", first, key="other_end")
     found = events.join_asof(ends, left_on="begin", right_on="key", by="device", **_ORDERED)
     is_other = pl.col("other_stream") != pl.col("stream")
     return found.with_columns(
