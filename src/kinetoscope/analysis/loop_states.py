@@ -96,6 +96,9 @@ def split_stretches(
 ) -> SplitStretches:
     """Splits stretches (``begin``, ``end``, ``name``). Where ``samples`` say what the thread waited for, a stretch is
     blocked for as large a part as the samples in all stretches of its name; else the clocks tell, if they do."""
+    if not len(samples) and not len(states.readings):
+        running = stretches.filter(pl.col("begin") < pl.col("end")).with_columns(since="begin", until="end")
+        return SplitStretches(running.clear(), running.clear(), running)
     lengths = stretches["end"] - stretches["begin"]
     blocked = _blocked_share(stretches, states, samples, waits)
     middles = (stretches["begin"] + stretches["end"]) // 2

@@ -32,8 +32,8 @@ class FaultGraph:
         self._saved: dict[Any, int] = {}
 
     def saved_ns(self, change: Change) -> int:
-        """What the run gains by a change that all variants have alike, worked out once."""
-        key = (change.without, change.on_time)
+        """What the run gains by a change of the graph as recorded, worked out once."""
+        key = (change.without, change.on_time, frozenset(change.faster.items()))
         if key not in self._saved:
             self._saved[key] = self.as_recorded.saving_ns(change)
         return self._saved[key]

@@ -28,20 +28,22 @@ class Fix:
 
     def saved_ns(self, graph: FaultGraph) -> int:
         """What the run gains."""
-        return self._saved_ns(self.variant(graph), graph.saved_ns)
+        varied = self.variant(graph)
+        saved_ns = graph.saved_ns if varied is graph.as_recorded else varied.saving_ns
+        return self._saved_ns(saved_ns, graph.saved_ns)
 
     def most_saved_ns(self, graph: FaultGraph) -> int:
         """What the run gains at most, by what the recording shows."""
         varied = (self.most_variant or self.variant)(graph)
         if graph.has_guesses or self.most_variant:
             varied = varied.without_guesses()
-        return replace(self, beyond=frozenset())._saved_ns(varied, varied.saving_ns)
+        return replace(self, beyond=frozenset())._saved_ns(varied.saving_ns, varied.saving_ns)
 
-    def _saved_ns(self, varied: ReplayGraph, saved_without: Callable[[Change], int]) -> int:
-        saved_ns = varied.saving_ns(self.change)
+    def _saved_ns(self, saved_with: Callable[[Change], int], saved_without: Callable[[Change], int]) -> int:
+        saved_ns = saved_with(self.change)
         others = Change(self.beyond, on_time=self.late)
         if others != Change():
             on_time = self.late | self.change.on_time
             both = Change(self.change.without | self.beyond, self.change.faster, on_time)
-            saved_ns = min(saved_ns, varied.saving_ns(both) - saved_without(others))
+            saved_ns = min(saved_ns, saved_with(both) - saved_without(others))
         return saved_ns

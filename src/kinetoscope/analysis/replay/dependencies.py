@@ -90,11 +90,12 @@ class _Finder:
     def _points(self) -> pl.DataFrame:
         """The moments of threads, in order: ``track``, ``time``, ``node``, ``is_step_end``."""
         steps = self._window.steps
-        launches = self._device.drop_nulls("launch_begin").select(track="launch_track", time="launch_begin")
         waits = (self._waits.waits, self._waits.in_time, self._pauses)
         stretches = [steps, self._host.fetches, *waits, self._host.visits]
-        sides = [frame.select("track", time=side) for frame in stretches if len(frame) for side in ("begin", "end")]
-        points = pl.concat([launches, *sides]).unique().sort("track", "time")
+        moments = [(frame["track"], frame[side]) for frame in stretches for side in ("begin", "end")]
+        moments.append((self._device["launch_track"], self._device["launch_begin"]))
+        points = pl.concat(pl.DataFrame([track.alias("track"), time.alias("time")]) for track, time in moments)
+        points = points.drop_nulls("time").unique().sort("track", "time")
         is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
         node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
         return points.with_columns(node=node, is_step_end=is_step_end)
@@ -137,22 +138,14 @@ class _Finder:
 
     def _thread_edges(self) -> pl.DataFrame:
         """The loop's thread starts a visit, and goes on when it has ended; what it does before and after is its own."""
-        loop = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        visits = self._host.visits.rename({"track": "visited", "begin": "visited_from", "end": "visited_until"})
-        visits = visits.with_columns(track=loop)
-        starts = self._with_node(
-            self._with_node(visits, "source", "track", "paused_from"), "target", "visited", "visited_from"
+        loop, visits = pl.lit(self._window.loop_track, dtype=pl.UInt32), self._host.visits
+        last = pl.col("end").max().over("paused_from")
+        starts = visits.select(
+            from_track=loop, since="paused_from", to_track="track", until="begin", begin="paused_from"
         )
-        ends = self._with_node(
-            self._with_node(visits, "source", "visited", "visited_until"), "target", "track", "paused_until"
-        )
-        last = ends.with_columns(visited_until=pl.col("visited_until").max().over("paused_from"))
-        edges = pl.concat(
-            [
-                starts.select("source", "target", "track", begin="paused_from", end="visited_from"),
-                last.select("source", "target", "track", begin="visited_until", end="paused_until"),
-            ]
-        )
+        ends = visits.select(from_track="track", since="end", to_track=loop, until="paused_until", begin=last)
+        edges = pl.concat([starts, ends]).with_columns(track=loop, end="until")
+        edges = self._with_node(self._with_node(edges, "source", "from_track", "since"), "target", "to_track", "until")
         weight = pl.col("end") - pl.col("begin")
         return edges.select("source", "target", kind=pl.lit("thread"), weight=weight).hstack(self._parts(edges))
 
@@ -190,7 +183,8 @@ class _Finder:
         """To the begin of each event: from its launch, from the event before it on its stream, and from those of other
         streams that it waited for."""
         events = self.begins.events
-        launched = self._with_node(events, "launch", "launch_track", "launch_begin")
+        launched = events[["begin_node", "launch_ns", "launch_track", "launch_begin"]]
+        launched = self._with_node(launched, "launch", "launch_track", "launch_begin")
         causes = [
             ("launch", "launch", launched),
             ("before", "stream", events),

@@ -129,13 +129,13 @@ def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFra
     """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
     the last communication launched before the last event that was recorded by then. It is the first one of the same
     thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
-    name = pl.col("name").str
-    records = calls.filter(name.contains("EventRecord")).select(recorded="begin").sort("recorded")
-    waits = calls.filter(name.ends_with("StreamWaitEvent")).select("track", at="begin").sort("at")
+    name, calls = pl.col("name").str, calls[["name", "track", "begin"]]
+    records = calls.filter(name.contains("EventRecord")).select(recorded="begin")
+    waits = calls.filter(name.ends_with("StreamWaitEvent")).select("track", at="begin")
     communication = launched.filter(pl.col("kind") == "communication")
     communication = communication.select("launch_begin", waited="end_node", waited_end="end")
-    waits = waits.join_asof(records, left_on="at", right_on="recorded").drop_nulls("recorded").sort("recorded")
-    waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin").sort("at")
+    waits = waits.join_asof(records, left_on="at", right_on="recorded").drop_nulls("recorded")
+    waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin")
     next_launch: Any = {"left_on": "at", "right_on": "launch_begin", "strategy": "forward"}
     of_thread = waits.join_asof(launched, by_left="track", by_right="launch_track", **next_launch, **_ORDERED)
     columns = ["begin_node", "begin", "kind", "waited", "waited_end"]
