@@ -185,12 +185,14 @@ class Case:
 
     def host_ns(self, part: str) -> float:
         """What threads of the host spend with a part that replays know, without runs of small kernels."""
-        return int(self._patients.filter(~pl.col("in_run"))[part].sum()) / max(1, len(self._steps))
+        taken = self._patients.select(pl.col(part).filter(~pl.col("in_run")).sum())
+        return int(taken.item()) / max(1, len(self._steps))
 
     def launching_ns(self) -> float:
         """What the host takes to launch kernels, with the operators around the launches, without runs of small ones."""
-        edges = self.graph.without_launches().edges.filter(~is_of_ranks(self.late_ranks))
-        return int(edges["launch"].sum()) / max(1, len(self._steps))
+        edges = self.graph.without_launches().edges
+        taken = edges.select(pl.col("launch").filter(~is_of_ranks(self.late_ranks)).sum())
+        return int(taken.item()) / max(1, len(self._steps))
 
     def without_work_ns(self) -> float:
         """For how long a device waits for its host, or for other ranks; on the CPU everything counts.
@@ -239,7 +241,11 @@ class Case:
 
     def stops(self, kind: str) -> pl.DataFrame:
         """The signs of one kind, those that took the most first."""
-        return self._stops.filter(pl.col("kind") == kind)
+        return self._stops_by_kind.get(kind, self._stops.clear())
+
+    @cached_property
+    def _stops_by_kind(self) -> dict[str, pl.DataFrame]:
+        return {stops["kind"][0]: stops for stops in self._stops.partition_by("kind", maintain_order=True)}
 
     def total_ns(self, kind: str) -> float:
         """What the signs of one kind took of a step."""

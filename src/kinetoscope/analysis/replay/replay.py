@@ -55,6 +55,15 @@ _SLACKS = {"rank": pl.Int64, "window": pl.UInt32, "slack_ns": pl.Int64}
 
 
 @dataclass(frozen=True)
+class _Known:
+    """What was worked out of a graph, by the ranks on time: it is the same in all variants, whose edges of hosts,
+    launches and collectives lead from and to the same nodes."""
+
+    substitutes: dict[frozenset[int], Substitute | None] = field(default_factory=dict)
+    now_ns: dict[frozenset[int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ReplayGraph:
     """The graph of some windows.
 
@@ -79,9 +88,7 @@ class ReplayGraph:
     uneven_share: float = 0.0
     slacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SLACKS))
     has_hidden_loader: bool = False
-    substitutes: dict[frozenset[int], Substitute | None] = field(default_factory=dict, repr=False, compare=False)
-    """Those that were found in place of some ranks. They are the same in all variants of a graph, whose edges of hosts,
-    launches and collectives lead from and to the same nodes."""
+    known: _Known = field(default_factory=_Known, repr=False, compare=False)
 
     @classmethod
     def join(
@@ -155,9 +162,8 @@ class ReplayGraph:
         before the recording stays."""
         if not change.on_time:
             return self._as_loaders_can(change, self._saving_ns(change))
-        now_ns = self.time_ns(self.nodes["time"], change.on_time)
         changed = self._with_substitute(change.on_time)
-        saved_ns = max(0, now_ns - changed.time_ns(changed.replay(change), change.on_time))
+        saved_ns = max(0, self._now_ns(change.on_time) - changed.time_ns(changed.replay(change), change.on_time))
         return self._as_loaders_can(change, saved_ns)
 
     def _as_loaders_can(self, change: Change, saved_ns: int) -> int:
@@ -174,7 +180,13 @@ class ReplayGraph:
         return self._saving_ns(Change(on_time=on_time))
 
     def _saving_ns(self, change: Change) -> int:
-        return self.time_ns(self.nodes["time"], change.on_time) - self.time_ns(self.replay(change), change.on_time)
+        return self._now_ns(change.on_time) - self.time_ns(self.replay(change), change.on_time)
+
+    def _now_ns(self, without: frozenset[int]) -> int:
+        """How long the windows take as they were recorded."""
+        if without not in self.known.now_ns:
+            self.known.now_ns[without] = self.time_ns(self.nodes["time"], without)
+        return self.known.now_ns[without]
 
     def without_guesses(self) -> "ReplayGraph":
         """The same, in which calls and loops that never had to wait never will: what it saves is at least what the run
@@ -184,12 +196,13 @@ class ReplayGraph:
 
     def _with_substitute(self, on_time: frozenset[int]) -> "ReplayGraph":
         """The graph with one more rank in place of those ``on_time``, if they began late."""
-        if on_time not in self.substitutes:
-            self.substitutes[on_time] = find_substitute(self.nodes, self.edges, on_time)
-        if (substitute := self.substitutes[on_time]) is None:
+        substitutes = self.known.substitutes
+        if on_time not in substitutes:
+            substitutes[on_time] = find_substitute(self.nodes, self.edges, on_time)
+        if (substitute := substitutes[on_time]) is None:
             return self
         nodes, edges = with_substitute(self.nodes, self.edges, substitute)
-        return replace(self, nodes=nodes, edges=edges, substitutes={})
+        return replace(self, nodes=nodes, edges=edges, known=_Known())
 
     def begins_after_first(self, on_time: Collection[int]) -> dict[int, dict[int, float]]:
         """By rank and step: the most by which it begins a collective after the first one of its ranks, if nobody waits
