@@ -31,8 +31,7 @@ _POINT_TO_POINT = ("all_to_all", "send", "recv", "send_recv", "alltoallv")
 MOMENTS = ("begin", "end", "paused_from", "paused_until")
 """Columns of calls that are moments. A pause is the longest stretch of a call in which its rank computes nothing."""
 
-_OF_CALLS = ("begin", "end", "track", "name", "collective", "group", "collective_sequence", "dtype", "types", "shapes")
-_OF_CALLS += ("elements_in", "elements_out")
+_OF_CALLS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out")
 _OF_RANKS = ("rank", "begin", "end", "wait_ns")
 _ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
@@ -133,11 +132,13 @@ def _longest_pauses(computing: Coverage, calls: pl.DataFrame) -> pl.DataFrame:
 def _device_calls(window: RankWindow) -> pl.DataFrame:
     """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
     kernels = window.device.with_row_index("row").filter(pl.col("kind") == "communication")
-    calls = window.named(r"^(record_param_comms$|nccl:|rccl:)").select(_OF_CALLS)
+    calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
     is_detailed = pl.col("name") == "record_param_comms"
     said, named = (
-        around(calls.filter(rule), kernels["launch_track"], kernels["launch_begin"])
-        for rule in (is_detailed, ~is_detailed)
+        around(
+            calls.filter(rule)[["begin", "end", "track", *columns]], kernels["launch_track"], kernels["launch_begin"]
+        )
+        for rule, columns in ((is_detailed, _OF_CALLS), (~is_detailed, ("name", "types", "shapes")))
     )
     elements = pl.coalesce(
         pl.max_horizontal("elements_in", "elements_out"),

@@ -20,7 +20,7 @@ class HostLedger:
     def __init__(self, host: HostTime) -> None:
         self._host, self._window = host, host.window
         self._begins, self._ends = self._window.steps["begin"], self._window.steps["end"]
-        self._next_begins = self._begins.shift(-1).fill_null(self._ends.last())
+        self._next_begins = pl.concat([self._begins[1:], self._ends[-1:]])
         self._phases = Phases(host)
         self._taken = Coverage()
         self._covered = self._taken.within(self._begins, self._ends)
@@ -31,7 +31,7 @@ class HostLedger:
         inside = {"evaluation_inside_ns": self._take(self._host.evaluations)} | self._waits() | self._in_phases()
         python = self._take(*self._python) if len(self._window.operators) else None
         inside["python_ns"] = None if python is None else self._if_recorded(python)
-        known = sum((values.fill_null(0) for values in inside.values() if values is not None), start=self._begins)
+        known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
         data, is_of_ours = inside["data_wait_ns"], self._window.steps["is_ours"].any() or len(self._host.evaluations)
         return inside | {
@@ -121,4 +121,8 @@ def known_where(values: pl.Series, is_known: pl.Series) -> pl.Series:
 
 def _known_before_the_last(values: pl.Series) -> pl.Series:
     """The values without the last one: what follows the last step was not recorded."""
-    return values.shift(1).shift(-1)
+    return pl.concat([values[:-1], values.clear(min(1, len(values)))])
+
+
+def _if_known(values: pl.Series) -> pl.Series:
+    return values.fill_null(0) if values.null_count() else values

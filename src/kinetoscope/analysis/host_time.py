@@ -262,12 +262,12 @@ class HostTime:
         ``begin`` and ``end`` there, and ``paused_from`` and ``paused_until`` of the loop's thread, which did nothing
         that was recorded meanwhile."""
         window, pauses = self.window, self.pauses
-        calls = [frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)]
+        calls = [frame[["track", "begin", "end"]] for frame in (window.operators, window.runtime_calls)]
         others = pl.concat([frame.filter(pl.col("track") != window.loop_track) for frame in calls])
-        others = others.with_columns(pause=place_in(pauses, others["begin"])).drop_nulls("pause")
+        others = others.hstack([place_in(pauses, others["begin"]).alias("pause")]).drop_nulls("pause")
         visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
-        pauses = pauses.select(paused_from="begin", paused_until="end").with_row_index("pause")
-        visits = visits.join(pauses, on="pause", maintain_order="left").drop("pause")
+        paused_from, paused_until = (pauses[side][visits["pause"]] for side in ("begin", "end"))
+        visits = visits.select("track", "begin", "end", paused_from=paused_from, paused_until=paused_until)
         return visits.filter(pl.col("end") <= pl.col("paused_until"))
 
     @cached_property

@@ -123,12 +123,9 @@ def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
         .with_columns(pl.col("spent").cum_sum().over("track"))
         .with_columns(pl.col("time").set_sorted())
     )
-    ends = pl.col("ts") + pl.col("dur")
-    return _spent_until(calls, launched, ends) - _spent_until(calls, launched, pl.col("ts"))
-
-
-def _spent_until(calls: pl.DataFrame, launched: pl.DataFrame, time: pl.Expr) -> pl.Series:
-    """What each call's thread had launched before a time."""
-    asked = calls.select("track", time=time - 1).with_row_index("row").sort("time")
+    begins = calls["ts"]
+    times = pl.concat([begins, begins + calls["dur"]]) - 1
+    asked = pl.DataFrame({"track": pl.concat([calls["track"]] * 2), "time": times}).with_row_index("row").sort("time")
     found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
-    return found.sort("row")["spent"].fill_null(0).alias("device_ns")
+    spent = found.sort("row")["spent"].fill_null(0)
+    return (spent[len(calls) :] - spent[: len(calls)]).alias("device_ns")

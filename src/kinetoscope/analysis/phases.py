@@ -40,7 +40,7 @@ class Phases:
     @cached_property
     def pieces(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``, ``phase``) of the loop's thread in spans of phases, by the innermost."""
-        spans = [self._nested(phase, spans) for phase, spans in self.named.items()]
+        spans = [self._nested(phase, spans) for phase, spans in self.named.items() if len(spans)]
         if not len(self.named[OPTIMIZER]):
             spans.append(self._nested(OPTIMIZER, self._window.on_loop(self._host.optimizer)))
         spans = pl.concat([*spans, self._nested(CLOSURE, self.closures)])

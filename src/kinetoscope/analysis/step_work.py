@@ -36,24 +36,26 @@ def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     time of kernels that compute products, and ``covered_ns``, that of those whose operations are known."""
     calls = work.calls.select("flops", "done", "peak_ns", place=place_in(window.steps, work.calls["begin"]))
     is_known = pl.col("flops").is_not_null().all().over("place")
-    calls = calls.drop_nulls("place").filter(is_known)
+    calls = calls.filter(pl.col("place").is_not_null() & is_known)
     sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), known_sum("peak_ns"))
     place = pl.int_range(len(window.steps), eager=True).cast(sums.schema["place"])
     found = place.alias("place").to_frame().join(sums, on="place", how="left", maintain_order="left")
     products = _products(window, work).group_by("place").agg(pl.col("product_ns", "covered_ns").sum())
     found = found.join(products, on="place", how="left", maintain_order="left")
-    return found.with_columns(pl.col("product_ns", "covered_ns").fill_null(0)).select(_SUMS)
+    return found.select(*_SUMS[:3], pl.col(_SUMS[3:]).fill_null(0))
 
 
 def _products(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """The kernels that compute products and were launched in a step, with its ``place``."""
     device = window.device
     length = pl.col("end") - pl.col("begin")
+    is_covered = pl.lit(work.kernels["timed_ns"]).is_not_null()
     kernels = device.select(
-        product_ns=length, covered_ns=pl.when(work.kernels["timed_ns"].is_not_null()).then(length).otherwise(0)
+        product_ns=length,
+        covered_ns=pl.when(is_covered).then(length).otherwise(0),
+        place=place_in(window.steps, device["launch_begin"]),
     )
-    kernels = kernels.with_columns(place=place_in(window.steps, device["launch_begin"]))
-    return kernels.filter(work.kernels["is_product"]).drop_nulls("place")
+    return kernels.filter(pl.lit(work.kernels["is_product"]) & pl.col("place").is_not_null())
 
 
 def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> pl.DataFrame:

@@ -28,7 +28,7 @@ class HostWaits:
     def waits(self) -> pl.DataFrame:
         """Those in which a thread did wait."""
         found = (self._for_copies(), self._calls.filter("has_waited"), self._for_collectives())
-        waits = pl.concat([frame.with_columns(is_guessed=pl.lit(False)).select(_COLUMNS) for frame in found])
+        waits = pl.concat([frame[[*_COLUMNS[:-1]]] for frame in found]).with_columns(is_guessed=pl.lit(False))
         in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
         return waits.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
 
