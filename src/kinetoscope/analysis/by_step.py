@@ -39,7 +39,7 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
     """One row per name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and
     ``time``. ``operators`` are the window's, of `operator_calls`; ``whole_ns`` is what its steps took. A call belongs
     to the last step that began before it, a device event to that of its launch."""
-    calls = _in_steps(window, operators.select("name", "shapes", "track", "begin", "self_ns", "own_device_ns"))
+    calls = _in_steps(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
     calls = calls.with_columns(_modules(window, calls))
     device = window.device.select("name", begin="launch_begin", time=pl.col("end") - pl.col("begin"))
     device = device.with_columns(shapes=pl.lit(None, pl.Categorical), module=pl.lit(None, pl.String))
@@ -53,7 +53,7 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
 
 def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
     """The ``module`` of each call."""
-    modules = window.named(r"^nn\.Module: ").select("name", "track", "begin", "end")
+    modules = window.named(r"^nn\.Module: ")[["name", "track", "begin", "end"]]
     if not len(modules):
         return pl.lit(None, dtype=pl.String).alias("module")
     found = around(modules, calls["track"], calls["begin"])["name"]

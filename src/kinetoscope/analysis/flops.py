@@ -100,7 +100,7 @@ def _counted_calls(window: RankWindow) -> pl.DataFrame:
 def _amounts(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The ``flops``, ``done``, ``bytes`` and ``dtype`` of each call."""
     keys = ("name", "shapes", "types", "values")
-    asked = calls.select("name", "shapes", "types").with_columns(values=_values(window, calls))
+    asked = calls[["name", "shapes", "types"]].with_columns(values=_values(window, calls))
     known = asked.unique()
     schema = {"flops": pl.Float64, "done": pl.Float64, "bytes": pl.Float64, "dtype": pl.String}
     found = pl.DataFrame([_amount(*row) for row in known.iter_rows()], schema=schema, orient="row")
@@ -156,7 +156,7 @@ def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
     rows = calls.with_row_index("call").filter(pl.col("done").is_not_null())
     device = window.device.with_row_index("row").filter(pl.col("kind") == "compute")
-    found = around(rows.select("call", "begin", "end", "track"), device["launch_track"], device["launch_begin"])
+    found = around(rows[["call", "begin", "end", "track"]], device["launch_track"], device["launch_begin"])
     device = device.select("row", "name", "device", ns=pl.col("end") - pl.col("begin"))
     device = device.with_columns(call=found["call"]).filter(pl.col("call").is_not_null() & (pl.col("ns") > 0))
     device = device.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("call"))
@@ -208,4 +208,4 @@ def _shares(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:
         bytes=(pl.col("bytes") * share).round(),
     )
     rows = pl.DataFrame({"row": pl.int_range(num_rows, dtype=pl.UInt32, eager=True)})
-    return rows.join(shares, on="row", how="left", maintain_order="left").drop("row")
+    return rows.join(shares, on="row", how="left", maintain_order="left")[shares.columns[1:]]

@@ -189,7 +189,7 @@ class HostTime:
             return pl.DataFrame(schema=dict.fromkeys(times, pl.Int64) | dict.fromkeys(("track", "row"), pl.UInt32))
         track = pl.lit(self.window.loop_track, dtype=pl.UInt32)
         pauses = self.pauses.select("begin", "end", track=track)
-        places = pl.concat([self.collectives.select("begin", "end", "track"), pauses]).sort("end")
+        places = pl.concat([self.collectives[["begin", "end", "track"]], pauses]).sort("end")
         events = self.calls_as_events.with_row_index("row").select("row", waited_until="end", at="end").sort("at")
         waits = places.join_asof(events, left_on="end", right_on="at", strategy="backward").drop("at")
         is_long = pl.col("waited_until") - pl.col("begin") >= pl.col("end") - pl.col("waited_until")
@@ -200,7 +200,7 @@ class HostTime:
     def communication(self) -> pl.DataFrame:
         """The loop's time in collective calls, and its waits for them."""
         waits = self.waits_for_calls.select("begin", end="waited_until")
-        return pl.concat([self.collectives.select("begin", "end"), waits])
+        return pl.concat([self.collectives[["begin", "end"]], waits])
 
     @cached_property
     def collections(self) -> pl.DataFrame:
@@ -218,7 +218,7 @@ class HostTime:
         pauses = self.collections
         if not len(pauses):
             return pl.Series(dtype=pl.Boolean)
-        compiles = around(self.compilations.select("track", "begin", "end"), pauses["track"], pauses["begin"])
+        compiles = around(self.compilations[["track", "begin", "end"]], pauses["track"], pauses["begin"])
         is_of_compiler = compiles["end"].is_not_null() | pauses["name"].cast(pl.String).str.ends_with(_OF_COMPILER)
         return is_of_compiler.fill_null(False)
 
@@ -238,9 +238,9 @@ class HostTime:
         copy had ended on the device."""
         calls, device = self.window.runtime_calls, self.window.device
         copies = device.filter(pl.col("kind") == "copy").group_by("correlation").agg(copied=pl.col("end").max())
-        joined = calls.join(copies, on="correlation", how="left", maintain_order="left")
-        waits = pl.col("name").str.ends_with("Synchronize") | (pl.col("end") >= pl.col("copied")).fill_null(False)
-        return joined.filter(waits).drop("copied")
+        copied = calls[["correlation"]].join(copies, on="correlation", how="left", maintain_order="left")["copied"]
+        waits = pl.col("name").str.ends_with("Synchronize") | (pl.col("end") >= copied).fill_null(False)
+        return calls.filter(waits)
 
     @cached_property
     def busy(self) -> Coverage:
@@ -290,7 +290,7 @@ class HostTime:
         """
         ends = calls.select(ended="end").sort("ended")
         pauses = self.pauses.sort("end").join_asof(ends, left_on="end", right_on="ended", coalesce=False)
-        pauses = pauses.filter((pl.col("ended") <= pl.col("begin")).fill_null(True)).select("begin", "end")
+        pauses = pauses.filter((pl.col("ended") <= pl.col("begin")).fill_null(True))[["begin", "end"]]
         calls = calls.with_row_index("call")
         next_ends = calls.select("call", called="begin", ended="end").sort("ended")
         pauses = pauses.join_asof(next_ends, left_on="end", right_on="ended", strategy="forward", coalesce=False)
@@ -486,8 +486,8 @@ class HostTime:
     def _launching(self) -> pl.DataFrame:
         """Calls that launched something on a device: ``track``, ``begin`` and ``end``."""
         launched = self.window.device["correlation"].drop_nulls()
-        calls = self.window.runtime_calls.select("track", "begin", "end", "correlation")
-        return calls.filter(pl.col("correlation").is_in(launched.implode())).drop("correlation")
+        calls = self.window.runtime_calls[["track", "begin", "end", "correlation"]]
+        return calls.filter(pl.col("correlation").is_in(launched.implode()))[["track", "begin", "end"]]
 
 
 def _with_calls_on_host(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

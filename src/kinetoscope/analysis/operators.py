@@ -62,7 +62,7 @@ def operator_calls(window: RankWindow) -> pl.DataFrame:
         is_operator=window.is_operator,
     ).filter(window.host.select(is_nested).to_series())
     measured = nest_spans(calls, clip=True)
-    calls = calls.with_columns(measured.select("dur", "self_ns"))
+    calls = calls.with_columns(measured[["dur", "self_ns"]])
     if len(window.device):
         calls = calls.with_columns(_device_ns(calls, window.device))
         called_ns = _called_ns(calls, calls["is_operator"], measured["parent"])

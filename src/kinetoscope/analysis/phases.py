@@ -35,7 +35,7 @@ class Phases:
             return None
         threads = host.backward["track"].unique()
         waits = host.visits.filter(pl.col("track").is_in(threads.implode()))  # also between two functions of autograd
-        return pl.concat([frame.select("begin", "end") for frame in (host.backward, waits)])
+        return pl.concat([frame[["begin", "end"]] for frame in (host.backward, waits)])
 
     @cached_property
     def pieces(self) -> pl.DataFrame:
@@ -70,7 +70,7 @@ class Phases:
         backward = self._host.backward.select("begin", "end", is_backward=pl.lit(True))
         backward = backward.filter(pl.Series(place_in(steps, backward["begin"])).is_not_null())
         if not len(backward) or len(self.named[FORWARD]):
-            return backward.clear().drop("is_backward")
+            return backward[["begin", "end"]].clear()
         kept = self._kept_by_autograd(steps, backward)
         calls = pl.concat([backward, kept]).sort("begin", "is_backward")
         calls = calls.with_columns(step=pl.Series(place_in(steps, calls["begin"])))

@@ -153,7 +153,7 @@ class _Steps:
         take together (``busy``, ``compute``, ``communication``, ``kernels``), ``num_kernels`` and ``num_launches``; and
         null where there are none, when the first one began, and when the last of its computing kernels ended, or of all
         its events if it has none (``first_begin``, ``last_end``)."""
-        device = self._window.device.select("begin", "end", "kind", "launch_begin", "launch_track")
+        device = self._window.device[["begin", "end", "kind", "launch_begin", "launch_track"]]
         events = device.with_columns(place=place_in(self._window.steps, device["launch_begin"])).drop_nulls("place")
         end, kind = pl.col("end"), pl.col("kind")
         taken = {"busy": pl.lit(True), "compute": kind == "compute", "communication": kind == "communication"}

@@ -183,8 +183,8 @@ class RankWindow:
     @cached_property
     def _names(self) -> tuple[pl.Series, pl.Series]:
         """The names of spans of host threads, and the place of each span's name among them."""
-        names = self.host.select("name").unique().with_row_index("place")
-        places = self.host.select("name").join(names, on="name", how="left", maintain_order="left")
+        names = self.host[["name"]].unique().with_row_index("place")
+        places = self.host[["name"]].join(names, on="name", how="left", maintain_order="left")
         return names["name"], places["place"]
 
     @cached_property
@@ -226,7 +226,7 @@ def _spans(trace: Trace) -> pl.DataFrame:
     found = spans.with_columns(pl.col("category").cast(pl.Categorical), end=end).drop("dur").collect()
     if found["begin"].is_sorted():
         return found
-    order = found.select("begin").with_row_index("row").sort("begin")["row"]
+    order = found[["begin"]].with_row_index("row").sort("begin")["row"]
     return pl.DataFrame([column[order] for column in _columns_freed(found)])
 
 

@@ -116,7 +116,7 @@ class _Finder:
             edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         waits = pl.concat(
             [
-                frame.select("track", "begin", "end", "own_ns")
+                frame[["track", "begin", "end", "own_ns"]]
                 for frame in (self._waits.waits, self._pauses, self._late_fetches)
             ]
         )

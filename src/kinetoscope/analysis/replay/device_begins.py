@@ -115,13 +115,13 @@ def _with_event_before(device: pl.DataFrame) -> pl.DataFrame:
 def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
     of the last computation launched before it; ``launched`` are the events in the order of their launches."""
-    asking = launched.filter(pl.col("kind") == "communication").select("begin_node", "begin", "launch_begin", "device")
-    computes = launched.filter(pl.col("kind") == "compute").select("launch_begin", "device", "stream")
+    asking = launched.filter(pl.col("kind") == "communication")[["begin_node", "begin", "launch_begin", "device"]]
+    computes = launched.filter(pl.col("kind") == "compute")[["launch_begin", "device", "stream"]]
     others = launched.filter(pl.col("kind") != "communication")
     others = others.select("launch_begin", "device", "stream", compute="end_node", compute_end="end")
     found = asking.join_asof(computes, on="launch_begin", by="device", **_ORDERED)
     found = found.join_asof(others, on="launch_begin", by=["device", "stream"], **_ORDERED)
-    found = found.filter(pl.col("compute_end") <= pl.col("begin")).select("begin_node", "compute", "compute_end")
+    found = found.filter(pl.col("compute_end") <= pl.col("begin"))[["begin_node", "compute", "compute_end"]]
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
 
@@ -141,7 +141,7 @@ def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFra
     columns = ["begin_node", "begin", "kind", "waited", "waited_end"]
     found = pl.concat([of_thread.select(columns), waits.join_asof(launched, **next_launch).select(columns)])
     found = found.filter((pl.col("waited_end") <= pl.col("begin")) & (pl.col("kind") != "communication"))
-    found = found.select("begin_node", "waited", "waited_end").sort("waited_end")
+    found = found[["begin_node", "waited", "waited_end"]].sort("waited_end")
     return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 

@@ -81,7 +81,7 @@ class HostWaits:
         calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False).drop("launch_begin")
         ended = self._device.select(event="end_node", event_end="end").sort("event_end")
         found = calls.sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
-        places = self._launched.select("event", "place", "launch_begin")
+        places = self._launched[["event", "place", "launch_begin"]]
         found = found.join(places, on="event", how="left", maintain_order="left")
         was_launched = pl.col("launch_begin").fill_null(pl.col("begin")) <= pl.col("begin")
         is_in_call = ((pl.col("event_end") > pl.col("begin")) & was_launched).fill_null(False)

@@ -16,11 +16,14 @@ class TimedOperators:
 
     def __init__(self, window: RankWindow, names: Iterable[str]) -> None:
         self._names = sorted(names)
-        spans = window.operators.filter(pl.col("name").is_in(self._names)).select("track", "begin", "end", "name")
-        spans = spans.sort("track", "begin", "end", descending=[False, False, True])
         schema = {"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String}
-        stretches = list(_innermost(spans.with_columns(pl.col("name").cast(pl.String)).iter_rows()))
+        stretches = list(_innermost(self._spans(window).iter_rows())) if self._names else []
         self._stretches = pl.DataFrame(stretches, schema=schema, orient="row")
+
+    def _spans(self, window: RankWindow) -> pl.DataFrame:
+        spans = window.operators.filter(pl.col("name").is_in(self._names))
+        spans = spans.select("track", "begin", "end", pl.col("name").cast(pl.String))
+        return spans.sort("track", "begin", "end", descending=[False, False, True])
 
     def on_threads(self, edges: pl.DataFrame) -> pl.DataFrame:
         """Of each of ``edges`` (``track``, ``begin``, ``end``), how long it is inside of each operator, as columns."""
