@@ -20,9 +20,11 @@ def sum_calls(calls: pl.DataFrame, by: Sequence[str], sums: Sequence[str]) -> pl
     and the different ``durations`` with how often each ``occurs``, as lists. A sum of nothing known is null."""
     dur = pl.col("dur")
     known = [name for name in by if calls[name].count()] or by  # often nothing says shapes
-    kept = pl.when(pl.len() <= EXACT_CALLS).then(dur).otherwise("rounded").alias("durations")
-    groups = calls.with_columns(rounded=_rounded(calls["dur"]))
-    groups = groups.group_by(known).agg(
+    kept = dur.alias("durations")
+    if len(calls) > EXACT_CALLS:
+        calls = calls.with_columns(rounded=_rounded(calls["dur"]))
+        kept = pl.when(pl.len() <= EXACT_CALLS).then(dur).otherwise("rounded").alias("durations")
+    groups = calls.group_by(known).agg(
         pl.len().cast(pl.Int64).alias("num_calls"),
         dur.sum().alias("total_ns"),
         *map(known_sum, sums),

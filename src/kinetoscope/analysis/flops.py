@@ -85,7 +85,8 @@ def _with_products(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame
 def _unknown(num_rows: int) -> pl.DataFrame:
     """Rows of which nothing is known."""
     schema = dict.fromkeys((*FLOP_SUMS, "done", "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
-    return pl.DataFrame({name: pl.repeat(None, num_rows, dtype=dtype, eager=True) for name, dtype in schema.items()})
+    unknown = [pl.Series(name, [None], dtype=dtype).new_from_index(0, num_rows) for name, dtype in schema.items()]
+    return pl.DataFrame(unknown)
 
 
 def _counted_calls(window: RankWindow) -> pl.DataFrame:
@@ -120,10 +121,10 @@ def _amount(name: str, shapes: str | None, types: str | None, values: str | None
 def _values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """The values of arguments that are no tensors, as JSON, of calls that need them."""
     names = [name for name, formula in FORMULAS.items() if formula.has_values]
-    asked = calls.select("name", "track", ts="begin")
-    needed = asked.filter(calls["shapes"].is_not_null(), pl.col("name").is_in(names))
+    needed = calls.filter(pl.col("shapes").is_not_null(), pl.col("name").is_in(names))
     if not len(needed):
-        return pl.repeat(None, len(calls), dtype=pl.String, eager=True)
+        return pl.Series("values", [None], dtype=pl.String).new_from_index(0, len(calls))
+    asked = calls.select("name", "track", ts="begin")
     spans = window.trace.spans.filter(pl.col("name").is_in(names)).select("name", "track", "ts", "args").collect()
     spans = spans.unique(("name", "track", "ts"), keep="first").drop_nulls("args")
     texts = pl.Series("values", [_values_in(args) for args in spans["args"]], dtype=pl.String)

@@ -106,7 +106,7 @@ class HostLedger:
 
 def recorded_by_torch(host: HostTime) -> pl.Series:
     """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
-    begins, recording = host.window.steps["begin"], host.window.named(r"^PyTorch Profiler \(\d+\)$")
+    begins, recording = host.window.steps["begin"], host.recordings
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 
 

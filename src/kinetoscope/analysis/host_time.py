@@ -349,8 +349,12 @@ class HostTime:
         first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
         if not len(self.window.operators):
             return pl.select(begin=first, end=last).drop_nulls()
-        recordings = self.window.named(r"^PyTorch Profiler \(\d+\)$").sort("begin").head(1)
-        return recordings.select(begin=first, end=pl.max_horizontal("begin", first))
+        return self.recordings.head(1).select(begin=first, end=pl.max_horizontal("begin", first))
+
+    @cached_property
+    def recordings(self) -> pl.DataFrame:
+        """The spans of torch's recordings."""
+        return self.window.named(r"^PyTorch Profiler \(\d+\)$")
 
     @cached_property
     def python(self) -> pl.DataFrame:

@@ -17,7 +17,7 @@ def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
     """
     frames = window.python_functions
     if not len(frames):
-        return pl.repeat(None, len(times), dtype=pl.String, eager=True).alias("line")
+        return pl.Series("line", [None], dtype=pl.String).new_from_index(0, len(times))
     names = frames["name"].unique()
     names = names.filter(names.str.contains(FRAME) & ~names.str.contains(_OF_A_LIBRARY))
     frames = frames.filter(pl.col("name").is_in(names.implode()))
