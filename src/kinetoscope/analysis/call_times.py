@@ -61,16 +61,20 @@ def with_quantiles(groups: pl.DataFrame) -> pl.DataFrame:
     groups = groups.with_row_index("place")
     durations = groups.select("place", "num_calls", "durations", "occurs").explode("durations", "occurs")
     durations = durations.sort("place", "durations")
-    so_far = durations["occurs"].cast(pl.Int64).cum_sum()
     before = pl.col("num_calls").cum_sum() - pl.col("num_calls")  # of all groups that stand before
     starts = groups.select("place", start=before)
+    so_far = pl.col("occurs").cast(pl.Int64).cum_sum()
     durations = durations.with_columns(so_far=so_far).join(starts, on="place", maintain_order="left")
-    for percent in (50, 95):
-        is_reached = pl.col("so_far") - pl.col("start") >= (pl.col("num_calls") * percent + 99) // 100
-        quantile = durations.filter(is_reached).group_by("place").agg(pl.col("durations").min().alias(f"p{percent}_ns"))
-        groups = groups.join(quantile, on="place")
+    is_reached = {
+        percent: pl.col("so_far") - pl.col("start") >= (pl.col("num_calls") * percent + 99) // 100
+        for percent in (50, 95)
+    }
+    quantiles = durations.group_by("place").agg(
+        pl.col("durations").filter(reached).min().alias(f"p{percent}_ns") for percent, reached in is_reached.items()
+    )
     mean = pl.col("total_ns") / pl.col("num_calls")
-    return groups.with_columns(mean.alias("mean_ns")).drop("place", "durations", "occurs")
+    groups = groups.join(quantiles, on="place").with_columns(mean.alias("mean_ns"))
+    return groups.drop("place", "durations", "occurs")
 
 
 def with_quantiles_by_name(groups: pl.DataFrame) -> pl.DataFrame:

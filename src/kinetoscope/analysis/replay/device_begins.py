@@ -136,6 +136,7 @@ def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFra
     communication = communication.select("launch_begin", waited="end_node", waited_end="end")
     waits = waits.join_asof(records, left_on="at", right_on="recorded").drop_nulls("recorded")
     waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin")
+    launched = launched[["begin_node", "begin", "kind", "launch_begin", "launch_track"]]
     next_launch: Any = {"left_on": "at", "right_on": "launch_begin", "strategy": "forward"}
     of_thread = waits.join_asof(launched, by_left="track", by_right="launch_track", **next_launch, **_ORDERED)
     columns = ["begin_node", "begin", "kind", "waited", "waited_end"]
