@@ -74,8 +74,8 @@ def _summed(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
     """The calls' times added up by name and step, without names that took hardly any."""
     calls = calls.drop_nulls("time")
     if not len(calls):
-        lists = dict.fromkeys(("step", "time"), pl.List(pl.Int64))
-        return pl.DataFrame(schema=dict.fromkeys(_KEY, pl.String) | lists)
+        lists = pl.List(pl.Int64)
+        return pl.DataFrame(schema={**dict.fromkeys(_KEY, pl.String), "step": lists, "time": lists})
     said = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
     sums = calls.group_by(*said, "step").agg(pl.col("time").sum())
     sums = sums.group_by(said, maintain_order=True).agg("step", "time", all_ns=pl.col("time").sum())

@@ -185,8 +185,8 @@ class HostTime:
         whose end DDP waits for its buckets; else the loop may as well have computed something in Python.
         """
         if len(self.window.device):
-            times = ("begin", "end", "waited_until")
-            return pl.DataFrame(schema=dict.fromkeys(times, pl.Int64) | dict.fromkeys(("track", "row"), pl.UInt32))
+            times = dict.fromkeys(("begin", "end", "waited_until"), pl.Int64)
+            return pl.DataFrame(schema={**times, "track": pl.UInt32, "row": pl.UInt32})
         track = pl.lit(self.window.loop_track, dtype=pl.UInt32)
         pauses = self.pauses.select("begin", "end", track=track)
         places = pl.concat([self.collectives[["begin", "end", "track"]], pauses]).sort("end")

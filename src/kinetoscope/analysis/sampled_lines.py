@@ -35,7 +35,7 @@ _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, on
 _WORKER = r"^DataLoader worker (\d+)"
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
-_SAMPLE = dict.fromkeys(("line", "call", "state"), pl.String) | dict.fromkeys(("lasts_ns", "at"), pl.Int64)
+_SAMPLE = {"line": pl.String, "call": pl.String, "state": pl.String, "lasts_ns": pl.Int64, "at": pl.Int64}
 
 
 def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
