@@ -1,5 +1,6 @@
 """`kinetoscope run`: trainings that know nothing of us are recorded, and are what they are without it."""
 
+import functools
 import json
 import os
 import re
@@ -15,7 +16,18 @@ import pytest
 import kinetoscope
 from kinetoscope.unmodified.settings import VARIABLE
 from prepared_python import run_command, run_prepared
-from unmodified_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_steps_told, run
+from unmodified_runs import (
+    BIN,
+    KINETOSCOPE,
+    environment_of,
+    frame_of,
+    lines_added,
+    num_steps_told,
+    run,
+    run_recorded,
+    run_script,
+    start_recorded,
+)
 
 pytest.importorskip("torch")
 
@@ -31,24 +43,61 @@ KINDS = (
 ALL = os.environ.get("KINETOSCOPE_ALL_TRAININGS") == "1"
 
 
+WITH_ITS_OWN_PYTHON = ("plain", "kept iterator", "spawn workers", *RANKS)
+"""Kinds recorded from a Python's first moment to its last; the others where torch is imported already."""
+
+
 def command_of(kind):
     if kind not in RANKS:
         return [sys.executable, TRAININGS, kind]
     return [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", TRAININGS, kind]
 
 
-AS_A_SCRIPT = """
-import runpy, sys
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
+AS_TWO_RANKS = """
+import os, runpy, sys, torch.distributed
+pipes, children = [os.pipe() for _ in range(2)], []
+for rank, (read_end, _) in enumerate(pipes):
+    children.append(os.fork())
+    if children[-1] == 0:
+        where = {"MASTER_ADDR": "localhost", "MASTER_PORT": os.read(read_end, 10).decode()}
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True", **where}
+        del sys.argv[0]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+for _, write_end in pipes:
+    os.write(write_end, str(store.port).encode())
+statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+sys.exit(int(statuses == [3, 3]))
 """
 
 
 def run_plain(kind, folder):
-    """The training without us; that of one process where torch is imported already, which takes two seconds less."""
-    if kind in RANKS or kind == "spawn workers":  # which import the script again
+    """The training without us. Ranks are started as torchrun starts them, which ends with 1 when they end with 3."""
+    if kind in RANKS:
+        modules = ("torch", "torch._dynamo", "torch.distributed")
+        return run_prepared(modules, AS_TWO_RANKS, TRAININGS, kind, folder=folder)
+    if kind == "spawn workers":  # which import the script again
         return run(*command_of(kind), folder=folder)
-    return run_prepared(("torch", "torch._inductor.config"), AS_A_SCRIPT, TRAININGS, kind, folder=folder)
+    return run_script(TRAININGS, kind, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory):
+    """Runs a training of a kind without us and with us, once; its folder and both results."""
+
+    @functools.cache
+    def train(kind):
+        folder = tmp_path_factory.mktemp("training")
+        plain = run_plain(kind, folder)
+        # So an evaluation is in the window.
+        options = ["--after", 8 if kind == "validation" else 3, "--num-steps", 4, "-o", "runs/x"]
+        if kind in WITH_ITS_OWN_PYTHON:
+            ours = run(KINETOSCOPE, "run", *options, *command_of(kind), folder=folder)
+        else:
+            ours = run_recorded(*options, command=[TRAININGS, kind], folder=folder)
+        return folder / "runs" / "x", plain, ours
+
+    return train
 
 
 def lines_of_training(done):
@@ -56,13 +105,11 @@ def lines_of_training(done):
 
 
 @pytest.mark.parametrize("kind", KINDS if ALL else QUICK)
-def test_a_training_is_recorded_and_stays_what_it_is(kind, tmp_path):
-    plain = run_plain(kind, tmp_path)
-    options = ["--after", 8 if kind == "validation" else 3, "--num-steps", 4]  # so an evaluation is in the window
-    ours = run(KINETOSCOPE, "run", *options, "-o", "runs/x", *command_of(kind), folder=tmp_path)
+def test_a_training_is_recorded_and_stays_what_it_is(kind, trainings):
+    folder, plain, ours = trainings(kind)
     assert lines_of_training(plain), plain.stderr
     assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain)), ours.stderr
-    report = kinetoscope.analyze(tmp_path / "runs" / "x")
+    report = kinetoscope.analyze(folder)
     assert report.run["ranks"] == ([0, 1] if kind in RANKS else [0])
     assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps_told(plain), 4)
     assert "window recorded in" in ours.stderr
@@ -73,8 +120,7 @@ def test_a_training_is_recorded_and_stays_what_it_is(kind, tmp_path):
 
 def test_phases_are_those_that_the_script_times_itself(tmp_path):
     """In most steps: in some, the thread loses its processor between our look at the clock and the script's."""
-    command = [KINETOSCOPE, "run", "--after", 1000, "-o", "run", *command_of("slow phases")]
-    done = run(*command, folder=tmp_path)
+    done = run_recorded("--after", 1000, "-o", "run", command=[TRAININGS, "slow phases"], folder=tmp_path)
     (times,) = [json.loads(line[len("times") :]) for line in done.stdout.splitlines() if line.startswith("times")]
     steps = frame_of(tmp_path / "run").filter(pl.col("step") > 0)
     for name, own_ns in zip(("data_wait", "forward", "backward", "optimizer"), zip(*times, strict=True), strict=True):
@@ -91,27 +137,20 @@ EVALUATED = {
 }
 
 
-@pytest.mark.parametrize("kind", EVALUATED)
-def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, tmp_path):
-    if kind in QUICK or ALL:
-        run(KINETOSCOPE, "run", "--after", 1000, "-o", "run", *command_of(kind), folder=tmp_path)
-        steps = frame_of(tmp_path / "run")
-        assert steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list() == EVALUATED[kind]
-        trained = steps.filter(pl.col("step") > 0)  # of the first, only what follows its optimizer's step is timed
-        assert trained.filter((pl.col("forward_ns") == 0) | (pl.col("optimizer_ns") == 0)).is_empty()
-
-
-SWEEP = """
-import subprocess, sys
-trainings = [[sys.executable, sys.argv[1], "no loader"]] * 2
-for process in [subprocess.Popen(training) for training in trainings]:
-    process.wait()
-subprocess.run(trainings[0])
-"""
+@pytest.mark.parametrize("kind", [kind for kind in EVALUATED if kind in QUICK or ALL])
+def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, trainings):
+    folder, _, _ = trainings(kind)
+    steps = frame_of(folder)
+    assert steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list() == EVALUATED[kind]
+    trained = steps.filter(pl.col("step") > 0)  # of the first, only what follows its optimizer's step is timed
+    assert trained.filter((pl.col("forward_ns") == 0) | (pl.col("optimizer_ns") == 0)).is_empty()
 
 
 def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_the_other(tmp_path):
-    run(KINETOSCOPE, "run", "-o", "sweep", sys.executable, "-c", SWEEP, TRAININGS, folder=tmp_path)
+    environment = environment_of("-o", "sweep", folder=tmp_path)
+    for num_at_once in (2, 1):
+        started = [start_recorded(environment, [TRAININGS, "no loader"], tmp_path) for _ in range(num_at_once)]
+        assert {training.wait().returncode for training in started} == {3}
     folders = [tmp_path / "sweep" / place for place in (".", "2", "3")]
     assert [kinetoscope.analyze(folder).run["all_steps"]["num_steps"] for folder in folders] == [36, 36, 36]
     assert not list(tmp_path.glob("sweep/**/attempt*"))
@@ -119,10 +158,10 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
 
 def test_a_launch_with_the_name_of_one_that_is_over_is_another_run(tmp_path):
     """As torchrun's is, which has the same port each time."""
-    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    script = f"{sys.executable} {TRAININGS} 'no loader'; {sys.executable} {TRAININGS} 'no loader'"
-    run(KINETOSCOPE, "run", "-o", "run", "sh", "-c", script, folder=tmp_path, environment=environment)
+    launch = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    environment = {**environment_of("-o", "run", folder=tmp_path), **launch}
     for folder in (tmp_path / "run", tmp_path / "run" / "2"):
+        start_recorded(environment, [TRAININGS, "no loader"], tmp_path).wait()
         assert kinetoscope.analyze(folder).run["all_steps"]["num_steps"] == 36
 
 
@@ -141,7 +180,9 @@ thread.join()
 
 
 def test_a_training_on_another_thread_is_one_too(tmp_path):
-    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-c", THREAD, TRAININGS, folder=tmp_path)
+    script = tmp_path / "threaded.py"
+    script.write_text(THREAD)
+    done = run_recorded("-o", "run", command=[script, TRAININGS], folder=tmp_path)
     assert "window recorded in 36 batches" in done.stderr
 
 
@@ -205,17 +246,28 @@ def test_an_isolated_python_and_one_without_a_training_say_why_there_is_nothing(
         assert "-I" in told.stderr
 
 
+WITHOUT_OPTIMIZER = """
+import sys, torch
+weight = torch.ones(1, requires_grad=True)
+weight.sum().backward()
+sys.exit(3 + int(weight.grad != 1))
+"""
+
+
 def test_a_python_without_kinetoscope_says_so_in_one_sentence_and_trains(tmp_path):
     (tmp_path / "kinetoscope").mkdir()
     (tmp_path / "kinetoscope" / "__init__.py").write_text("raise ImportError('not for this Python')\n")
-    command = f'PYTHONPATH="$PYTHONPATH:{tmp_path}" exec {sys.executable} {TRAININGS} "no loader"'
+    (tmp_path / "train.py").write_text(WITHOUT_OPTIMIZER)
+    command = f'PYTHONPATH="$PYTHONPATH:{tmp_path}" exec {sys.executable} train.py'
     done = run(KINETOSCOPE, "run", "-o", "run", "sh", "-c", command, folder=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
     assert "cannot import kinetoscope (not for this Python)" in done.stderr
 
 
 def test_a_training_with_a_profiler_of_its_own_keeps_that(tmp_path):
-    script = """
+    script = tmp_path / "profiled.py"
+    script.write_text(
+        """
 import kinetoscope, torch
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -224,20 +276,24 @@ with kinetoscope.profile("own", torch=False, system=False, quiet=True) as profil
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
 """
-    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-c", script, folder=tmp_path)
+    )
+    done = run_recorded("-o", "run", command=[script], folder=tmp_path)
     assert done.returncode == 0
     assert "this process has a Profiler of its own" in done.stderr
     assert kinetoscope.analyze(tmp_path / "own").run["all_steps"]["num_steps"] == 20
 
 
 def test_without_the_private_name_for_its_end_a_training_is_saved_all_the_same(tmp_path):
-    script = f"""
+    script = tmp_path / "renamed.py"
+    script.write_text(
+        f"""
 import sys, threading, torch
 del threading._register_atexit
 sys.argv[1:] = ["no loader"]
 exec(open({str(TRAININGS)!r}).read())
 """
-    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-c", script, folder=tmp_path)
+    )
+    done = run_recorded("-o", "run", command=[script], folder=tmp_path)
     assert done.stderr.count("does not have threading._register_atexit") == 1
     assert "window recorded in 36 batches" in done.stderr
 
@@ -303,8 +359,8 @@ with torch.profiler.profile(activities=activities, schedule=schedule, on_trace_r
         own.step()
 """
     )
-    plain = run(sys.executable, script, folder=tmp_path)
-    ours = run(KINETOSCOPE, "run", "-o", "run", sys.executable, script, folder=tmp_path)
+    plain = run_script(script, folder=tmp_path)
+    ours = run_recorded("-o", "run", command=[script], folder=tmp_path)
     assert (ours.returncode, ours.stdout) == (0, plain.stdout) == (0, "recorded 8\n")
     assert "Traceback" not in ours.stderr
     assert re.search("[Aa]nother (torch )?profiler", ours.stderr)
