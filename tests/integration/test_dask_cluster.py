@@ -38,8 +38,12 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] 
 
 @pytest.fixture(scope="module")
 def distributed():
-    """Dask's library, which no other test needs."""
-    return pytest.importorskip("distributed")
+    """Dask's library, which no other test needs. Its workers are forked from a process that has imported it and polars,
+    also those that take the place of killed ones."""
+    distributed = pytest.importorskip("distributed")
+    with pytest.importorskip("dask").config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "polars"])
+        yield distributed
 
 
 @pytest.fixture(scope="module")
