@@ -16,6 +16,7 @@ from fcntl import ioctl
 import pytest
 
 from page_columns import page_text
+from prepared_python import run_command, run_program
 
 LONGEST_WAIT_S = 150
 TRAINING = """
@@ -54,15 +55,7 @@ def command(program):
 
 def run(folder, program, **environment):
     """What a training without a terminal prints to stderr."""
-    ended = subprocess.run(
-        command(program),
-        cwd=folder,
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_WAIT_S,
-    )
+    ended = run_program(program, folder=folder, environment=os.environ | environment, timeout_s=LONGEST_WAIT_S)
     assert ended.returncode == 0, ended.stderr
     return ended.stderr
 
@@ -167,7 +160,7 @@ def test_in_a_batch_script_of_slurm_a_training_of_one_process_tells_its_end(tmp_
 def test_a_process_that_trains_loads_neither_polars_nor_our_analysis_to_tell_its_end(tmp_path):
     after = "print([name for name in sys.modules if name.startswith(('polars', 'rich', 'kinetoscope.analysis', "
     after += "'kinetoscope.table', 'IPython'))], file=sys.stderr)"
-    said = run(tmp_path, training(after=after))
+    said = run_on_terminal(tmp_path, training(after=after), columns=200)
     assert FOUND.match(said)
     assert said.endswith(f"{NEXT}[]\n")
 
@@ -180,14 +173,8 @@ def files_in(cache):
 
 
 def summary(folder, cache):
-    ended = subprocess.run(
-        [sys.executable, "-m", "kinetoscope", "summary", "run"],
-        cwd=folder,
-        env=os.environ | {"XDG_CACHE_HOME": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_WAIT_S,
-    )
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    ended = run_command("summary", "run", folder=folder, environment=environment, timeout_s=LONGEST_WAIT_S)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
