@@ -19,7 +19,7 @@ from kinetoscope.pulse.layout import Phase
 from prepared_python import run_command, run_program, start_with_torch
 from trace_processor.trace_processor import MISSING
 from trace_processor.trace_processor import load as load_in_perfetto
-from unmodified_runs import KINETOSCOPE, run
+from unmodified_runs import run_recorded
 
 TESTS = Path(__file__).parents[1]
 PROGRAM, CROWDED = TESTS / "slow_training.py", TESTS / "crowded_training.py"
@@ -196,7 +196,7 @@ for step, batch in enumerate(DataLoader(torch.ones(400, 4))):
 def test_kinetoscope_run_keeps_slow_steps_of_a_training_that_knows_nothing_of_it(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(UNMODIFIED)
-    done = run(KINETOSCOPE, "run", "--slow-steps", "-o", "run", sys.executable, "train.py", folder=tmp_path)
+    done = run_recorded("--slow-steps", "-o", "run", command=["train.py"], folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (slow,) = [each for each in read_slow_steps(tmp_path / "run") if each.line == "train.py:8"]
     assert slow.step in (249, 250, 251)  # when the profiler begins, a step was taken
