@@ -25,7 +25,10 @@ NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
 ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
 VISIT = (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
-VISITING = (*OURS, "polars", "aiobotocore.session")
+VISITING = (
+    *(*OURS, "polars", "aiobotocore.session", "rich.markdown", "kinetoscope.serving.site"),
+    *map("kinetoscope.cli.{}".format, ("summary", "report", "whatif", "diff")),
+)
 
 RUN = """
 import os, sys, time
