@@ -51,7 +51,7 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 	@echo "The report, for a browser: runs/digits/report.html"
 
 # Of those for other machines, which need ziglang, `make test-targets` takes care.
-test: $(VENV)/test.stamp  ## Run all tests
+test: $(VENV)/test.stamp  ## Run all tests but those of test-targets
 	$(PYTEST) --ignore tests/unit/test_any_machine.py
 
 test-quick: $(VENV)/test.stamp  ## Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main

@@ -244,7 +244,7 @@ def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) ->
 
 def _with_cause(row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]]) -> StragglerRow:
     fields = {**_FIELDS, "processor": ("starved_ns",), "running": ("running_ns",)}
-    found = {name: _longer_ns(row.steps, own, others, columns) for name, columns in fields.items()}
+    found = {name: longer_ns(row.steps, own, others, columns) for name, columns in fields.items()}
     longer = {name: ns for name, ns in found.items() if ns is not None}
     running_ns = longer.pop("running", 0.0)
     cause = max(
@@ -257,7 +257,7 @@ def _with_cause(row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[
     return replace(row, cause=cause, evidence=evidence)
 
 
-def _longer_ns(
+def longer_ns(
     steps: Iterable[int], own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]], fields: Sequence[str]
 ) -> float | None:
     """By how much a rank's time of these fields is longer than that of the typical other one, on average over steps;

@@ -25,7 +25,7 @@ examples:
 
 The exit code is 1 if something got slower or larger by more than --fail-over, and not by chance; else 3 if it cannot
 be told whether the typical step changed; else 0. It is 2 for wrong usage, and if a trace cannot be read. Waits that got
-longer count only if the step did not stay as it was, or get faster: where work gets quicker, waits get longer.
+longer do not count where the step is the same or faster: where work gets quicker, waits get longer.
 """
 _WORSE, _UNSURE = 1, 3
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.findings.late_group import late_once
+from kinetoscope.analysis.steps import StepRow
 from simulated_training import Fault, Settings, simulate
 from simulated_training.analysed import analysed
 
@@ -149,6 +151,20 @@ def test_a_rank_that_does_more_and_so_has_no_processor_for_longer_too_is_late_fo
     assert [row.cause for row in report.stragglers] == ["host"]
     late_in_one = replace(PREEMPTED, cost_ns=90_000_000, ranks=(1,), every=50, first=7)
     assert "without a processor" in found(report_on(late_in_one, num_ranks=4), "straggler").advice
+
+
+@pytest.mark.parametrize(("starved_of_other_ns", "cause"), [(0, "processor"), (None, "host")])
+def test_what_is_not_known_of_the_other_ranks_is_no_difference_to_them(starved_of_other_ns, cause):
+    """One was late in a single step, in which it had no processor."""
+    starved = {(0, 3): 900_000_000, (1, 3): starved_of_other_ns}
+    places = [(rank, step) for rank in (0, 1) for step in range(4)]
+    steps = [
+        StepRow(rank=rank, step=step, begin_ns=0, duration_ns=10, starved_ns=starved.get((rank, step)))
+        for rank, step in places
+    ]
+    late_ns = {rank: {step: 1e9 if (rank, step) == (0, 3) else 0.0 for step in range(4)} for rank in (0, 1)}
+    (row,) = late_once(late_ns, steps, 1.0)
+    assert (row.rank, row.cause) == (0, cause)
 
 
 def test_other_findings_are_less_sure_where_the_loop_had_no_processor():

@@ -223,9 +223,13 @@ class _Runs:
 def _with_worse(rows: Sequence[ComparisonRow], threshold: float) -> list[ComparisonRow]:
     """The rows with whether each got worse. A wait did only if the typical step may have, too."""
     step = next((row for row in rows if row.is_typical_step), None)
-    without = _WAITS if step is not None and step.verdict in ("faster", "same") else ()
-    is_wait = [row.kind == "phase" and row.name in without for row in rows]
-    return [replace(row, is_worse=row.grew_by(threshold) and not wait) for row, wait in zip(rows, is_wait, strict=True)]
+    is_no_slower = step is not None and step.verdict in ("faster", "same")
+
+    def is_worse(row: ComparisonRow) -> bool:
+        is_wait = row.kind == "phase" and row.name in _WAITS
+        return row.grew_by(threshold) and not (is_wait and is_no_slower)
+
+    return [replace(row, is_worse=is_worse(row)) for row in rows]
 
 
 def _place(row: ComparisonRow) -> tuple[int, int, float, str, str]:

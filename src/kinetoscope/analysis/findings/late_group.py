@@ -1,10 +1,9 @@
 """analysis: which of the late ranks hold the run up together. A replay without a few of them gains nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from statistics import median
 
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.stragglers import StragglerRow, longer_ns
 
 LATE_SHARE = 0.03
 """Late ranks are left out of all other findings if the others would save this part of a step without them."""
@@ -130,13 +129,12 @@ def late_once(
 
 def _cause(rank: int, step: int, late_ns: float, steps: Iterable[StepRow]) -> str:
     """What took a rank longer than the others in a step."""
-    rows = {row.rank: row for row in steps if row.step == step}
+    rows = {row.rank: {step: row} for row in steps if row.step == step}
     own = rows.pop(rank, None)
     if own is None or not rows:
         return "unknown"
     for cause, column in _LONGER.items():
-        usual = median(getattr(row, column) or 0 for row in rows.values())
-        if (getattr(own, column) or 0) - usual > late_ns / 2:
+        if (longer_ns((step,), own, [*rows.values()], (column,)) or 0) > late_ns / 2:
             return cause
     return "host"
 
