@@ -20,6 +20,11 @@ def stack(tid, begin_us, dur_us, *names):
     return [span(name, kind, tid, begin_us, dur_us) for name, kind in zip(names, kinds, strict=True)]
 
 
+def known_states(*tids):
+    """What says that the states of these threads' samples are known; it is a wait before the first step."""
+    return [span("waits: sleep", "stack_sample,state", tid, -1000, 10) for tid in tids]
+
+
 def each_step(*parts):
     """The events that ``parts``, functions of a moment, make in each step."""
     return [event for step in range(NUM_STEPS) for part in parts for event in part(STEP_US * step)]

@@ -27,7 +27,7 @@ const WORDS: Record<string, string> = {
   least_share_of_line: "Surely in that line, at least",
   share_of_reason: "Part in the first line, for this reason",
   share_not_known: "Part whose waits for ranks are not known",
-  late_share: "Samples whose line was read late",
+  late_share_of_line: "Samples of that line that were read late",
   starved_ns: "Ready, without a processor",
   blocked_ns: "Waits, and does not run",
   running_ns: "Runs on a processor",

@@ -1,9 +1,11 @@
 /* StackSamples: which line of Python a thread is at, asked again and again from another thread, as
  * nested spans on that thread's track.
  *
- * Waiting needs no GIL, and a sample holds it for about 20 microseconds. Asking the thread to look
- * at itself (Py_AddPendingCall) was tried, to spare it that: CPython 3.11 sees a call that another
- * thread adds only when it takes the GIL again, where nobody knows how late that is. */
+ * Waiting needs no GIL, and a sample holds it for about 20 microseconds. A thread that gives the
+ * GIL away only for moments, as most operators of torch do, has it back before another one wakes
+ * up, and the time after which Python takes it away begins anew. So the thread is asked to give way
+ * (Py_AddPendingCall, which only the main thread does): Python 3.13 and later asks it at once,
+ * earlier ones when it has taken the GIL again. */
 
 #include "recorder/native.h"
 
@@ -18,11 +20,17 @@
  * outside. */
 #define APART_NS 10
 #define LONGEST_WAIT_S 3600
-/* While the sampler waits for the GIL from the first of these times to before the second, a thread
- * that ran has gone on to other lines until it gave the GIL away by itself. After the second,
- * Python took it away: the thread ran Python all the time (sys.getswitchinterval(), 5 ms). */
+/* While the sampler waits for the GIL for longer than this, a thread that ran goes on to other
+ * lines, until it gives the GIL away. */
 #define LATE_NS 200000
+/* If the sampler gets it between these times, Python took it away: the thread ran Python all the
+ * time (sys.getswitchinterval(), 5 ms). After the second, others had it in between. */
 #define SWITCHED_NS 4900000
+#define STARVED_NS 8000000
+/* From this version on (3.13) a thread that was asked gives way before it goes on to another line;
+ * for so long at most, should the sampler not wake up. */
+#define GIVES_WAY_AT_ONCE 0x030D0000
+#define LONGEST_WAY_US 500
 #define LONGEST_INTERVAL_NS INT64_C(1000000000000000000)
 
 typedef struct {
@@ -40,7 +48,12 @@ typedef struct {
     uint64_t random;
     PyThread_type_lock stopped; /* can be taken once it is to stop */
     int is_stopped;
-    int is_busy; /* a thread samples, and may be waiting without the GIL */
+    int is_busy;         /* a thread samples, and may be waiting without the GIL */
+    int can_ask;         /* the thread to give way: it is the main thread, as far as is known */
+    SharedWord is_asked; /* it has not done so yet */
+    int is_sampling;     /* run() was called; it and what was asked share a reference */
+    int is_waiting;      /* for the GIL, after the thread was asked */
+    PyThread_type_lock got_gil; /* held meanwhile */
     uint32_t window;
     ThreadStack stack;
     OpenSpan open[MOST_SPANS];
@@ -166,19 +179,59 @@ static int wait_to_stop(StackSamples *samples, int64_t wait_ns)
     return samples->is_stopped;
 }
 
+/* Called by Python on the main thread: lets the sampler have the GIL, if it waits for it. */
+static int give_way(void *object)
+{
+    StackSamples *samples = object;
+    samples->can_ask &= PyThread_get_thread_ident() == samples->stack.ident;
+    if (samples->is_waiting && samples->can_ask) {
+        Py_BEGIN_ALLOW_THREADS
+        if (PyThread_acquire_lock_timed(samples->got_gil, LONGEST_WAY_US, 0) == PY_LOCK_ACQUIRED)
+            PyThread_release_lock(samples->got_gil);
+        Py_END_ALLOW_THREADS
+    }
+    shared_store(&samples->is_asked, 0);
+    if (!samples->is_sampling) Py_DECREF((PyObject *)samples);
+    return 0;
+}
+
+/* Asks the thread to do that, if it runs and has done what it was asked before. Needs no GIL. */
+static void ask_for_way(StackSamples *samples)
+{
+    int is_running = samples->state == STATE_RUNNING || samples->state == STATE_UNKNOWN;
+    if (!is_running || !samples->can_ask || shared_load(&samples->is_asked)) return;
+    PyThread_acquire_lock(samples->got_gil, 0);
+    samples->is_waiting = 1;
+    shared_store(&samples->is_asked, 1);
+    if (Py_AddPendingCall(give_way, samples) == 0) return;
+    shared_store(&samples->is_asked, 0); /* others have asked for too much */
+    samples->is_waiting = 0;
+    PyThread_release_lock(samples->got_gil);
+}
+
+/* Whether a thread that ran has gone on to other lines while the sampler waited for the GIL. */
+static int has_gone_on(const StackSamples *samples, int64_t waited_ns)
+{
+    int is_asked = samples->is_waiting && samples->can_ask;
+    if (waited_ns <= LATE_NS || (is_asked && Py_Version >= GIVES_WAY_AT_ONCE)) return 0;
+    return waited_ns < SWITCHED_NS || waited_ns >= STARVED_NS;
+}
+
 /* Waits in the same way, and then looks at the state of the thread, before it asks for the GIL. */
 static int wait_and_look(StackSamples *samples, int64_t wait_ns)
 {
     PyLockStatus status;
-    int64_t looked, got;
+    int64_t looked;
     if (samples->is_stopped) return 1;
     Py_BEGIN_ALLOW_THREADS
     status = PyThread_acquire_lock_timed(samples->stopped, wait_ns > 0 ? wait_ns / 1000 : 0, 0);
     samples->state = state_read(samples->state_file);
     looked = monotonic_ns();
+    if (status != PY_LOCK_ACQUIRED) ask_for_way(samples);
     Py_END_ALLOW_THREADS
-    got = monotonic_ns();
-    samples->is_late = got - looked > LATE_NS && got - looked < SWITCHED_NS;
+    samples->is_late = has_gone_on(samples, monotonic_ns() - looked);
+    if (samples->is_waiting) PyThread_release_lock(samples->got_gil);
+    samples->is_waiting = 0;
     if (status == PY_LOCK_ACQUIRED) PyThread_release_lock(samples->stopped);
     return samples->is_stopped;
 }
@@ -218,6 +271,8 @@ static PyObject *samples_run(PyObject *self, PyObject *Py_UNUSED(nothing))
     StackSamples *samples = begin_work(self);
     if (samples == NULL) return NULL;
     int is_done = 1, is_stopped = samples->is_stopped;
+    samples->is_sampling = 1;
+    if (!shared_load(&samples->is_asked)) Py_INCREF((PyObject *)samples);
     samples->state_file = state_open(samples->native_id);
     while (is_done && !is_stopped && is_recording(samples)) {
         int64_t now = monotonic_ns(), asked = next_time(samples, now);
@@ -227,6 +282,8 @@ static PyObject *samples_run(PyObject *self, PyObject *Py_UNUSED(nothing))
     state_close(samples->state_file);
     samples->state_file = -1;
     samples->state = STATE_UNKNOWN;
+    samples->is_sampling = 0;
+    if (!shared_load(&samples->is_asked)) Py_DECREF((PyObject *)samples);
     return end_work(samples, is_done && end_now(samples), is_stopped ? Py_True : Py_False);
 }
 
@@ -292,12 +349,14 @@ static int samples_init(PyObject *self, PyObject *arguments, PyObject *Py_UNUSED
         PyErr_Format(PyExc_ValueError, "There is no interval of %lld ns.", interval_ns);
         return -1;
     }
-    samples->stopped = PyThread_allocate_lock();
+    if (samples->got_gil == NULL) samples->got_gil = PyThread_allocate_lock();
+    samples->stopped = samples->got_gil != NULL ? PyThread_allocate_lock() : NULL;
     if (samples->stopped == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     PyThread_acquire_lock(samples->stopped, 1);
+    samples->can_ask = 1;
     samples->random = UINT64_C(0x9e3779b97f4a7c15);
     samples->native_id = native_id;
     samples->state_file = -1;
@@ -345,6 +404,7 @@ static void samples_dealloc(PyObject *self)
         if (!samples->is_stopped) PyThread_release_lock(samples->stopped);
         PyThread_free_lock(samples->stopped);
     }
+    if (samples->got_gil != NULL) PyThread_free_lock(samples->got_gil);
     object_free(self);
 }
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import weakref
+import zlib
 from itertools import pairwise
 
 import pytest
@@ -16,7 +17,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.recorder_choice import IS_PURE, ProcessRecorder
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
@@ -153,6 +154,66 @@ def test_a_sampler_that_cannot_read_stacks_says_so_and_training_goes_on(monkeypa
 def test_an_interval_that_cannot_work_is_refused(interval_ms):
     with pytest.raises(SettingsError, match=r"interval_ms is a number of milliseconds, from 0\.01 to 86,400,000; not"):
         StackSampler(interval_ms=interval_ms)
+
+
+# -- a thread that gives the GIL away for moments only
+
+ASKS_FOR_THE_GIL = pytest.mark.skipif(IS_PURE, reason="in Python nobody can be asked to give the GIL away")
+TEXT = b"x" * 6000
+"""zlib gives the GIL away for texts of more than 5 KiB; this one takes it a few microseconds."""
+
+
+def parse_and_check():
+    zlib.adler32(TEXT, len(",".join(map(str, range(10_000)))))
+    for _ in range(30):
+        zlib.adler32(TEXT)
+
+
+def parse_then_check():
+    ",".join(map(str, range(10_000)))
+    for _ in range(30):
+        zlib.adler32(TEXT)
+
+
+def shares(function, *offsets):
+    """Which part of the samples of a function is in each of its lines."""
+    spans = sampled(lambda: [function() for _ in range(100)]).spans()
+    lines = [line_of(function, offset) for offset in offsets]
+    totals = [sum(end - begin for name, begin, end in spans if name == line) for line in lines]
+    return [total / sum(totals) for total in totals]
+
+
+@ASKS_FOR_THE_GIL
+def test_a_line_that_takes_the_time_is_found_although_a_later_one_gives_the_gil_away_more_often():
+    first, *later = shares(parse_and_check, 1, 2, 3)
+    assert first > 2 * sum(later)
+
+
+@ASKS_FOR_THE_GIL
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python asks the thread only once it gives the GIL away")
+def test_a_line_that_never_gives_the_gil_away_is_found_too():
+    first, *later = shares(parse_then_check, 1, 2, 3)
+    assert first > 2 * sum(later)
+
+
+def test_of_a_sampler_nothing_is_kept_by_a_thread_that_it_asked_for_the_gil():
+    for _ in range(20):
+        recorder = ProcessRecorder()
+        recorder.open_window()
+        recorder.action = 2
+        spans = StackSpans(recorder, threading.get_ident(), 0.01)
+        sampling = threading.Thread(target=spans.run)
+        sampling.start()
+        for _ in range(20):
+            parse_and_check()
+        spans.stop()
+        sampling.join()
+        recorder.close_window()
+        left = weakref.ref(spans)
+        del spans, sampling
+        parse_and_check()  # what was asked of this thread is done by now
+        gc.collect()
+        assert left() is None
 
 
 # -- sample by sample

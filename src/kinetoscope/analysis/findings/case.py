@@ -24,7 +24,7 @@ from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
 from kinetoscope.analysis.periods import in_every, period_of
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
-from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
+from kinetoscope.analysis.sampled_lines import LATE, is_line_sure, least_share
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
 from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
 from kinetoscope.analysis.window import FEWEST_STEPS
@@ -53,6 +53,7 @@ _MUCH_STARVED = 0.3
 _OF_HOST = ("input_bound", "host_bound", "python_overhead", "small_kernels", "synchronisation", "garbage_collection")
 """What takes longer where threads have to wait for a processor; where they do much, none of it is sure."""
 
+_MANY_LATE = 0.5
 _WITHOUT_STARVED = ("python_overhead", "blocked", "hot_line")
 """What is told of these leaves out the time without a processor."""
 
@@ -97,11 +98,19 @@ _ON_PAUSES = (
 
 
 class SampledLine(NamedTuple):
-    """The line that takes the most of some time, as sampled: its ``share``, and what that surely is ``at_least``."""
+    """The line that takes the most of some time, as sampled: its ``share``, and what that surely is ``at_least``, by
+    the samples that were read in time. Of the ``late_share`` of its samples a line before it may have been the one that
+    ran. Both are None if it is not known which samples were late."""
 
     line: str
     share: float
-    at_least: float
+    at_least: float | None
+    late_share: float | None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether most of its samples may have been of a line before it."""
+        return self.late_share is None or self.late_share > _MANY_LATE
 
 
 class Case:
@@ -326,22 +335,29 @@ class Case:
         lines = _sampled_lines(sampled)
         if not lines:
             return None
-        share = int(sampled.filter(line=lines[0])["total_ns"].sum()) / int(sampled["total_ns"].sum())
-        return SampledLine(lines[0], share, least_share(share, sampled["step"].n_unique()))
+        of_line = sampled.filter(line=lines[0])
+        line_ns, all_ns = int(of_line["total_ns"].sum()), int(sampled["total_ns"].sum())
+        if of_line["state"].null_count():
+            return SampledLine(lines[0], line_ns / all_ns, None, None)
+        late_ns = int(of_line.filter(state=LATE)["total_ns"].sum())
+        at_least = least_share((line_ns - late_ns) / all_ns, sampled["step"].n_unique())
+        return SampledLine(lines[0], line_ns / all_ns, at_least, late_ns / line_ns)
 
     def on_line(self, kind: str, whose: str = "this time") -> str:
         """A sentence on that line; empty if none is sure."""
         found = self.sampled_line(kind)
         if found is None:
             return ""
-        percent, least = 100 * found.share, 100 * found.at_least
-        inside = self.inside_library(kind, found.line)
-        return f"{found.line} takes {percent:.0f} % of {whose}, surely {least:.0f} % or more{inside}. "
+        inside = self.inside_library(kind, found.line, or_before=found.is_late)
+        or_before = ", or a line shortly before it," if found.is_late and not inside else ""
+        surely = f", surely {100 * found.at_least:.0f} % or more" if found.at_least and not found.is_late else ""
+        return f"{found.line}{or_before} takes {100 * found.share:.0f} % of {whose}{surely}{inside}. "
 
-    def inside_library(self, kind: str, line: str) -> str:
+    def inside_library(self, kind: str, line: str, *, or_before: bool = False) -> str:
         """Words on that function, after a comma; empty if there is none."""
         call = self.library_call(kind, line)
-        return f", mostly in {call.function} ({call.line})" if call else ""
+        where = "in, or shortly before," if or_before else "in"
+        return f", mostly {where} {call.function} ({call.line})" if call else ""
 
     @cached_property
     def starved_share(self) -> float:
@@ -368,7 +384,11 @@ class Case:
     def evidence_of_line(self, kind: str) -> dict[str, float | None]:
         """That line as evidence."""
         found = self.sampled_line(kind)
-        return {"share_of_line": found and found.share, "least_share_of_line": found and found.at_least}
+        return {
+            "share_of_line": found and found.share,
+            "least_share_of_line": found and found.at_least,
+            "late_share_of_line": found and found.late_share,
+        }
 
     # -- what is wrong
 

@@ -12,7 +12,6 @@ from kinetoscope.analysis.intervals import Coverage, newly_covered_ns, num_befor
 from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.library_calls import library_calls
 from kinetoscope.analysis.loop_states import is_waiting
-from kinetoscope.analysis.sampled_lines import LATE
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.trace import Trace
@@ -24,7 +23,6 @@ _KEYS = ("name", "line", "library", "guard", "step")
 _SAMPLED: dict[str, Any] = dict.fromkeys(("kind", "line", "call", "state"), pl.String) | {"step": pl.Int64}
 _SAMPLED |= {"num_samples": pl.UInt32, "total_ns": pl.Int64}
 _FEWEST_READINGS = 3
-_FEWEST_IN_TIME = 5
 _MOST_COUNTED = 2**62
 """No number of a note is larger, unless its trace is damaged."""
 
@@ -183,7 +181,7 @@ def _sampled(window: RankWindow, host: HostTime, spans: Mapping[str, pl.DataFram
         is_then = Coverage(stops).within(loop["at"], loop["at"] + 1) > 0
         samples = workers if kind == "data" and (host.num_workers or len(workers)) else loop.filter(is_then)
         if kind in ("python", "loop"):
-            samples = _of_the_line(samples.filter(~is_waiting().fill_null(False)))
+            samples = samples.filter(~is_waiting().fill_null(False))
         elif kind == "blocked":
             samples = samples.filter(is_waiting())
         found.append(samples.with_columns(kind=pl.lit(kind)))
@@ -193,12 +191,6 @@ def _sampled(window: RankWindow, host: HostTime, spans: Mapping[str, pl.DataFram
 def _whole(pieces: pl.DataFrame) -> pl.DataFrame:
     """The stretches that these are pieces of."""
     return pieces.select(begin="since", end="until")
-
-
-def _of_the_line(samples: pl.DataFrame) -> pl.DataFrame:
-    """The samples whose line is the one that ran when they were asked for, if there are some; else all."""
-    in_time = samples.filter(pl.col("state").ne_missing(LATE))
-    return in_time if len(in_time) >= _FEWEST_IN_TIME else samples
 
 
 def _totals(window: RankWindow, samples: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,6 @@ from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.sampled_lines import LATE
 
 _MUCH_STOLEN = 0.03
 _MOSTLY = 3
@@ -265,20 +264,14 @@ def hot_line(case: Case) -> Finding | None:
     found = case.sampled_line("loop")
     if found is None or any(one.has_operators for one in case.signs):
         return None
-    late = float(samples.filter(state=LATE)["share"].sum())
-    unsure = "Lines are unsure: other lines ran until most samples could be taken. " if late > 0.5 else ""
     return case.finding(
         "hot_line",
         f"The loop's time goes to {found.line}" if found.share >= 0.5 else "Where the loop's time goes, by line",
-        f"{unsure}{case.on_line('loop', 'the time of the loop that no other finding tells of')}"
+        f"{case.on_line('loop', 'the time of the loop that no other finding tells of')}"
         f"{advice_on_call(case, 'loop')}Which operators it calls was not recorded: torch=True, the default, does that.",
         cost_ns=found.share * case.total_ns("loop"),
         change=None,
         where=Where(lines=case.where(case.stops("loop")).lines or (found.line,)),
-        evidence={
-            **case.evidence_of_line("loop"),
-            "late_share": late,
-            "num_samples": int(samples["num_samples"].sum()),
-        },
+        evidence={**case.evidence_of_line("loop"), "num_samples": int(samples["num_samples"].sum())},
         is_estimate=True,
     )
