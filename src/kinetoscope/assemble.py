@@ -73,7 +73,7 @@ def profile(
     - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them. Handlers and a
       `TorchProfiler` also write below ``out``, unless they were given a folder.
     - ``sources``: what else is recorded, such as `GCPauses` (docs/sources.md). ``diagnose`` adds all of those that
-      findings use; together they take about 1 % of a step of 3 ms.
+      findings use; together they take 1 to 2 % of a step of 3 ms.
     - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
       whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
     - ``log_to``: what `wandb.init()` or `mlflow.start_run()` returned, a SummaryWriter of TensorBoard, or a list of
@@ -172,7 +172,7 @@ def _check_can_keep(keep: dict[str, Any], callbacks: list[Any]) -> None:
 
 _SYSTEM_INTERVAL_S = 0.1
 _DIAGNOSING = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts", "StackSampler")
-"""The sources that `diagnose` adds. Together they must cost less than 1 % of a step of 3 ms (`benchmarks/sources`)."""
+"""The sources that `diagnose` adds. What they cost together is measured by `benchmarks/sources`."""
 
 
 def _diagnosing(asked: list[Any]) -> list[Any]:
