@@ -4,7 +4,7 @@ import json
 import math
 import os
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -12,6 +12,7 @@ import kinetoscope
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.compare.compare import compare_reports
+from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.report.comparison import comparison_sentences
 from simulated_training import Fault, Settings, healthy_settings, planted_settings, simulate
@@ -21,8 +22,9 @@ NUM_COMPARISONS = int(os.environ.get("KINETOSCOPE_COMPARISONS", "2"))
 MS = 1_000_000
 
 
-def report(step_ms, *, ranks=(0,), operators=None, shapes=None, peak_bytes=(), num_steps=None, **phases_ms):
-    """A report on steps of these lengths. Operators and phases are a list of milliseconds, or one number."""
+def report(step_ms, *, ranks=(0,), operators=None, calls=None, shapes=None, peak_bytes=(), num_steps=None, **phases_ms):
+    """A report on steps of these lengths. Operators and phases are a list of milliseconds, or one number; ``calls``
+    says of operators how often a step calls them."""
     num_steps = num_steps or len(step_ms)
     begins = [sum(step_ms[:place]) for place in range(num_steps)]
     steps = [
@@ -42,6 +44,11 @@ def report(step_ms, *, ranks=(0,), operators=None, shapes=None, peak_bytes=(), n
         StepTimes(kind="operator", name=name, shapes=shapes, module=None, times_ns=tuple(round(one * MS) for one in ms))
         for name, ms in (operators or {}).items()
     ]
+    times = dict.fromkeys((field.name for field in fields(OperatorRow) if field.name.endswith("_ns")), 0)
+    rows = [
+        OperatorRow(name=name, shapes=shapes, num_calls=number * num_steps * len(ranks), **times)
+        for name, number in (calls or {}).items()
+    ]
     run = {
         "name": "made",
         "title": "made",
@@ -52,8 +59,8 @@ def report(step_ms, *, ranks=(0,), operators=None, shapes=None, peak_bytes=(), n
         "num_steps": num_steps,
         "missing": [],
     }
-    empty = {name: [] for name in ("ranks", "collectives", "stragglers", "operators", "kernels", "memory", "findings")}
-    return RunReport(run={**run, "notes": []}, steps=steps, by_step=by_step, **empty)
+    empty = {name: [] for name in ("ranks", "collectives", "stragglers", "kernels", "memory", "findings")}
+    return RunReport(run={**run, "notes": []}, steps=steps, by_step=by_step, operators=rows, **empty)
 
 
 def noisy(draw, typical, num_steps=20, noise=0.01):
@@ -223,6 +230,20 @@ def test_a_change_of_one_operator_is_found_beside_others_that_are_as_before():
     found = compare_reports(before, after)
     assert [row.name for row in found.worse] == ["aten::op3"]
     assert found.worse[0].change == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(("is_told", "verdict"), [(False, "unsure"), (True, "faster")])
+def test_operators_that_a_step_calls_less_often_do_not_tell_how_far_recordings_differ_by_chance(is_told, verdict):
+    draw = random.Random(0)
+    names = [f"aten::op{place}" for place in range(12)]
+    fewer = names[4:]
+
+    def run(step_ms, op_ms, num_calls):
+        times = {name: noisy(draw, op_ms if name in fewer else 0.8) for name in names}
+        calls = {name: num_calls if name in fewer else 2 for name in names}
+        return report(noisy(draw, step_ms), operators=times, calls=calls if is_told else None)
+
+    assert compare_reports(run(10, 0.5, 32), run(4, 0.1, 4)).step.verdict == verdict
 
 
 def test_a_step_that_waits_for_the_device_is_as_steady_as_the_device_however_busy_the_host():

@@ -5,7 +5,7 @@ docs/comparing.md has the reasons.
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -24,7 +24,13 @@ _LEAST_SIGMA, _FEWEST_NAMES = 0.005, 3
 _TO_SIGMA = 1.4826
 """From the median distance of normally distributed values to their standard deviation."""
 
+_AS_MANY = 0.1
+"""What is called as often in a step, up to this part, is the same work."""
+
 _MOST_LOG = 20.0
+
+Calls = Mapping[tuple[str, str], float]
+"""How often something is called in a step, by its kind and name."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,9 @@ class Chance:
     sigma: float = _LEAST_SIGMA
 
 
-def chance(changes: Sequence[Change]) -> Chance:
-    """What the operators and kernels among these changes tell: most of them are what they were before.
+def chance(changes: Sequence[Change], calls: Sequence[Calls]) -> Chance:
+    """What the operators and kernels among these changes tell: most of them are what they were before. Those that are
+    called more or less often in a step are not, by the ``calls`` of both runs, and tell nothing if there are others.
 
     All shapes of a name count as one.
     """
@@ -75,12 +82,19 @@ def chance(changes: Sequence[Change]) -> Chance:
     for change in changes:
         if change.key.is_call and not change.key.is_communication:
             by_name[change.key.kind, change.key.name].append(change)
-    if len(by_name) < _FEWEST_NAMES:
+    alike = [of_name for name, of_name in by_name.items() if _are_as_many(*(side.get(name) for side in calls))]
+    names = alike if len(alike) >= _FEWEST_NAMES else [*by_name.values()]
+    if len(names) < _FEWEST_NAMES:
         return Chance()
-    logs = [median(change.log for change in of_name) for of_name in by_name.values()]
-    errors = [median(sum(error for error, _ in change.errors) for change in of_name) for of_name in by_name.values()]
+    logs = [median(change.log for change in of_name) for of_name in names]
+    errors = [median(sum(error for error, _ in change.errors) for change in of_name) for of_name in names]
     shift, error = median(logs), median(errors)
     return Chance(abs(shift), _sigma([log - shift for log in logs], error), _sigma(logs, error))
+
+
+def _are_as_many(before: float | None, after: float | None) -> bool:
+    """Whether something is called about as often; also where that is not known, as on a device."""
+    return before is None or after is None or abs(before - after) <= _AS_MANY * max(before, after)
 
 
 def _sigma(logs: Sequence[float], error: float) -> float:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.analyze import RunReport, report_of
-from kinetoscope.analysis.compare.change import Change, Intervals, chance
+from kinetoscope.analysis.compare.change import Calls, Change, Intervals, chance
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.compare.estimate import Estimate, estimate
 from kinetoscope.analysis.compare.series import (
@@ -18,6 +18,7 @@ from kinetoscope.analysis.compare.series import (
     PEAK,
     STEP,
     SeriesKey,
+    calls_a_step,
     span_ns,
     step_series,
     waits_ns,
@@ -120,6 +121,7 @@ def compare_reports(
         series = _alike(step_series(before), step_series(after))
         runs = _Runs(
             *series,
+            calls=[calls_a_step(report) for report in (before, after)],
             span_ns=min(map(span_ns, (before, after))),
             waits_ns=max(map(waits_ns, (before, after))),
             threshold=threshold,
@@ -149,7 +151,16 @@ def _alike(before: _Series, after: _Series) -> tuple[_Series, _Series]:
 class _Runs:
     """What two runs measured, step after step."""
 
-    def __init__(self, before: _Series, after: _Series, *, span_ns: int, waits_ns: float, threshold: float) -> None:
+    def __init__(
+        self,
+        before: _Series,
+        after: _Series,
+        *,
+        calls: Sequence[Calls],
+        span_ns: int,
+        waits_ns: float,
+        threshold: float,
+    ) -> None:
         self._before, self._after, self._threshold = before, after, threshold
         self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
         keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
@@ -160,8 +171,8 @@ class _Runs:
         self._intervals = Intervals(
             num_rows=max(1, len(self._changes)),
             span_ns=span_ns,
-            host=chance(of_host),
-            device=chance(of_device),
+            host=chance(of_host, calls),
+            device=chance(of_device, calls),
             device_share=min(_device_share(side) for side in (before, after)),
             waits_ns=waits_ns,
         )

@@ -134,6 +134,17 @@ def _means(values: Mapping[int, Sequence[float]]) -> list[float]:
     return [fmean(of_step) for _, of_step in sorted(values.items())]
 
 
+def calls_a_step(report: RunReport) -> dict[tuple[str, str], float]:
+    """How often the average rank calls each operator and kernel in a step, by kind and name."""
+    calls: defaultdict[tuple[str, str], float] = defaultdict(float)
+    share = 1 / (len({row.step for row in report.steps}) * max(1, len(report.run["ranks"])))
+    for row in report.operators:
+        calls["operator", row.name] += row.num_calls * share
+    for row in report.kernels:
+        calls["kernel", row.name] += row.num_calls * share
+    return dict(calls)
+
+
 def _calls(report: RunReport) -> dict[SeriesKey, list[float]]:
     """Operators and kernels, in the steps that torch recorded. What is too small to be known by step is the same in
     all, so that it is not new in another run that has more of it."""
