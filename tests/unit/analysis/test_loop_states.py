@@ -153,7 +153,7 @@ def test_a_rank_that_does_more_and_so_has_no_processor_for_longer_too_is_late_fo
     assert "without a processor" in found(report_on(late_in_one, num_ranks=4), "straggler").advice
 
 
-@pytest.mark.parametrize(("starved_of_other_ns", "cause"), [(0, "processor"), (None, "host")])
+@pytest.mark.parametrize(("starved_of_other_ns", "cause"), [(0, "processor"), (None, "unknown")])
 def test_what_is_not_known_of_the_other_ranks_is_no_difference_to_them(starved_of_other_ns, cause):
     """One was late in a single step, in which it had no processor."""
     starved = {(0, 3): 900_000_000, (1, 3): starved_of_other_ns}

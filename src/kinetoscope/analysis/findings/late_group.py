@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import StragglerRow, longer_ns
+from kinetoscope.analysis.stragglers import FIELDS, StragglerRow, longer_ns
 
 LATE_SHARE = 0.03
 """Late ranks are left out of all other findings if the others would save this part of a step without them."""
@@ -29,8 +29,8 @@ _TIMES_USUAL = 4
 
 _MOST_ONCE = 3
 
-_LONGER = {"data": "data_wait_ns", "device": "device_compute_ns", "processor": "starved_ns"}
-"""The column of steps that shows a cause; what shows in none is the host's."""
+_CAUSES = {"data": FIELDS["data"], "device": FIELDS["device"], "processor": ("starved_ns",), "host": FIELDS["host"]}
+"""The columns of steps that show a cause. The host comes last: a loop without a processor takes longer there, too."""
 
 Later = Callable[[frozenset[int]], list[StragglerRow]]
 """Who would be late if some ranks were on time, the latest first."""
@@ -133,10 +133,10 @@ def _cause(rank: int, step: int, late_ns: float, steps: Iterable[StepRow]) -> st
     own = rows.pop(rank, None)
     if own is None or not rows:
         return "unknown"
-    for cause, column in _LONGER.items():
-        if (longer_ns((step,), own, [*rows.values()], (column,)) or 0) > late_ns / 2:
+    for cause, columns in _CAUSES.items():
+        if (longer_ns((step,), own, [*rows.values()], columns) or 0) > late_ns / 2:
             return cause
-    return "host"
+    return "unknown"
 
 
 def _ranks(rows: Sequence[StragglerRow]) -> frozenset[int]:
