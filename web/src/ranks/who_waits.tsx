@@ -1,6 +1,6 @@
 import { useMemo } from "preact/hooks";
 import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
-import { counted, formatDuration } from "../format";
+import { formatDuration } from "../format";
 import type { LateRank, PageData, RunReport, StragglerRow, Waits } from "../page_data";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
@@ -27,7 +27,7 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
     <section aria-labelledby="waits-title">
       <h2 id="waits-title">Who waits for whom</h2>
       {report.stragglers.map((row) => (
-        <Straggler key={row.rank} row={row} />
+        <Straggler key={row.rank} row={row} numSteps={report.run.num_steps} />
       ))}
       {late.length ? (
         <>
@@ -75,22 +75,24 @@ const COLUMNS: TableColumn<LateRank>[] = [
   { title: "Calls", value: (late) => late.num_calls },
 ];
 
-function Straggler({ row }: { row: StragglerRow }) {
-  const howOften = row.period === null ? `in ${counted(row.steps.length, "step")}` : everyNth(row.period);
+function Straggler({ row, numSteps }: { row: StragglerRow; numSteps: number }) {
   const numbers = evidenceOf(row).map(
     ([name, value]) => `${evidenceName(name).toLowerCase()}: ${evidenceValue(name, value)}`,
   );
   return (
     <p>
-      <strong>{`Rank ${row.rank} is late ${howOften}`}</strong>
+      <strong>{`Rank ${row.rank} is late ${howOften(row, numSteps)}`}</strong>
       {`: ${CAUSES[row.cause] ?? row.cause}. Each other rank waits ${formatDuration(row.cost_ns_per_step)} a step for it`}
       {numbers.length ? ` (${numbers.join("; ")}).` : "."}
     </p>
   );
 }
 
-function everyNth(period: number): string {
-  return period === 1 ? "in every step" : `every ${period} steps`;
+function howOften(row: StragglerRow, numSteps: number): string {
+  if (row.steps.length === numSteps) return "in every step";
+  return row.period !== null && row.period > 1
+    ? `every ${row.period} steps`
+    : `in ${row.steps.length} of ${numSteps} steps`;
 }
 
 function whyNone(report: RunReport): string {

@@ -126,15 +126,16 @@ def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
 
 
 def _title(case: Case, rows: Sequence[StragglerRow]) -> str:
+    often = _how_often(rows, case.num_steps)
     if len(rows) == 1:
-        return f"Rank {rows[0].rank} is late {_how_often(rows)}, and the others wait for it"
+        return f"Rank {rows[0].rank} is late {often}, and the others wait for it"
     ranks = sorted(row.rank for row in rows)
     named = _named(ranks)
     hosts = _hosts(case, ranks)
     if not hosts:
-        return f"Ranks {named} are late {_how_often(rows)}, and the others wait for them"
+        return f"Ranks {named} are late {often}, and the others wait for them"
     of = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(hosts)}"
-    return f"All ranks of {of} ({named}) are late {_how_often(rows)}, and the others wait for them"
+    return f"All ranks of {of} ({named}) are late {often}, and the others wait for them"
 
 
 def _named(ranks: Sequence[int]) -> str:
@@ -153,12 +154,13 @@ def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
     return sorted(host for host in hosts if host is not None)
 
 
-def _how_often(rows: Sequence[StragglerRow]) -> str:
+def _how_often(rows: Sequence[StragglerRow], num_steps: int) -> str:
     if len(rows) > 1 and not are_late_together(rows):
         return "in turns"
-    if (period := _period(rows)) is None:
-        return f"in {len({step for row in rows for step in row.steps})} steps"
-    return in_every(period).strip() or "in every step"
+    num_late = len({step for row in rows for step in row.steps})
+    if num_late == num_steps:
+        return "in every step"
+    return in_every(_period(rows)).strip() or f"in {num_late} of {num_steps} steps"
 
 
 def _period(rows: Sequence[StragglerRow]) -> int | None:
