@@ -5,7 +5,7 @@ import json
 import kinetoscope
 
 STEP_US, NUM_STEPS = 100_000, 8
-LOOP, LOOP_SAMPLES, WORKER_SAMPLES = 1, 2, 3
+LOOP, LOOP_SAMPLES, WORKER_SAMPLES, ENDED_SAMPLES = 1, 2, 3, 4
 LIBRARIES = ("torch/", "json/")
 FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
@@ -51,8 +51,8 @@ def found_in(events, kind, folder, *, interval_ms=10):
 
 def findings_in(events, folder, interval_ms=10):
     names = {LOOP: "MainThread", LOOP_SAMPLES: "samples of MainThread"}
-    if any(event["tid"] == WORKER_SAMPLES for event in events):
-        names[WORKER_SAMPLES] = "DataLoader worker 0: samples of MainThread"
+    workers = {WORKER_SAMPLES, ENDED_SAMPLES} & {event["tid"] for event in events}
+    names |= dict.fromkeys(workers, "DataLoader worker 0: samples of MainThread")
     about = [
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}} for tid, name in names.items()
     ]

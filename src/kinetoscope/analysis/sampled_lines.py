@@ -103,13 +103,14 @@ def _interval_ns(window: RankWindow) -> float:
 
 
 def _in_fetches(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
-    """The samples that were taken while a worker made a batch, of each worker of which that can be seen."""
+    """The samples that were taken while a worker made a batch; all, if that can be seen of none."""
     found = [pl.DataFrame(schema=_SAMPLE)]
+    is_fetch = pl.col("name").str.contains(_FETCHING)
+    are_seen = len(frames.filter(is_fetch)) > 0
     for of_track in frames.partition_by("track"):
         samples = _samples(of_track, interval_ns)
-        fetches = of_track.filter(pl.col("name").str.contains(_FETCHING))
-        is_fetching = Coverage(fetches).within(samples["at"], samples["at"] + 1) > 0
-        found.append(samples.filter(is_fetching) if len(fetches) else samples)
+        is_fetching = Coverage(of_track.filter(is_fetch)).within(samples["at"], samples["at"] + 1) > 0
+        found.append(samples.filter(is_fetching) if are_seen else samples)
     return pl.concat(found)
 
 

@@ -4,8 +4,10 @@ import pytest
 
 from kinetoscope.analysis.sampled_lines import LATE
 from sampled_traces import (
+    ENDED_SAMPLES,
     LOOP,
     LOOP_SAMPLES,
+    NUM_STEPS,
     STEP_US,
     WORKER_SAMPLES,
     busy_steps,
@@ -41,6 +43,17 @@ def test_a_loop_that_waits_for_its_workers_is_told_which_of_their_lines_takes_th
     assert dict(found.evidence)["share_of_line"] == pytest.approx(0.8)
     assert dict(found.evidence)["num_workers"] == 1
     assert found.advice.startswith("dataset.py:41 takes 80 % of the workers' time, surely ")
+
+
+def test_a_worker_that_makes_no_batch_does_not_count_beside_one_that_does(tmp_path):
+    """One of the epoch before, whose last sample is open until the window closes."""
+    ended = "torch/utils/data/_utils/worker.py(268): _worker_loop", "torch/queues.py(90): get"
+    idle = [*stack(ENDED_SAMPLES, 0, STEP_US * NUM_STEPS, *ended)]
+    idle.append(span("waits: pipe", "stack_sample,state", ENDED_SAMPLES, 0, STEP_US * NUM_STEPS))
+    events = each_step(waiting_steps, loop_that_waits, worker) + known_states(LOOP_SAMPLES, WORKER_SAMPLES) + idle
+    found = found_in(events, "input_bound", tmp_path)
+    assert found.advice.startswith("dataset.py:41 takes 80 % of the workers' time, surely ")
+    assert dict(found.evidence)["waiting_share_of_batches"] == 0
 
 
 def test_a_loop_that_makes_its_batches_itself_is_told_which_line_takes_the_time(tmp_path):
