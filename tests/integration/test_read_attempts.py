@@ -196,5 +196,6 @@ def test_nodes_of_torchruns_that_count_restarts_differently_have_an_attempt_for_
         return [len(trace.spans.filter(pl.col("name") == "event/batch").collect()) for trace in found]
 
     assert num_batches() == num_batches(attempt=2) == [6, 6]
-    assert run_command("recover", run).returncode == 0
-    assert [num_batches(attempt=number) for number in (0, 1)] == [[3, 3], [3, 3]]  # the third is cut
+    if not IS_PURE:  # which keeps everything in memory: a kill loses it
+        assert run_command("recover", run).returncode == 0
+        assert [num_batches(attempt=number) for number in (0, 1)] == [[3, 3], [3, 3]]  # the third is cut
