@@ -105,6 +105,21 @@ def test_workers_that_stay_and_several_loaders_are_sampled(tmp_path):
 
 
 @needs_native
+def test_the_last_sample_of_a_worker_ends_with_it(tmp_path):
+    handler = MemoryTraceHandler()
+    profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], live_folder=tmp_path, strict=True)
+    with profiler:
+        for _ in profiler.batches(loader_of(num_workers=1)):
+            pass
+        ended_ns = time.monotonic_ns()  # the loader has waited for its worker
+        time.sleep(0.2)
+    records = [(thread.name, one) for cycle in handler.cycles for thread, one, _ in cycle.records()]
+    ends = [record.end for name, record in records if name.startswith("DataLoader worker 0: samples")]
+    assert ends
+    assert max(ends) <= ended_ns
+
+
+@needs_native
 def test_frames_of_the_parent_are_not_among_those_of_a_forked_worker(tmp_path):
     handler, _ = sampled([loader_of(num_workers=1)], tmp_path)
     records = [row for cycle in handler.cycles for row in cycle.records()]

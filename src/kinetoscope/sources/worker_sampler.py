@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.util import Finalize
 from types import CodeType
 from typing import Any
 
@@ -20,6 +21,7 @@ from kinetoscope.writing.own_thread import OwnThread
 from kinetoscope.writing.private_names import find_all
 
 _log = logging.getLogger("kinetoscope")
+_JOIN_S = 1.0
 
 
 class WorkerSampling:
@@ -87,7 +89,15 @@ def _begin(interval_ms: float, outermost: CodeType) -> None:
     if run_file is not None:
         ident, native_id = threading.get_ident(), threading.get_native_id()
         spans = StackSpans(recorder, ident, interval_ms, outermost, native_id)
-        OwnThread(partial(_sample, spans, run_file), TRACK.format(threading.current_thread().name)).start()
+        thread = OwnThread(partial(_sample, spans, run_file), TRACK.format(threading.current_thread().name))
+        thread.start()
+        Finalize(None, _end, (spans, thread), exitpriority=0)
+
+
+def _end(spans: StackSpans, thread: threading.Thread) -> None:
+    """Ends what the worker's last sample has open: the worker is at its end."""
+    spans.stop()
+    thread.join(_JOIN_S)
 
 
 def _sample(spans: StackSpans, run_file: str) -> None:
