@@ -18,7 +18,7 @@ class Job:
 
     def __init__(self, folder, schedule=NEVER, requests=(), num_batches=40, calls_step=False):
         self.folder, self.handler = folder, MemoryTraceHandler()
-        handlers = [self.handler, JSONTraceHandler(str(folder / "traces"))]
+        handlers = [self.handler, JSONTraceHandler(str(folder / "traces"), merged_trace_filename=None)]
         self.profiler = Profiler(schedule, handlers, clock=FakeClock(), quiet=True, strict=True)
         requests = dict(requests)
         self.actions, self.losses = [], []

@@ -49,7 +49,7 @@ class RandomLoop:
         )
         self.profiler = Profiler(
             schedule,
-            [self.handler, JSONTraceHandler(str(folder / "traces"))],
+            [self.handler, JSONTraceHandler(str(folder / "traces"), merged_trace_filename=None)],
             sources=[WantsAll()] if is_told else [WantsWindows()],
             clock=self.clock,
             quiet=True,
@@ -154,7 +154,8 @@ def test_a_loop_is_the_same_whether_its_steps_are_counted_or_told(tmp_path, seed
 def test_only_who_needs_all_batches_is_told_of_skipped_ones(tmp_path):
     source = WantsWindows()
     schedule = cyclic_schedule(skip_first=50, warmup=1, active=2, per="run")
-    with Profiler(schedule, JSONTraceHandler(str(tmp_path / "traces")), sources=[source], quiet=True) as profiler:
+    handler = JSONTraceHandler(str(tmp_path / "traces"), merged_trace_filename=None)
+    with Profiler(schedule, handler, sources=[source], quiet=True) as profiler:
         for _ in range(90):
             profiler.step()
         assert profiler.state.timestamp.batch == 90

@@ -513,7 +513,7 @@ def test_a_dataloader_in_a_loop_over_batches_is_waited_for_once():
 
 def test_an_epoch_and_an_evaluation_that_outlast_a_window_are_in_its_trace_clipped(tmp_path):
     clock = FakeClock()
-    handler = JSONTraceHandler(str(tmp_path / "traces"))
+    handler = JSONTraceHandler(str(tmp_path / "traces"), merged_trace_filename=None)
     with Profiler(cyclic_schedule(skip_first=2, warmup=0, active=1, repeat=2), handler, clock=clock) as profiler:
         began_ns = clock.unix_ns()
         for _ in profiler.batches(range(6)):
