@@ -166,10 +166,11 @@ def test_packets_of_spans_in_the_order_of_their_end_take_no_memory(tmp_path):
         header = json.dumps({"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 0}})
         with (tmp_path / "in.json").open("w") as file:
             file.write(header[:-1] + ', "traceEvents": [\n')
-            for batch in range(num_batches):
-                for part in range(5):
-                    file.write(json.dumps(span("part", 10 * batch + part, 1, args={"text": "x" * 60})) + ",\n")
-                file.write(json.dumps(span("batch", 10 * batch, 9)) + ",\n")
+            part = json.dumps(span("part", -1, 1, args={"text": "x" * 60})) + ",\n"
+            whole = json.dumps(span("batch", -1, 9)) + ",\n"
+            for begin in range(0, 10 * num_batches, 10):
+                file.writelines(part.replace("-1", f"{begin + number}") for number in range(5))
+                file.write(whole.replace("-1", f"{begin}"))
             file.write(json.dumps(span("fit", 0, 10 * num_batches)) + "]}")
         command = [sys.executable, "-c", PEAK, tmp_path / "in.json", tmp_path / "out.pftrace"]
         environment = os.environ | {"KINETOSCOPE_PURE": "0"}
