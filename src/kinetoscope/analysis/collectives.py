@@ -83,7 +83,7 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
     calls = calls.with_columns(
         rank=pl.lit(window.rank, dtype=pl.Int64),
-        step=window.steps["step"].gather(place_in(window.steps, calls["launch_begin"])).cast(pl.Int64),
+        step=window.steps["step"][place_in(window.steps, calls["launch_begin"])].cast(pl.Int64),
         after=_last_begun(window, calls["launch_begin"]),
         first_step=pl.lit(window.steps["step"].first(), dtype=pl.Int64),
         last_step=pl.lit(window.steps["step"].last(), dtype=pl.Int64),

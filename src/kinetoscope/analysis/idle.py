@@ -40,12 +40,11 @@ def idle_before_graphs_ns(device: pl.DataFrame) -> int:
 
 
 def _gaps(device: pl.DataFrame) -> pl.DataFrame:
-    """The gaps between the events of a device: ``host_wait``, until the event that ends it was launched; the ``rest``,
-    and whether that ``is_short``; the name of the launch."""
+    """The gap before each event of a device, often 0: ``host_wait``, until the event was launched; the ``rest``, and
+    whether that ``is_short``; the name of the launch."""
     idle_from = pl.col("end").cum_max().shift(1)
-    gaps = device.select("launch_begin", "launch_name", gap=pl.col("begin") - idle_from, idle_from=idle_from).filter(
-        pl.col("gap") > 0
-    )
+    gap = (pl.col("begin") - idle_from).clip(0)
+    gaps = device.select("launch_begin", "launch_name", gap=gap, idle_from=idle_from)
     host_wait = (pl.col("launch_begin") - pl.col("idle_from")).clip(0, pl.col("gap")).fill_null(0)
     rest = pl.col("gap") - host_wait
     is_short = pl.col("launch_begin").is_not_null() & (rest < KERNEL_WAIT_BELOW_NS)

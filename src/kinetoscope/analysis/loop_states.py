@@ -68,7 +68,7 @@ class LoopStates:
         if not len(readings):
             return _nothing(len(times))
         share = readings["starved_ns"] / (readings["starved_ns"] + readings["running_ns"])
-        return share.gather(place_in(readings, times)).fill_null(0).fill_nan(0)
+        return share[place_in(readings, times)].fill_null(0).fill_nan(0)
 
     def blocked_share(self, stretches: pl.DataFrame, waits: Coverage) -> pl.Series:
         """How much of each of ``stretches`` the thread was blocked, if it was for all of ``waits``, and else evenly."""
@@ -78,7 +78,7 @@ class LoopStates:
         blocked = pl.select(pl.when(blocked >= _LEAST_NS).then(blocked).otherwise(0)).to_series()
         share = (blocked / Coverage(stretches).within(begins, ends)).clip(0, 1)
         middles = (stretches["begin"] + stretches["end"]) // 2
-        return share.gather(place_in(readings, middles)).fill_null(0).fill_nan(0)
+        return share[place_in(readings, middles)].fill_null(0).fill_nan(0)
 
 
 class SplitStretches(NamedTuple):
@@ -123,7 +123,7 @@ def _blocked_share(stretches: pl.DataFrame, states: LoopStates, samples: pl.Data
         clocks_tell = len(stretches) and states.readings["blocked_ns"].count()
         return states.blocked_share(stretches, waits) if clocks_tell else _nothing(len(stretches))
     known = known.with_columns(is_blocked=is_waiting())
-    within = known.with_columns(stretches["name"].gather(place_in(stretches, known["at"])))
+    within = known.with_columns(stretches["name"][place_in(stretches, known["at"])])
     within = within.filter(place_in(stretches, known["at"]).is_not_null())
     of_blocked = pl.col("lasts_ns").filter("is_blocked").sum()
     by_name = within.group_by("name").agg((of_blocked / pl.col("lasts_ns").sum()).alias("share"))

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.memory_categories import BEFORE, CATEGORIES, memory_pieces
+from kinetoscope.analysis.memory_categories import BEFORE, CATEGORIES, categories, lifetimes
 from kinetoscope.analysis.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory_owners import MemoryOwner, memory_owners
 from kinetoscope.analysis.window import RankWindow, place_in
@@ -46,38 +46,48 @@ def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
     events = window.allocations.drop_nulls("total")
     if not len(events):
         return []
-    growth, pieces = MemoryGrowth(window, host), memory_pieces(window, host)
-    rows = [_row(window, growth, pieces, of_device) for of_device in events.partition_by("device", maintain_order=True)]
+    growth = MemoryGrowth(window, host)
+    rows = [_row(window, host, growth, of_device) for of_device in events.partition_by("device", maintain_order=True)]
     owners = memory_owners(window) if any(row.growth_bytes_per_step for row in rows) else None
     if owners is None:
         return rows
     return [replace(row, owners=tuple(one for one in owners if one.device == row.device)) for row in rows]
 
 
-def _row(window: RankWindow, growth: MemoryGrowth, pieces: pl.DataFrame, events: pl.DataFrame) -> MemoryRow:
-    """The row of one device, of its ``events`` and the ``pieces`` of all."""
+def _row(window: RankWindow, host: HostTime, growth: MemoryGrowth, events: pl.DataFrame) -> MemoryRow:
+    """The row of one device, of its ``events``."""
     peak_row = events["total"].arg_max() or 0
     peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
     place = place_in(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
-    holders = growth.holders(events)
+    lives = lifetimes(events)
+    holders = growth.holders(events, lives)
+    is_known = not events["address"].has_nulls()
     return MemoryRow(
         rank=window.rank,
         device=device,
         peak_bytes=peak_bytes,
         peak_step=None if place is None else window.steps["step"][place],
-        by_category=_by_category(pieces.filter(pl.col("device").eq_missing(device)), peak_row, peak_bytes),
+        by_category=_by_category(window, host, _alive_after(lives, peak_row), peak_bytes) if is_known else (),
         growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
         holders=holders or (),
     )
 
 
-def _by_category(pieces: pl.DataFrame, row: int, total_bytes: int) -> tuple[tuple[str, int], ...]:
-    """What is alive after an event of a device, by category. What is missing to its total was allocated before the
-    recording; nothing is said where there is more than the total, since some of it was freed unseen."""
+def _alive_after(lives: pl.DataFrame, row: int) -> pl.DataFrame:
+    """What was allocated up to an event of a device, and not freed by then."""
     is_alive = (pl.col("row") <= row) & (pl.col("end_row") > row).fill_null(True)
-    sums = dict(pieces.filter(is_alive).group_by("category").agg(pl.col("bytes").sum()).iter_rows())
+    return lives.filter((pl.col("bytes") > 0) & is_alive)
+
+
+def _by_category(
+    window: RankWindow, host: HostTime, alive: pl.DataFrame, total_bytes: int
+) -> tuple[tuple[str, int], ...]:
+    """What is alive of a device's allocations, by category. What is missing to the total was allocated before the
+    recording; nothing is said where there is more than the total, since some of it was freed unseen."""
+    of_category = alive.with_columns(categories(window, host, alive)).group_by("category").agg(pl.col("bytes").sum())
+    sums = dict(of_category.iter_rows())
     sums[BEFORE] = total_bytes - sum(sums.values())
-    if not len(pieces) or sums[BEFORE] < 0:
+    if sums[BEFORE] < 0:
         return ()
     return tuple((category, sums[category]) for category in CATEGORIES if sums.get(category))
 

@@ -76,9 +76,10 @@ def categories(window: RankWindow, host: HostTime, allocated: pl.DataFrame) -> p
     of_phases = [
         spans.select("begin", "end", "track", category=pl.lit(category, pl.String))
         for category, spans in by_category.items()
+        if len(spans)
     ]
     spans = pl.concat([*of_phases, in_closures])
-    within = spans["category"].gather(innermost(spans, allocated.select("track", ts="begin")))
+    within = spans["category"][innermost(spans, allocated.select("track", ts="begin"))]
     is_in_step = place_in(window.steps, allocated["begin"]).is_not_null() & (allocated["track"] == window.loop_track)
     rest = pl.when(is_in_step & (not len(host.forward))).then(pl.lit("forward")).otherwise(pl.lit("other"))
     return allocated.select(pl.coalesce(within, rest).alias("category"))["category"]

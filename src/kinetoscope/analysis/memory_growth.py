@@ -10,7 +10,7 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.memory_categories import categories, lifetimes
+from kinetoscope.analysis.memory_categories import categories
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import FEWEST_STEPS, RankWindow, innermost
 
@@ -41,13 +41,15 @@ class MemoryGrowth:
     def __init__(self, window: RankWindow, host: HostTime) -> None:
         self._window, self._host = window, host
 
-    def holders(self, events: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
-        """Who allocated what grows, the most first, of the allocations of one device; None if steps are too few, or
-        nothing tells which memory was freed."""
-        if len(self._steps) < FEWEST_STEPS or not events["address"].count():
+    def holders(self, events: pl.DataFrame, lives: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
+        """Who allocated what grows, the most first, of the allocations of one device and their `lifetimes`; None if
+        steps are too few, or nothing tells which memory was freed."""
+        if len(self._steps) < FEWEST_STEPS or not len(lives):
             return None
-        alive = self._alive(events)
+        alive = self._alive(lives)
         growing = self._growing(alive)
+        if not len(growing):
+            return ()
         grows = growing["bytes_per_step"].sum()
         if 2 * self._rise(events) < grows * (len(self._steps) - 1):  # as much was freed of what is older
             return ()
@@ -75,11 +77,11 @@ class MemoryGrowth:
         runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
         return max(runs, key=len, default=steps)
 
-    def _alive(self, events: pl.DataFrame) -> pl.DataFrame:
+    def _alive(self, lives: pl.DataFrame) -> pl.DataFrame:
         """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
         ``beyond``, with who made them."""
         ends = self._steps["end"]
-        taken = lifetimes(events).filter(pl.col("bytes") > 0)
+        taken = lives.filter(pl.col("bytes") > 0)
         beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
         taken = taken.with_columns(first=ends.search_sorted(taken["begin"]), beyond=beyond)
         taken = taken.filter(pl.col("first") < pl.col("beyond"))
@@ -90,10 +92,12 @@ class MemoryGrowth:
     def _growing(self, alive: pl.DataFrame) -> pl.DataFrame:
         """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
         last one, and the ``places`` of all their rises among the steps."""
-        held = self._held(alive).with_columns(rise=pl.col("lasting").diff().over(_WHO))
-        given_back = held.group_by(_WHO).agg(given_back=(pl.col("held") - pl.col("lasting")).max())
-        rises, place, rise = held.filter(pl.col("rise") > 0), pl.col("place"), pl.col("rise")
-        found = rises.group_by(_WHO, maintain_order=True).agg(
+        place, rise, given_back = pl.col("place"), pl.col("rise"), (pl.col("held") - pl.col("lasting")).max()
+        held = self._held(alive).with_columns(
+            rise=pl.col("lasting").diff().over(_WHO), given_back=given_back.over(_WHO)
+        )
+        found = held.filter(rise > 0).group_by(_WHO, maintain_order=True)
+        found = found.agg(
             places=place,
             pause=place.diff().max(),
             before=place.first(),
@@ -101,8 +105,8 @@ class MemoryGrowth:
             grown=rise.sum(),
             is_even=rise.n_unique() == 1,
             bytes_per_step=(rise.sum() - rise.first()) / (place.last() - place.first()),
+            given_back=pl.col("given_back").first(),
         )
-        found = found.join(given_back, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
         return found.filter(_keeps_rising()).sort("bytes_per_step", descending=True, maintain_order=True)
 
     def _with_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
@@ -139,10 +143,10 @@ def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Se
     names = operators["name"].unique()
     others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
     others = operators.filter(pl.col("name").is_in(others.implode()))
-    found = others["name"].gather(innermost(others, allocations))
+    found = others["name"][innermost(others, allocations)]
     if not found.has_nulls():
         return found
-    return found.zip_with(found.is_not_null(), operators["name"].gather(innermost(operators, allocations)))
+    return found.zip_with(found.is_not_null(), operators["name"][innermost(operators, allocations)])
 
 
 def _keeps_rising() -> pl.Expr:

@@ -83,8 +83,9 @@ def _called_ns(calls: pl.DataFrame, is_operator: pl.Series, parents: pl.Series) 
 
 def _callers(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
     """The row of the innermost operator around each call, beyond annotations; null for none."""
-    while len(others := (parents.is_not_null() & ~is_operator.gather(parents).fill_null(True)).arg_true()):
-        parents = parents.scatter(others, parents.gather(parents.gather(others)))
+    rows = pl.int_range(len(parents), dtype=pl.UInt32, eager=True)
+    while len(others := rows.filter(~is_operator[parents])):  # not of those without a parent
+        parents = parents.scatter(others, parents[parents[others]])
     return parents.cast(pl.UInt32)
 
 

@@ -48,7 +48,7 @@ class Phases:
         pieces = moments.to_frame().with_columns(end=moments.shift(-1)).drop_nulls()
         track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
         around = innermost(spans, pieces.select(ts="begin", track=track))
-        return pieces.with_columns(spans["phase"].gather(around)).drop_nulls("phase")
+        return pieces.with_columns(spans["phase"][around]).drop_nulls("phase")
 
     def _nested(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
         track = pl.lit(self._window.loop_track, dtype=pl.UInt32)

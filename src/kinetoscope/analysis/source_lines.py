@@ -21,4 +21,4 @@ def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
     names = frames["name"].unique()
     names = names.filter(names.str.contains(FRAME) & ~names.str.contains(_OF_A_LIBRARY))
     frames = frames.filter(pl.col("name").is_in(names.implode()))
-    return frames["name"].gather(innermost(frames, times)).str.replace(FRAME, "${1}:${2}").alias("line")
+    return frames["name"][innermost(frames, times)].str.replace(FRAME, "${1}:${2}").alias("line")

@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.communication import is_communication
-from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.intervals import Coverage, no_time
 from kinetoscope.analysis.kernel_names import COPY
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
 from kinetoscope.table.trace import Trace
@@ -389,13 +389,14 @@ def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Da
 def innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
     """The row of the innermost of ``spans`` (``begin``, ``end``, ``track``) around each of ``times`` (``ts``,
     ``track``); null for none."""
-    columns = {"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32}
-    around = spans.select(pl.col("begin").alias("ts"), (pl.col("end") - pl.col("begin")).alias("dur"), "track")
-    asked = times.select("ts", "track", dur=pl.lit(0, pl.Int64))
-    rows = pl.concat(
-        [frame.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for frame in (around, asked)]
-    )
-    return nest_spans(rows)["parent"][len(spans) :]
+    asked = [times["ts"].cast(pl.Int64), no_time(len(times)), times["track"].cast(pl.UInt32)]
+    around = [
+        spans["begin"].cast(pl.Int64),
+        (spans["end"] - spans["begin"]).cast(pl.Int64),
+        spans["track"].cast(pl.UInt32),
+    ]
+    rows = [pl.concat(both).alias(name) for name, *both in zip(("ts", "dur", "track"), around, asked, strict=True)]
+    return nest_spans(pl.DataFrame(rows))["parent"][len(spans) :]
 
 
 def _rules(step_name: str | None) -> list[pl.Expr]:

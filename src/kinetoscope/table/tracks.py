@@ -124,7 +124,8 @@ def nest_spans(spans: pl.DataFrame, *, clip: bool = False) -> pl.DataFrame:
     ``self_ns`` is the part of a span that none of its direct children covers. With ``clip``, a span that begins within
     another one is its child and ends with it at the latest; ``dur`` is then what is left of each.
     """
-    spans = spans.select(pl.col("ts", "dur").cast(pl.Int64), pl.col("track").cast(pl.UInt32))
+    times = [spans[name].cast(pl.Int64) for name in ("ts", "dur")]
+    spans = pl.DataFrame([*times, spans["track"].cast(pl.UInt32)])  # it takes a tenth of a query's time
     if (native := native_module()) is None:
         schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32} | ({"dur": pl.Int64} if clip else {})
         return pl.DataFrame(_Sweep(spans, clip).columns, schema=schema)

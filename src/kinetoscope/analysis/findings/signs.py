@@ -142,6 +142,8 @@ def _stops(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFram
     schema.update(dict.fromkeys(("step", "num_calls", "total_ns"), pl.Int64()))
     found = [_stops_of_kind(window, kind, of_kind) for kind, of_kind in spans.items() if len(of_kind)]
     stops = pl.concat([pl.DataFrame(schema=schema), *found])
+    if len(stops) <= _MOST_PAUSES:
+        return stops
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter(~pl.col("kind").is_in(["python", "blocked"]) | is_long)
 

@@ -18,6 +18,8 @@ from kinetoscope.analysis.window import RankWindow, around
 _KINDS = {"compute": "other_stream", "wait": "other_stream"}
 """The kind of edge for a cause, where it has another name."""
 
+_OF_THREADS = ("source", "target", "track", "begin", "end")
+
 
 @dataclass(frozen=True)
 class Dependencies:
@@ -75,13 +77,11 @@ class _Finder:
 
     def edges(self) -> pl.DataFrame:
         """The edges, one kind after the other."""
-        edges = [self._host_edges(), self._sync_edges()]
-        if len(self._host.visits):
-            edges.append(self._thread_edges())
+        edges = [self._with_parts(), self._sync_edges()]
         if len(self._late_fetches):
             edges.append(self._loader_edges())
         if len(self._device):
-            edges += [self._begin_edges(), self._device_edges()]
+            edges += [*self._begin_edges(), self._device_edges()]
         return pl.concat(edges, how="diagonal_relaxed")
 
     # -- threads of the host --
@@ -107,6 +107,12 @@ class _Finder:
         )
         return rows.join(points, on=[track, time], how="inner", maintain_order="left")
 
+    def _with_parts(self) -> pl.DataFrame:
+        """The edges of threads with what their time is made of."""
+        edges = pl.concat([self._host_edges(), self._thread_edges()]) if len(self._host.visits) else self._host_edges()
+        parts = [part for part in self._host.parts(edges) if (part != 0).any()]
+        return edges.drop("track", "begin", "end").hstack([*parts, *self._operators.on_threads(edges)])
+
     def _host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
@@ -122,12 +128,7 @@ class _Finder:
         )
         own_ns = around(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
         weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
-        return edges.select("source", "target", kind=pl.lit("host"), weight=weight).hstack(self._parts(edges))
-
-    def _parts(self, edges: pl.DataFrame) -> pl.DataFrame:
-        """What the time of edges of threads is made of."""
-        parts = [part for part in self._host.parts(edges) if (part != 0).any()]
-        return pl.DataFrame([*parts, *self._operators.on_threads(edges)])
+        return edges.select(*_OF_THREADS, kind=pl.lit("host"), weight=weight)
 
     @cached_property
     def _pauses(self) -> pl.DataFrame:
@@ -147,7 +148,7 @@ class _Finder:
         edges = pl.concat([starts, ends]).with_columns(track=loop, end="until")
         edges = self._with_node(self._with_node(edges, "source", "from_track", "since"), "target", "to_track", "until")
         weight = pl.col("end") - pl.col("begin")
-        return edges.select("source", "target", kind=pl.lit("thread"), weight=weight).hstack(self._parts(edges))
+        return edges.select(*_OF_THREADS, kind=pl.lit("thread"), weight=weight)
 
     # -- workers of a loader --
 
@@ -179,7 +180,7 @@ class _Finder:
         """Why the device's events began when they did."""
         return DeviceBegins(self._device, self._window.runtime_calls)
 
-    def _begin_edges(self) -> pl.DataFrame:
+    def _begin_edges(self) -> list[pl.DataFrame]:
         """To the begin of each event: from its launch, from the event before it on its stream, and from those of other
         streams that it waited for."""
         events = self.begins.events
@@ -192,13 +193,13 @@ class _Finder:
             ("compute", "compute", events),
             ("waited", "wait", events),
         ]
-        found = [
+        return [
             rows.drop_nulls(source).select(
                 source=source, target="begin_node", kind=pl.lit(_KINDS.get(cause, cause)), weight=f"{cause}_ns"
             )
             for source, cause, rows in causes
+            if rows[source].count()
         ]
-        return pl.concat(found)
 
     def _device_edges(self) -> pl.DataFrame:
         """From each event's begin to its end. What was launched before the recording began is as it was, whatever is

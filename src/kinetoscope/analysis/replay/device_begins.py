@@ -116,6 +116,8 @@ def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.Dat
     """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
     of the last computation launched before it; ``launched`` are the events in the order of their launches."""
     asking = launched.filter(pl.col("kind") == "communication")[["begin_node", "begin", "launch_begin", "device"]]
+    if not len(asking):
+        return _with_none(events, "compute")
     computes = launched.filter(pl.col("kind") == "compute")[["launch_begin", "device", "stream"]]
     others = launched.filter(pl.col("kind") != "communication")
     others = others.select("launch_begin", "device", "stream", compute="end_node", compute_end="end")
@@ -125,13 +127,21 @@ def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.Dat
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
 
+def _with_none(events: pl.DataFrame, cause: str) -> pl.DataFrame:
+    """With the columns of a cause that no event has."""
+    node, time = (pl.lit(None, events.schema[name]) for name in ("end_node", "end"))
+    return events.with_columns(node.alias(cause), time.alias(f"{cause}_end"))
+
+
 def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
     the last communication launched before the last event that was recorded by then. It is the first one of the same
     thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
     name, calls = pl.col("name").str, calls[["name", "track", "begin"]]
-    records = calls.filter(name.contains("EventRecord")).select(recorded="begin")
     waits = calls.filter(name.ends_with("StreamWaitEvent")).select("track", at="begin")
+    if not len(waits):
+        return _with_none(events, "waited")
+    records = calls.filter(name.contains("EventRecord")).select(recorded="begin")
     communication = launched.filter(pl.col("kind") == "communication")
     communication = communication.select("launch_begin", waited="end_node", waited_end="end")
     waits = waits.join_asof(records, left_on="at", right_on="recorded").drop_nulls("recorded")
