@@ -10,7 +10,7 @@ from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import memory_pieces
 from kinetoscope.analysis.window import read_windows
 from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed
+from simulated_training.analysed import measured
 
 OURS = {"step_spans": "event/batch", "has_memory": False}
 GC = Fault(kind="gc", cost_ns=900_000, every=3)
@@ -42,7 +42,7 @@ COLUMNS = (*IN_STEP, "data_wait_ns", "between_ns", "unknown_ns")
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def any_run(request):
-    return analysed(SETTINGS[request.param])
+    return measured(SETTINGS[request.param])
 
 
 def test_each_part_of_each_step_is_what_it_was(any_run):
@@ -85,7 +85,7 @@ def test_each_part_of_the_run_is_the_mean_of_its_steps(any_run):
 
 
 def test_a_phase_that_nothing_shows_is_unknown_and_no_zero():
-    _, report = analysed(SETTINGS["our spans and markers only"])
+    _, report = measured(SETTINGS["our spans and markers only"])
     parts = report.run["parts"]["host"]
     unknown = ("backward_ns", "communication_wait_ns", "sync_ns", "python_ns")
     assert [parts[name] for name in unknown] == [None] * 4
@@ -103,7 +103,7 @@ def test_a_phase_that_nothing_shows_is_unknown_and_no_zero():
     ids=["a CUDA graph", "a closure", "symmetric memory", "copies beside a queue that blocks"],
 )
 def test_what_a_recording_does_not_show_is_none_and_no_zero_also_in_the_run(settings, unknown):
-    _, report = analysed(settings)
+    _, report = measured(settings)
     of_run = report.run["parts"]["host"]
     for name in unknown:
         assert of_run[name] is None
@@ -112,7 +112,7 @@ def test_what_a_recording_does_not_show_is_none_and_no_zero_also_in_the_run(sett
 
 
 def test_steps_and_what_lies_between_them_add_up_to_each_window():
-    run, report = analysed(SETTINGS["markers in three windows"])
+    run, report = measured(SETTINGS["markers in three windows"])
     for rank in run.ranks:
         rows = [row for row in report.steps if row.rank == rank.rank]
         windows = [rows[place : place + 4] for place in range(0, len(rows), 4)]

@@ -7,7 +7,7 @@ import pytest
 from simulated_training import Fault, Settings, planted_run
 from simulated_training.analysed import analysed
 
-NODE = (4, 5, 6, 7)
+NODE, SMALL_NODE = (4, 5, 6, 7), (2, 3)
 
 
 def late(ranks, cost_ms, kind="late_host", every=1, first=0):
@@ -20,18 +20,23 @@ def two_nodes(*faults, **settings):
     return Settings(num_ranks=8, ranks_per_host=4, faults=faults, **settings)
 
 
+def two_small_nodes(*faults):
+    """A run of four ranks on two hosts."""
+    return Settings(num_ranks=4, ranks_per_host=2, faults=faults)
+
+
 GROUPS = {
     "a slow node": (two_nodes(late(NODE, 1.5, "late_device")), NODE),
     "a slow node, short, noisy, without waits for the device": (
         two_nodes(late(NODE, 1.5, "late_device"), num_steps=4, noise=0.1, reads_loss="never", offset_ns=5_000_000),
         NODE,
     ),
-    "a node that is a little slower": (two_nodes(late(NODE, 0.2, "late_device")), NODE),
+    "a node that is a little slower": (two_small_nodes(late(SMALL_NODE, 0.2, "late_device")), SMALL_NODE),
     "a slow node behind long communication": (
-        two_nodes(late(NODE, 1.5, "late_device"), Fault(kind="slow_network", cost_ns=1_000_000)),
-        NODE,
+        two_small_nodes(late(SMALL_NODE, 1.5, "late_device"), Fault(kind="slow_network", cost_ns=1_000_000)),
+        SMALL_NODE,
     ),
-    "a host with a slow loop": (two_nodes(late(NODE, 4)), NODE),
+    "a host with a slow loop": (two_small_nodes(late(SMALL_NODE, 4)), SMALL_NODE),
     "ranks whose weights are sharded": (
         Settings(num_ranks=4, layout="sharded", faults=(late((2, 3), 2, "late_device"),)),
         (2, 3),

@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed
+from simulated_training.analysed import analysed, measured
 
 STEP_US = 1000
 
@@ -95,7 +95,7 @@ def keep(recording, **takes):
 def test_a_leak_in_every_nth_step_is_told_in_bytes_per_step_with_its_operator_and_line(every, num_steps, has_device):
     leak = Fault(kind="leak", every=every, num_bytes=999_000)
     settings = Settings(num_ranks=1, num_steps=num_steps, has_device=has_device, has_stacks=True, faults=(leak,))
-    run, report = analysed(settings)
+    run, report = measured(settings)
     (row,), (truth,) = report.memory, run.truth.memory
     assert row.growth_bytes_per_step == truth["growth_bytes_per_step"] == 999_000 / every
     assert [(holder.operator, holder.line) for holder in row.holders] == [("aten::clone", "train.py:36")]

@@ -8,7 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from simulated_training import Fault, Settings, planted_settings, simulate
-from simulated_training.analysed import analysed
+from simulated_training.analysed import analysed, measured
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")
@@ -17,7 +17,7 @@ KINDS = ("late_host", "late_device", "slow_loader")
 def test_nearly_always_the_late_rank_and_its_cause_are_found_though_clocks_are_apart():
     found = []
     for seed in range(NUM_RUNS):
-        run, report = analysed(planted_settings(seed, KINDS[seed % 3], rank=seed % 4))
+        run, report = measured(planted_settings(seed, KINDS[seed % 3], rank=seed % 4))
         (truth,) = run.truth.stragglers
         found.append([(row.rank, row.cause) for row in report.stragglers[:1]] == [(truth["rank"], truth["cause"])])
     assert found.count(False) <= 0.02 * NUM_RUNS
@@ -39,7 +39,7 @@ def test_a_wait_in_which_a_rank_computes_costs_nothing(kind):
 
 def test_a_late_rank_is_found_without_a_device():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=2_000_000, every=3)
-    run, report = analysed(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
+    run, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     (truth,), (row,) = run.truth.stragglers, report.stragglers
     assert (row.rank, row.cause, row.period, row.steps) == (1, "host", 3, truth["steps"])
     assert row.cost_ns_per_step == pytest.approx(2_000_000 / 3, rel=0.2)
@@ -82,13 +82,13 @@ def test_a_rank_that_is_late_in_every_step_and_later_in_some_counts_in_all_of_th
 
 def test_no_period_is_named_where_fewer_than_eight_steps_were_recorded():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000, every=2)
-    _, report = analysed(Settings(num_ranks=2, num_steps=7, faults=(late,)))
+    _, report = measured(Settings(num_ranks=2, num_steps=7, faults=(late,)))
     assert [(row.rank, row.period) for row in report.stragglers] == [(1, None)]
 
 
 def test_a_rank_that_is_late_twice_has_no_period():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=5_000_000, every=7)
-    _, report = analysed(Settings(num_ranks=2, num_steps=12, num_warmup_steps=4, faults=(late,)))
+    _, report = measured(Settings(num_ranks=2, num_steps=12, num_warmup_steps=4, faults=(late,)))
     assert [(row.steps, row.period) for row in report.stragglers] == [((7, 14), None)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from kinetoscope.analysis.call_times import EXACT_CALLS
 from kinetoscope.analysis.replay.replay import Change
 from simulated_training import START_NS, Fault, Settings, random_settings
-from simulated_training.analysed import analysed
+from simulated_training.analysed import analysed, measured
 
 SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "8")))
 RUNS_OF_RANKS = [seed for seed in SEEDS if random_settings(seed).num_ranks > 1][: max(4, len(SEEDS) // 4)]
@@ -92,7 +92,7 @@ def test_collectives_are_joined_and_timed(any_run):
 @pytest.mark.parametrize("seed", RUNS_OF_RANKS)
 def test_collectives_that_do_not_quite_end_together_are_timed_to_one_percent_of_a_step(seed):
     settings = replace(random_settings(seed), has_kernel_args=True, jitter_ns=2_000, offset_ns=5_000_000)
-    run, report = analysed(settings)
+    run, report = measured(settings)
     truth = sorted((true_call(call, with_times=True) for call in run.truth.collectives), key=str)
     found = sorted((found_call(row, with_times=True) for row in report.collectives), key=str)
     assert [call[:-1] for call in found] == [call[:-1] for call in truth]
@@ -148,7 +148,7 @@ def test_times_of_steps_add_up_to_what_was_recorded(any_run):
 
 def test_waits_for_the_last_rank_are_found_though_clocks_are_apart():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=2_000_000, every=2)
-    run, report = analysed(Settings(num_ranks=3, offset_ns=5_000_000, faults=(late,)))
+    run, report = measured(Settings(num_ranks=3, offset_ns=5_000_000, faults=(late,)))
     truth = sorted(
         (call["step"], call["skew_ns"], call["transfer_ns"]) for call in run.truth.collectives if call["step"]
     )
@@ -183,5 +183,5 @@ def test_a_replay_without_something_takes_as_long_as_the_run_without_it(cause):
 @pytest.mark.parametrize(("kind", "cause"), [("late_host", "host"), ("late_device", "device")])
 def test_a_rank_that_is_late_is_named_with_its_cause_and_period(kind, cause):
     late = Fault(kind=kind, ranks=(2,), cost_ns=3_000_000, every=3)
-    _, report = analysed(Settings(num_ranks=3, num_steps=12, offset_ns=5_000_000, faults=(late,)))
+    _, report = measured(Settings(num_ranks=3, num_steps=12, offset_ns=5_000_000, faults=(late,)))
     assert [(row.rank, row.cause, row.period) for row in report.stragglers] == [(2, cause, 3)]

@@ -7,7 +7,7 @@ import pytest
 from kinetoscope.analysis.step_parts import DeviceParts, StepParts, bound_by
 from kinetoscope.report.words import HOST_PARTS, bound, bound_side
 from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed
+from simulated_training.analysed import measured
 
 _MS = 1_000_000
 _BUSY = Settings(num_ranks=1, reads_loss="never", num_steps=12)
@@ -27,14 +27,14 @@ _WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, ste
     ids=["a busy device", "a slow loader", "nothing that says what it is"],
 )
 def test_the_ledger_of_what_bounds_a_step_has_that_as_its_largest_part(settings, said, side, part):
-    run: Any = analysed(settings)[1].run
+    run: Any = measured(settings)[1].run
     ledger = run["parts"][side]
     assert (bound(run), bound_side(run)) == (said, side)
     assert max(ledger, key=lambda name: ledger[name] or 0) == part
 
 
 def test_a_run_without_steps_has_no_side_that_bounds_it():
-    run: Any = analysed(Settings(num_ranks=1))[1].run
+    run: Any = measured(Settings(num_ranks=1))[1].run
     assert bound_side(run | {"step_ns": None, "parts": None}) is None
 
 
