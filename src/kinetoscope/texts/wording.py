@@ -1,17 +1,16 @@
 """Words for counts, sizes and options, and text that is safe to print."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 _KILO = 1000
 _LONG_S, _NEARLY_ONE = 99.95, 0.9995
 _LONG_UNITS = ((86400, "day", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 # What moves a terminal's cursor, or turns the direction in which it writes.
-_CONTROLS = frozenset(map(chr, [*range(32), *range(127, 160)]))
-_STEERING = _CONTROLS | frozenset(
-    map(chr, [0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF])
-)
-_BYTES = range(0xDC80, 0xDD00)  # of a path that is no valid text, as surrogateescape has them
-_HALVES = frozenset(chr(code) for code in range(0xD800, 0xE000) if code not in _BYTES)
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+# Halves of letters, but for bytes of a path that is no valid text, as surrogateescape has them.
+_HALVES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 _CUT, _BEFORE_DIFFERENCE = "\N{HORIZONTAL ELLIPSIS}", 4
 _MOST_OF_NAME, _MOST_OF_SENTENCE, _LONGEST_PATH = 200, 1000, 4096
 
@@ -137,8 +136,8 @@ def _cut(text: str, longest: int, kept: int) -> str:
 def _as_text(text: object) -> str:
     """As text that can be printed: halves of a letter that stand alone are escaped, but not bytes of a path, which are
     printed as they are."""
-    return "".join(ascii(letter)[1:-1] if letter in _HALVES else letter for letter in str(text))
+    return _escaped(str(text), _HALVES)
 
 
-def _escaped(text: str, letters: frozenset[str] = _STEERING) -> str:
-    return "".join(ascii(letter)[1:-1] if letter in letters else letter for letter in text)
+def _escaped(text: str, letters: re.Pattern[str] = _STEERING) -> str:
+    return letters.sub(lambda found: ascii(found[0])[1:-1], text)
