@@ -8,9 +8,9 @@ import pytest
 from kinetoscope.cli import main
 from page_columns import span, write_trace
 
-LONG = "long " + "x" * 100_000
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\u202eevil"
 MOST_LETTERS = 20_000
+LONG = "long " + "x" * (MOST_LETTERS + 10_000)  # so that one name in full would be too much
 STEERING = ("\x1b", "\x07", "\r", "\u202e")
 
 
@@ -36,18 +36,20 @@ def events(name):
     return [*found, *named]
 
 
-@pytest.fixture(params=[LONG, EVIL], ids=["long", "evil"])
+@pytest.fixture(scope="module", params=[LONG, EVIL], ids=["long", "evil"])
 def name(request):
     return request.param
 
 
-@pytest.fixture
-def paths(tmp_path, name):
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory, name):
+    """Traces of two ranks, which nothing writes to."""
+    folder = tmp_path_factory.mktemp("traces")
     header = {"run_name": name, "host": name, "notes": [name] * 5}
     info = {"world_size": 2}
     return [
         write_trace(
-            tmp_path / f"rank{rank}.json",
+            folder / f"rank{rank}.json",
             events(name),
             kinetoscope=header | {"rank": rank},
             distributedInfo=info | {"rank": rank},
@@ -104,8 +106,9 @@ def test_what_a_command_prints_is_of_a_sane_length_and_has_no_control_characters
 def test_traces_of_two_runs_with_such_names_are_refused_calmly(paths, tmp_path, name, capsys):
     trace = json.loads(paths[1].read_text())
     trace["kinetoscope"]["run_name"] += " other"
-    paths[1].write_text(json.dumps(trace))
-    assert main(["summary", "--no-cache", *map(str, paths)]) == 1
+    other = tmp_path / paths[1].name
+    other.write_text(json.dumps(trace))
+    assert main(["summary", "--no-cache", str(paths[0]), str(other)]) == 1
     said = capsys.readouterr().err
     assert "different runs" in said
     assert_calm(said)
