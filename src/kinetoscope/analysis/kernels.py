@@ -1,7 +1,7 @@
 """analysis: kernels and copies by name, on all devices."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import polars as pl
@@ -44,7 +44,7 @@ class KernelRow:
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 class TensorCores(TypedDict):

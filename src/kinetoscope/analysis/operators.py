@@ -1,7 +1,7 @@
 """analysis: operators by name and shape, with the device time of the kernels that they launched."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -46,7 +46,7 @@ class OperatorRow:
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def operator_calls(window: RankWindow) -> pl.DataFrame:

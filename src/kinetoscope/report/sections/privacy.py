@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeVar
 
 from kinetoscope.paths.short_paths import project_folder, shorten_paths
@@ -41,13 +42,14 @@ _NO_PERSON = frozenset(
 )
 _SHORTEST_NAME = 3
 _DETAILS, _EVIDENCE = "details", "evidence"
+_NO_TEXT = (int, float, NoneType)  # most of a page
 USER = "user"
 """What is written instead of the name of a user."""
 
 
 def without_paths(page: _Value) -> _Value:
     """The page, or a part of one, with paths that begin in a library or in the project, and without names of users."""
-    texts = list(texts_in(page))
+    texts = texts_in(page)
     project = project_folder(texts)
     users = _users(texts)
 
@@ -58,20 +60,24 @@ def without_paths(page: _Value) -> _Value:
     return with_texts(page, shortened)
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> set[str]:
     """All texts in a page, or in a part of one."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield str(key)
-            yield from texts_in(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from texts_in(part)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from texts_in(getattr(value, field.name))
+    texts: set[str] = set()
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            texts.add(part)
+        elif isinstance(part, _NO_TEXT):
+            continue
+        elif isinstance(part, dict):
+            texts.update(map(str, part))
+            parts.extend(part.values())
+        elif isinstance(part, (list, tuple)):
+            parts.extend(part)
+        elif is_dataclass(part):
+            parts.extend(getattr(part, field.name) for field in fields(part))
+    return texts
 
 
 def with_texts(value: _Value, change: Callable[[str], str]) -> _Value:
@@ -83,6 +89,8 @@ def _changed(value: Any, change: Callable[[str], str], *, in_details: bool) -> A
     """``in_details`` are the arguments of spans, whose keys are a trace's; all other keys are ours."""
     if isinstance(value, str):
         return change(value)
+    if isinstance(value, _NO_TEXT):
+        return value
     if isinstance(value, dict):
         items = ((key, _changed_part(str(key), part, change, in_details)) for key, part in value.items())
         return {change(str(key)) if in_details else key: part for key, part in items}
