@@ -194,12 +194,12 @@ def _last_begin(track: LiveTrack) -> int:
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
     """Where the run was when it was killed: the window's first batch, and the batches whose spans had ended."""
-    batches = {
-        record.batch
-        for thread in threads
-        for record in thread.records()
-        if record.kind == Kind.SPAN and not record.flags and names[record.name].name == "event/batch"
-    }
+    of_batches = {number for number, name in enumerate(names) if name.name == "event/batch"}
+    batches: set[int] = set()
+    for part in chain.from_iterable(thread.parts for thread in threads):
+        columns = record_columns(part.read())
+        fields = zip(columns.batch, columns.name, zip(columns.kind, columns.flags, strict=True), strict=True)
+        batches.update(batch for batch, name, what in fields if name in of_batches and what == (Kind.SPAN, 0))
     timestamp = begin
     for _ in batches:
         timestamp = timestamp.to_next_batch()
