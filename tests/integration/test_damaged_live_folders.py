@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kinetoscope.cli import main
@@ -85,17 +86,16 @@ def recover(run, *options):
     return code, said.getvalue()
 
 
+def traces(run):
+    return [msgspec.json.decode(path.read_bytes()) for path in (run / "traces").glob("ep*.json")]
+
+
 def count_spans(run, name="work"):
-    traces = [json.loads(path.read_text()) for path in (run / "traces").glob("ep*.json")]
-    return sum(event["ph"] == "X" and event["name"] == name for trace in traces for event in trace["traceEvents"])
+    return sum(event["ph"] == "X" and event["name"] == name for trace in traces(run) for event in trace["traceEvents"])
 
 
 def notes(run):
-    return [
-        note
-        for path in (run / "traces").glob("ep*.json")
-        for note in json.loads(path.read_text())["kinetoscope"]["repaired"]
-    ]
+    return [note for trace in traces(run) for note in trace["kinetoscope"]["repaired"]]
 
 
 @pytest.fixture(scope="module")
