@@ -33,7 +33,10 @@ COMMANDS = tuple(
     f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "status", "merge", "convert", "check")
 )
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
-TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
+COMPILING = ("torch", "torch._dynamo", "torch._inductor.config")
+"""torch with what it imports for the first optimizer, another second and a half."""
+TORCH = (*COMPILING, "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
+_BASES = (COMPILING, COMPILING[:1])
 _FORK = "fork"
 _PR_SET_PDEATHSIG = 1
 _ENVIRONMENT = dict(os.environ)
@@ -181,10 +184,10 @@ def _another(prepared: socket.socket, *modules: str) -> socket.socket:
 
 @functools.cache
 def _prepared(modules: tuple[str, ...]) -> socket.socket:
-    """The connection to the process that has imported these. torch is imported once for all of them."""
-    first, *others = modules
-    if first == "torch" and others:
-        return _another(_prepared((first,)), *others)
+    """The connection to the process that has imported these. What is in `_BASES` is imported once for all of them."""
+    for base in _BASES:
+        if modules[: len(base)] == base != modules:
+            return _another(_prepared(base), *modules[len(base) :])
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, __file__, str(its.fileno()), *modules]
     process = subprocess.Popen(

@@ -5,13 +5,11 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from prepared_python import Running, run_command, start_prepared
+from prepared_python import COMPILING, Running, run_command, start_prepared
 
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
-# torch imports dynamo for the first optimizer, which takes a second.
-_TORCH = ("torch", "torch._dynamo", "torch._inductor.config")
-_RECORDED = (*_TORCH, "kinetoscope.unmodified.training", "kinetoscope.sources.torch_profiler")
+_RECORDED = (*COMPILING, "kinetoscope.unmodified.training", "kinetoscope.sources.torch_profiler")
 _AS_A_SCRIPT = """
 import runpy, sys
 del sys.argv[0]
@@ -29,7 +27,7 @@ def run(*command, folder, **options):
 
 def run_script(script, *arguments, folder):
     """A training without us, where torch is imported already: as `run` of a Python of its own, three seconds sooner."""
-    return start_prepared(_TORCH, _AS_A_SCRIPT, script, *arguments, folder=folder).wait()
+    return start_prepared(COMPILING, _AS_A_SCRIPT, script, *arguments, folder=folder).wait()
 
 
 def run_recorded(*options, command, folder, environment=None):

@@ -8,12 +8,12 @@ import pytest
 from kinetoscope.recording import private_names as of_recording
 from kinetoscope.sources import private_names as of_sources
 from kinetoscope.writing.private_names import names
-from prepared_python import run_prepared
+from prepared_python import COMPILING, run_prepared
 
 pytest.importorskip("torch")
 
 PREPARED = (
-    *("torch", "torch.profiler", "torch.distributed", "compiled_once"),
+    *(*COMPILING, "torch.profiler", "torch.distributed", "compiled_once"),
     *("kinetoscope.assemble", "kinetoscope.handlers.trackers", "kinetoscope.sources.torch_profiler"),
     *map("kinetoscope.sources.{}".format, ("compile_events", "gc_pauses", "growing_memory", "float64_tensors")),
     *map("kinetoscope.sources.{}".format, ("loader_facts", "stack_sampler")),

@@ -15,7 +15,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.unmodified.settings import VARIABLE
-from prepared_python import run_command, run_prepared
+from prepared_python import COMPILING, run_command, run_prepared
 from unmodified_runs import (
     BIN,
     KINETOSCOPE,
@@ -74,8 +74,7 @@ sys.exit(int(statuses == [3, 3]))
 def run_plain(kind, folder):
     """The training without us. Ranks are started as torchrun starts them, which ends with 1 when they end with 3."""
     if kind in RANKS:
-        modules = ("torch", "torch._dynamo", "torch.distributed")
-        return run_prepared(modules, AS_TWO_RANKS, TRAININGS, kind, folder=folder)
+        return run_prepared((*COMPILING, "torch.distributed"), AS_TWO_RANKS, TRAININGS, kind, folder=folder)
     if kind == "spawn workers":  # which import the script again
         return run(*command_of(kind), folder=folder)
     return run_script(TRAININGS, kind, folder=folder)

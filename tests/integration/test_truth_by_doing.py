@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from doing.table import write_table
 from doing.trials import FAULTS, LONGEST_S, SCRIPTS, findings_of, run_training, try_fault
 from kinetoscope.recording.recorder_choice import IS_PURE
-from prepared_python import run_prepared
+from prepared_python import COMPILING, run_prepared
 
 IS_DONE = os.environ.get("KINETOSCOPE_DOING", "0") != "0"
 NUM_HEALTHY_RUNS = 20
@@ -28,7 +28,7 @@ each_fault = pytest.mark.parametrize("script", BY_NAME)
 
 # -- in every test run
 
-PREPARED = ("torch", "torch._dynamo", "torch._inductor.config", "kinetoscope.assemble", "kinetoscope.sources")
+PREPARED = (*COMPILING, "kinetoscope.assemble", "kinetoscope.sources")
 # Memory and threads are as `run_training` has them, which starts a Python for each training.
 AS_A_SCRIPT = """
 import ctypes, os, runpy, sys, torch
