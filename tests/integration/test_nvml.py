@@ -4,10 +4,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from prepared_python import run_program
 
 pytest.importorskip("pynvml")
 STAND_IN = Path(__file__).with_name("nvml_stand_in.c")
@@ -26,33 +27,31 @@ print(json.dumps({name: values[-6:] for name, values in handler.counters().items
 """
 
 
-def counters(options, library_folder="", torch="", **machine):
+# A library that is loaded is what others find under its name.
+LOAD = "import ctypes; ctypes.CDLL({library!r})\n"
+
+
+def counters(options, library=None, torch="", **machine):
     cleared = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
-    environment = cleared | {"LD_LIBRARY_PATH": str(library_folder)} | machine
-    done = subprocess.run(
-        [sys.executable, "-c", torch + SCRIPT, json.dumps(options)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
+    load = LOAD.format(library=str(library)) if library else ""
+    done = run_program(load + torch + SCRIPT, json.dumps(options), environment=cleared | machine)
     assert done.returncode == 0, done.stderr
     logged = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("Kinetoscope: ")]
     return json.loads(done.stdout.splitlines()[-1]), "".join(logged)  # without what is told of the run's end
 
 
 @pytest.fixture(scope="module")
-def library_folder(tmp_path_factory):
+def library(tmp_path_factory):
     if shutil.which("gcc") is None:
         pytest.skip("the stand-in for the driver's library needs gcc")
-    folder = tmp_path_factory.mktemp("library")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", STAND_IN], check=True)
-    return folder
+    name = "libnvidia-ml.so.1"
+    path = tmp_path_factory.mktemp("library") / name
+    subprocess.run(["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", path, STAND_IN], check=True)
+    return path
 
 
-def test_every_gpu_is_counted_in_true_units(library_folder):
-    found, log = counters({}, library_folder)
+def test_every_gpu_is_counted_in_true_units(library):
+    found, log = counters({}, library)
     assert {name: value for _, name, value in found["gpu/0"]} == {
         "busy_percent": 83,
         "memory_used_gib": 20.0,
@@ -64,13 +63,13 @@ def test_every_gpu_is_counted_in_true_units(library_folder):
     assert log == ""
 
 
-def test_values_that_a_gpu_does_not_report_are_left_out(library_folder):
-    found, _ = counters({}, library_folder)
+def test_values_that_a_gpu_does_not_report_are_left_out(library):
+    found, _ = counters({}, library)
     assert {name for _, name, _ in found["gpu/1"]} == {"busy_percent"}
 
 
-def test_gpus_are_left_alone_unless_wanted(library_folder):
-    found, _ = counters({"profile_gpu": False}, library_folder)
+def test_gpus_are_left_alone_unless_wanted(library):
+    found, _ = counters({"profile_gpu": False}, library)
     assert found == {}
 
 
@@ -82,9 +81,9 @@ def test_without_a_driver_there_are_no_gpus_and_a_warning_only_if_they_were_aske
     assert log.count("GPUs are not recorded") == 1
 
 
-def busy(library_folder, options=None, **machine):
+def busy(library, options=None, **machine):
     """Which GPU of NVML's each counter is about, told by how busy it is."""
-    found, _ = counters(options or {}, library_folder, **machine)
+    found, _ = counters(options or {}, library, **machine)
     names = {83 + number: number for number in range(8)} | {7: "instance"}
     return {
         name: next(names[value] for _, series, value in values if series == "busy_percent")
@@ -92,9 +91,9 @@ def busy(library_folder, options=None, **machine):
     }
 
 
-def test_a_gpu_that_is_lost_or_hidden_leaves_the_others_and_is_named_if_gpus_were_asked_for(library_folder):
-    assert busy(library_folder, GPUS="3", LOST="1") == {"gpu/0": 0, "gpu/1": 2}
-    found, log = counters({"profile_gpu": True}, library_folder, GPUS="3", LOST="1")
+def test_a_gpu_that_is_lost_or_hidden_leaves_the_others_and_is_named_if_gpus_were_asked_for(library):
+    assert busy(library, GPUS="3", LOST="1") == {"gpu/0": 0, "gpu/1": 2}
+    found, log = counters({"profile_gpu": True}, library, GPUS="3", LOST="1")
     assert len(found) == 2
     assert log.count("Not recorded: NVML's GPU 1 (") == 1
 
@@ -118,28 +117,24 @@ def test_a_gpu_that_is_lost_or_hidden_leaves_the_others_and_is_named_if_gpus_wer
         ("NoDevFiles", {}),
     ],
 )
-def test_only_gpus_that_the_process_can_use_are_counted_by_the_numbers_that_torch_gives_them(
-    library_folder, chosen, expected
-):
-    assert busy(library_folder, GPUS="4", CUDA_VISIBLE_DEVICES=chosen) == expected
+def test_only_gpus_that_the_process_can_use_are_counted_by_the_numbers_that_torch_gives_them(library, chosen, expected):
+    assert busy(library, GPUS="4", CUDA_VISIBLE_DEVICES=chosen) == expected
 
 
-def test_numbers_follow_the_addresses_of_gpus_and_not_nvmls_order(library_folder):
+def test_numbers_follow_the_addresses_of_gpus_and_not_nvmls_order(library):
     reversed_order = {"gpu/0": 2, "gpu/1": 1, "gpu/2": 0}
-    assert busy(library_folder, GPUS="3", REVERSED="1") == reversed_order
-    assert (
-        busy(library_folder, GPUS="3", REVERSED="1", OTHER_MODEL="1", CUDA_DEVICE_ORDER="PCI_BUS_ID") == reversed_order
-    )
+    assert busy(library, GPUS="3", REVERSED="1") == reversed_order
+    assert busy(library, GPUS="3", REVERSED="1", OTHER_MODEL="1", CUDA_DEVICE_ORDER="PCI_BUS_ID") == reversed_order
 
 
-def test_gpus_of_several_models_have_no_number_until_their_order_is_known(library_folder):
-    assert busy(library_folder, GPUS="3", OTHER_MODEL="0") == {}
-    assert busy(library_folder, GPUS="3", OTHER_MODEL="0", CUDA_VISIBLE_DEVICES="GPU-a2") == {"gpu/0": 2}
+def test_gpus_of_several_models_have_no_number_until_their_order_is_known(library):
+    assert busy(library, GPUS="3", OTHER_MODEL="0") == {}
+    assert busy(library, GPUS="3", OTHER_MODEL="0", CUDA_VISIBLE_DEVICES="GPU-a2") == {"gpu/0": 2}
 
 
-def test_the_counters_of_a_gpu_that_is_split_are_not_those_of_the_process(library_folder):
-    assert busy(library_folder, SPLIT="0", CUDA_VISIBLE_DEVICES="0") == {}
-    assert busy(library_folder, SPLIT="0", CUDA_VISIBLE_DEVICES="MIG-5eed") == {"gpu/0": "instance"}
+def test_the_counters_of_a_gpu_that_is_split_are_not_those_of_the_process(library):
+    assert busy(library, SPLIT="0", CUDA_VISIBLE_DEVICES="0") == {}
+    assert busy(library, SPLIT="0", CUDA_VISIBLE_DEVICES="MIG-5eed") == {"gpu/0": "instance"}
 
 
 # Stands in for a torch that has initialised CUDA, which needs a GPU. The order is CUDA's own: the fastest GPU first.
@@ -154,13 +149,13 @@ sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 """
 
 
-def test_once_torch_has_initialised_cuda_its_gpus_are_known_by_their_uuids(library_folder):
+def test_once_torch_has_initialised_cuda_its_gpus_are_known_by_their_uuids(library):
     machine = {"GPUS": "4", "OTHER_MODEL": "0", "torch": "UUIDS = ['a3', 'a0']" + TORCH}
-    assert busy(library_folder, **machine) == {"gpu/0": 3, "gpu/1": 0}
-    assert busy(library_folder, **machine | {"torch": "UUIDS = ['5eed']" + TORCH}) == {"gpu/0": "instance"}
+    assert busy(library, **machine) == {"gpu/0": 3, "gpu/1": 0}
+    assert busy(library, **machine | {"torch": "UUIDS = ['5eed']" + TORCH}) == {"gpu/0": "instance"}
 
 
-def test_ranks_with_gpus_of_their_own_each_count_them_and_shared_ones_are_counted_once(library_folder):
+def test_ranks_with_gpus_of_their_own_each_count_them_and_shared_ones_are_counted_once(library):
     second = {"GPUS": "2", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    assert busy(library_folder, **second, CUDA_VISIBLE_DEVICES="1") == {"gpu/0": 1}
-    assert busy(library_folder, **second) == {}
+    assert busy(library, **second, CUDA_VISIBLE_DEVICES="1") == {"gpu/0": 1}
+    assert busy(library, **second) == {}
