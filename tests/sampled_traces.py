@@ -20,11 +20,6 @@ def stack(tid, begin_us, dur_us, *names):
     return [span(name, kind, tid, begin_us, dur_us) for name, kind in zip(names, kinds, strict=True)]
 
 
-def known_states(*tids):
-    """What says that the states of these threads' samples are known; it is a wait before the first step."""
-    return [span("waits: sleep", "stack_sample,state", tid, -1000, 10) for tid in tids]
-
-
 def each_step(*parts):
     """The events that ``parts``, functions of a moment, make in each step."""
     return [event for step in range(NUM_STEPS) for part in parts for event in part(STEP_US * step)]
@@ -44,20 +39,21 @@ def busy_steps(begin):
     yield span("aten::sum", "cpu_op", LOOP, begin + 90_000, 9_000)
 
 
-def found_in(events, kind, folder, *, interval_ms=10):
+def found_in(events, kind, folder, *, interval_ms=10, told=False):
     """The finding of a kind in a trace of these events."""
-    return next(finding for finding in findings_in(events, folder, interval_ms) if finding.kind == kind)
+    return next(finding for finding in findings_in(events, folder, interval_ms, told) if finding.kind == kind)
 
 
-def findings_in(events, folder, interval_ms=10):
+def findings_in(events, folder, interval_ms=10, told=False):
+    """Of a trace of these events; ``told`` is whether the samplers say that they know the states of threads."""
     names = {LOOP: "MainThread", LOOP_SAMPLES: "samples of MainThread"}
     workers = {WORKER_SAMPLES, ENDED_SAMPLES} & {event["tid"] for event in events}
     names |= dict.fromkeys(workers, "DataLoader worker 0: samples of MainThread")
     about = [
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}} for tid, name in names.items()
     ]
-    name = f"sampled every {interval_ms} ms"
-    about.append({"ph": "i", "s": "t", "cat": "stack_sample", "name": name, "pid": 1, "tid": LOOP_SAMPLES, "ts": 0})
+    instant = {"ph": "i", "s": "t", "cat": "stack_sample,state" if told else "stack_sample", "pid": 1, "ts": 0}
+    about += [instant | {"name": f"sampled every {interval_ms} ms", "tid": tid} for tid in (LOOP_SAMPLES, *workers)]
     path = folder / "rank0.json"
     path.write_text(json.dumps({"traceEvents": about + events}), encoding="utf-8")
     return kinetoscope.analyze(path, cache=False).findings

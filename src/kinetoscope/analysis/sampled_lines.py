@@ -1,6 +1,7 @@
 """analysis: which line of the user's code was executing, where stacks were sampled, and how sure that is."""
 
 import math
+from typing import NamedTuple
 
 import polars as pl
 
@@ -49,12 +50,12 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
     frames = window.samples
     if not len(frames):
         return (nothing := pl.DataFrame(schema=_SAMPLE)), nothing
-    interval_ns = _interval_ns(window)
+    sampling = _sampling(window)
     tracks = window.trace.tracks.select("track", "thread").collect()
     workers = tracks.filter(pl.col("thread").str.contains(_WORKER))["track"]
     is_of_worker = pl.col("track").is_in(workers.implode())
     loop, of_workers = frames.filter(~is_of_worker), frames.filter(is_of_worker)
-    return _samples(loop, interval_ns), _in_fetches(of_workers, interval_ns)
+    return _samples(loop, sampling), _in_fetches(of_workers, sampling)
 
 
 def making_of_workers(window: RankWindow) -> tuple[pl.DataFrame, float]:
@@ -63,7 +64,7 @@ def making_of_workers(window: RankWindow) -> tuple[pl.DataFrame, float]:
     tracks = window.trace.tracks.select("track", worker=pl.col("thread").str.extract(_WORKER)).collect()
     frames = window.samples.filter(pl.col("name").str.contains(_FETCHING))
     frames = frames.join(tracks.drop_nulls("worker"), on="track")
-    return frames.select("worker", "begin", "end"), _interval_ns(window)
+    return frames.select("worker", "begin", "end"), _sampling(window).interval_ns
 
 
 def is_line_sure(num_samples: int, num_steps: int, num_all_steps: int) -> bool:
@@ -94,39 +95,48 @@ def _divergence(seen: float, share: float) -> float:
     return sum(one * math.log(one / other) for one, other in pairs if one > 0)
 
 
-def _interval_ns(window: RankWindow) -> float:
-    """About how long it is from one sample to the next."""
-    instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample")).select("name").collect()
+class _Sampling(NamedTuple):
+    """What the samplers say of themselves: about how long it is from one sample to the next, and the tracks of threads
+    whose states the system tells."""
+
+    interval_ns: float
+    told: pl.Series
+
+
+def _sampling(window: RankWindow) -> _Sampling:
+    instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample"))
+    instants = instants.select("track", "name", pl.col("category").cast(pl.String)).collect()
     said_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
     said_ms = said_ms.filter(said_ms >= _SHORTEST_INTERVAL_MS)
-    return 1e6 * (float(said_ms[0]) if len(said_ms) else _USUAL_INTERVAL_MS)
+    interval_ns = 1e6 * (float(said_ms[0]) if len(said_ms) else _USUAL_INTERVAL_MS)
+    return _Sampling(interval_ns, instants.filter(category=STATE)["track"])
 
 
-def _in_fetches(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
+def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     """The samples that were taken while a worker made a batch; all, if that can be seen of none."""
     found = [pl.DataFrame(schema=_SAMPLE)]
     is_fetch = pl.col("name").str.contains(_FETCHING)
     are_seen = len(frames.filter(is_fetch)) > 0
     for of_track in frames.partition_by("track"):
-        samples = _samples(of_track, interval_ns)
+        samples = _samples(of_track, sampling)
         is_fetching = Coverage(of_track.filter(is_fetch)).within(samples["at"], samples["at"] + 1) > 0
         found.append(samples.filter(is_fetching) if are_seen else samples)
     return pl.concat(found)
 
 
-def _samples(frames: pl.DataFrame, interval_ns: float) -> pl.DataFrame:
+def _samples(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
     if not len(frames):
         return pl.DataFrame(schema=_SAMPLE)
     lasts_ns = pl.col("end") - pl.col("begin")
-    number = (lasts_ns / interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
-    samples = _stretches(frames).with_columns(number=number, lasts_ns=lasts_ns // number)
+    number = (lasts_ns / sampling.interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
+    samples = _stretches(frames, sampling.told).with_columns(number=number, lasts_ns=lasts_ns // number)
     samples = samples.with_columns(place=pl.int_ranges(0, "number")).explode("place")
     at = pl.col("begin") + pl.col("place") * pl.col("lasts_ns")
     return samples.select("line", "call", "state", "lasts_ns", at=at).sort("at")
 
 
-def _stretches(frames: pl.DataFrame) -> pl.DataFrame:
+def _stretches(frames: pl.DataFrame, told: pl.Series) -> pl.DataFrame:
     """The stretches (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
@@ -141,7 +151,7 @@ def _stretches(frames: pl.DataFrame) -> pl.DataFrame:
     found = times.select("begin", "end").with_columns(
         users["name"].gather(row).str.replace(FRAME, "${1}:${2}").alias("line"),
         _calls(frames, middles, users["begin"].gather(row)),
-        _states(states, middles),
+        _states(states, middles, told),
     )
     return found.filter(innermost(frames, middles).is_not_null())
 
@@ -159,13 +169,14 @@ def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.
     return found.select(name.alias("call"))["call"]
 
 
-def _states(states: pl.DataFrame, middles: pl.DataFrame) -> pl.Series:
-    """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is known at all, or where a
-    name says nothing, as after redaction: then nobody knows which of the other samples ran."""
+def _states(states: pl.DataFrame, middles: pl.DataFrame, told: pl.Series) -> pl.Series:
+    """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is told, or where a name says
+    nothing, as after redaction: then nobody knows which of the other samples ran."""
     is_said = (pl.col("name") == LATE) | pl.col("name").str.contains(_WAITS)
-    tracks = states.group_by("track").agg(is_said.all()).filter("name")["track"]
+    said = states.group_by("track").agg(is_said.all())
+    known, unknown = pl.concat([told, said.filter("name")["track"]]), said.filter(~pl.col("name"))["track"]
     name = states["name"].gather(innermost(states, middles)).alias("name")
-    is_known = middles["track"].is_in(tracks.implode())
+    is_known = middles["track"].is_in(known.implode()) & ~middles["track"].is_in(unknown.implode())
     state = pl.coalesce(pl.col("name").str.extract(_WAITS), pl.col("name"), pl.lit(RUNNING))
     rows = name.to_frame().with_columns(is_known.alias("is_known"))
     return rows.select(pl.when("is_known").then(state).alias("state"))["state"]

@@ -42,8 +42,8 @@ class StackSamples:
         """The span that stands for frames that are left out."""
         raise NotImplementedError("Deep stacks need a span for what is left out, which a subclass gives.")
 
-    def begin_window(self) -> None:
-        """Called before the first sample of each window."""
+    def begin_window(self, knows_states: bool) -> None:
+        """Called before the first sample of each window; ``knows_states`` is whether the system says them."""
 
     def run(self) -> bool:
         """Samples as long as anything is recorded, or until `stop`; returns whether that was called."""
@@ -77,7 +77,7 @@ class StackSamples:
             asked_ns = self._recorder.now()
             self.end(asked_ns)
             self._window = window
-            self.begin_window()
+            self.begin_window(False)
         num_same = self._num_same(stack)
         self._end_inner(num_same, asked_ns)
         for depth, span in enumerate(stack[num_same:], num_same):

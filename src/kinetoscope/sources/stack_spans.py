@@ -48,7 +48,7 @@ class StackSpans(StackSamples):
         self._recorder = recorder
         self._native_id = native_id
         self._processor_ns: dict[int, int] = {}
-        self._interval = self._new_span(f"sampled every {interval_ms:g} ms", (_SAMPLE,))
+        self._interval_name = f"sampled every {interval_ms:g} ms"
         self._gap = self._new_span(_GAP, (_SAMPLE, _LIBRARY))
         self._spans: dict[str, ProcessSpan] = {}
 
@@ -58,9 +58,9 @@ class StackSpans(StackSamples):
         while not self.run() and not is_over() and not self.wait(_IDLE_S):
             pass
 
-    def begin_window(self) -> None:
-        """Records how often this window is sampled."""
-        self._interval.instant()
+    def begin_window(self, knows_states: bool) -> None:
+        """Records how often this window is sampled, and whether the system says the states of the thread."""
+        self._new_span(self._interval_name, (_SAMPLE, _STATE) if knows_states else (_SAMPLE,)).instant()
         self._holder()  # from now on it is known who ran
 
     def span_of_line(self, code: CodeType, line: int | None) -> ProcessSpan | None:

@@ -4,8 +4,8 @@
  * Waiting needs no GIL, and a sample holds it for about 20 microseconds. A thread that gives the
  * GIL away only for moments, as most operators of torch do, has it back before another one wakes
  * up, and the time after which Python takes it away begins anew. So the thread is asked to give way
- * (Py_AddPendingCall, which only the main thread does): Python 3.13 and later asks it at once,
- * earlier ones when it has taken the GIL again. */
+ * (Py_AddPendingCall, which only the main thread does). Python 3.13 and later sees that at the next
+ * call or turn of a loop, earlier ones only after the thread has next taken the GIL. */
 
 #include "recorder/native.h"
 
@@ -26,11 +26,13 @@
 /* If the sampler gets it between these times, Python took it away: the thread ran Python all the
  * time (sys.getswitchinterval(), 5 ms). After the second, others had it in between. */
 #define SWITCHED_NS 4900000
-#define STARVED_NS 8000000
-/* From this version on (3.13) a thread that was asked gives way before it goes on to another line;
- * for so long at most, should the sampler not wake up. */
-#define GIVES_WAY_AT_ONCE 0x030D0000
+#define STARVED_NS 6000000
+/* The thread gives way for this time at most, should the sampler not wake up. */
 #define LONGEST_WAY_US 500
+/* If it has the GIL back only after this time, another thread had it, which the sampler waits for
+ * without asking as well: so many samples are not asked for then. */
+#define LONG_WAY_NS 2000000
+#define NUM_UNASKED 32
 #define LONGEST_INTERVAL_NS INT64_C(1000000000000000000)
 
 typedef struct {
@@ -51,6 +53,7 @@ typedef struct {
     int is_busy;         /* a thread samples, and may be waiting without the GIL */
     int can_ask;         /* the thread to give way: it is the main thread, as far as is known */
     SharedWord is_asked; /* it has not done so yet */
+    int num_unasked;     /* samples before it is asked again */
     int is_sampling;     /* run() was called; it and what was asked share a reference */
     int is_waiting;      /* for the GIL, after the thread was asked */
     PyThread_type_lock got_gil; /* held meanwhile */
@@ -97,7 +100,8 @@ static int begin_window(StackSamples *samples, uint32_t window, int64_t now)
 {
     if (!end_spans(samples, 0, now)) return 0;
     samples->window = window;
-    PyObject *nothing = PyObject_CallMethod((PyObject *)samples, "begin_window", NULL);
+    PyObject *nothing = PyObject_CallMethod((PyObject *)samples, "begin_window", "N",
+                                            PyBool_FromLong(samples->state_file >= 0));
     Py_XDECREF(nothing);
     return nothing != NULL;
 }
@@ -185,21 +189,29 @@ static int give_way(void *object)
     StackSamples *samples = object;
     samples->can_ask &= PyThread_get_thread_ident() == samples->stack.ident;
     if (samples->is_waiting && samples->can_ask) {
+        int64_t began = monotonic_ns();
         Py_BEGIN_ALLOW_THREADS
         if (PyThread_acquire_lock_timed(samples->got_gil, LONGEST_WAY_US, 0) == PY_LOCK_ACQUIRED)
             PyThread_release_lock(samples->got_gil);
         Py_END_ALLOW_THREADS
+        samples->num_unasked = monotonic_ns() - began > LONG_WAY_NS ? NUM_UNASKED : 0;
     }
     shared_store(&samples->is_asked, 0);
     if (!samples->is_sampling) Py_DECREF((PyObject *)samples);
     return 0;
 }
 
-/* Asks the thread to do that, if it runs and has done what it was asked before. Needs no GIL. */
+/* Asks the thread to do that, if it runs and has done what it was asked before. Needs no GIL; but
+ * what it uses is gone once Python has ended, which a thread that sleeps meanwhile does not see. */
 static void ask_for_way(StackSamples *samples)
 {
     int is_running = samples->state == STATE_RUNNING || samples->state == STATE_UNKNOWN;
-    if (!is_running || !samples->can_ask || shared_load(&samples->is_asked)) return;
+    if (!is_running || shared_load(&samples->is_asked) || !samples->can_ask) return;
+    if (!Py_IsInitialized()) return;
+    if (samples->num_unasked > 0) {
+        samples->num_unasked--;
+        return;
+    }
     PyThread_acquire_lock(samples->got_gil, 0);
     samples->is_waiting = 1;
     shared_store(&samples->is_asked, 1);
@@ -209,12 +221,10 @@ static void ask_for_way(StackSamples *samples)
     PyThread_release_lock(samples->got_gil);
 }
 
-/* Whether a thread that ran has gone on to other lines while the sampler waited for the GIL. */
-static int has_gone_on(const StackSamples *samples, int64_t waited_ns)
+/* Whether a thread that ran may have gone on to another line while the sampler waited so long. */
+static int may_be_late(int64_t waited_ns)
 {
-    int is_asked = samples->is_waiting && samples->can_ask;
-    if (waited_ns <= LATE_NS || (is_asked && Py_Version >= GIVES_WAY_AT_ONCE)) return 0;
-    return waited_ns < SWITCHED_NS || waited_ns >= STARVED_NS;
+    return waited_ns > LATE_NS && (waited_ns < SWITCHED_NS || waited_ns >= STARVED_NS);
 }
 
 /* Waits in the same way, and then looks at the state of the thread, before it asks for the GIL. */
@@ -229,7 +239,7 @@ static int wait_and_look(StackSamples *samples, int64_t wait_ns)
     looked = monotonic_ns();
     if (status != PY_LOCK_ACQUIRED) ask_for_way(samples);
     Py_END_ALLOW_THREADS
-    samples->is_late = has_gone_on(samples, monotonic_ns() - looked);
+    samples->is_late = may_be_late(monotonic_ns() - looked);
     if (samples->is_waiting) PyThread_release_lock(samples->got_gil);
     samples->is_waiting = 0;
     if (status == PY_LOCK_ACQUIRED) PyThread_release_lock(samples->stopped);

@@ -178,6 +178,12 @@ def test_a_run_whose_ranks_wait_for_late_ones_most_is_bound_by_ranks():
     assert report.run["bound_by"] == "ranks"
 
 
+def test_ranks_are_late_in_the_steps_in_which_all_of_them_are():
+    faults = late((1,), 8), late((2,), 9, every=3), late((2,), 9, every=3, first=1)
+    _, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=faults))
+    assert report.findings[0].title == "Ranks 1 and 2 are late in 7 of 10 steps, and the others wait for them"
+
+
 ONCE = {
     "host": late((3,), 30, every=50, first=7),
     "device": late((3,), 6, "late_device", every=50, first=7),

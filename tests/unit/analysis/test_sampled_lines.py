@@ -14,7 +14,6 @@ from sampled_traces import (
     each_step,
     findings_in,
     found_in,
-    known_states,
     span,
     stack,
     waiting_steps,
@@ -37,8 +36,8 @@ def loop_that_waits(begin):
 
 
 def test_a_loop_that_waits_for_its_workers_is_told_which_of_their_lines_takes_the_time(tmp_path):
-    events = each_step(waiting_steps, loop_that_waits, worker) + known_states(LOOP_SAMPLES, WORKER_SAMPLES)
-    found = found_in(events, "input_bound", tmp_path)
+    events = each_step(waiting_steps, loop_that_waits, worker)
+    found = found_in(events, "input_bound", tmp_path, told=True)
     assert found.where.lines == ("dataset.py:41", "dataset.py:31")
     assert dict(found.evidence)["share_of_line"] == pytest.approx(0.8)
     assert dict(found.evidence)["num_workers"] == 1
@@ -50,8 +49,8 @@ def test_a_worker_that_makes_no_batch_does_not_count_beside_one_that_does(tmp_pa
     ended = "torch/utils/data/_utils/worker.py(268): _worker_loop", "torch/queues.py(90): get"
     idle = [*stack(ENDED_SAMPLES, 0, STEP_US * NUM_STEPS, *ended)]
     idle.append(span("waits: pipe", "stack_sample,state", ENDED_SAMPLES, 0, STEP_US * NUM_STEPS))
-    events = each_step(waiting_steps, loop_that_waits, worker) + known_states(LOOP_SAMPLES, WORKER_SAMPLES) + idle
-    found = found_in(events, "input_bound", tmp_path)
+    events = each_step(waiting_steps, loop_that_waits, worker) + idle
+    found = found_in(events, "input_bound", tmp_path, told=True)
     assert found.advice.startswith("dataset.py:41 takes 80 % of the workers' time, surely ")
     assert dict(found.evidence)["waiting_share_of_batches"] == 0
 
@@ -61,7 +60,7 @@ def test_a_loop_that_makes_its_batches_itself_is_told_which_line_takes_the_time(
         yield from stack(LOOP_SAMPLES, begin, 80_000, "train.py(9): <module>", "data.py(5): __getitem__")
         yield from stack(LOOP_SAMPLES, begin + 80_000, 20_000, "train.py(10): <module>")
 
-    found = found_in(each_step(waiting_steps, loop) + known_states(LOOP_SAMPLES), "input_bound", tmp_path)
+    found = found_in(each_step(waiting_steps, loop), "input_bound", tmp_path, told=True)
     assert found.where.lines == ("data.py:5",)
     assert found.advice.startswith("data.py:5 takes 100 % of this time, surely ")
 
@@ -154,8 +153,8 @@ def test_few_samples_name_a_line_only_where_nearly_all_steps_agree(tmp_path, pla
 
 
 def test_the_advice_says_which_share_a_line_has_at_least(tmp_path):
-    samples = [*seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"), *known_states(LOOP_SAMPLES)]
-    found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20)
+    samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
+    found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, told=True)
     assert found.advice.startswith("a.py:3 takes 100 % of this time, surely 37 % or more. ")
     assert dict(found.evidence)["least_share_of_line"] == pytest.approx(0.05 ** (1 / 3), abs=0.001)
 
@@ -170,7 +169,7 @@ def read_late(begin):
 def test_of_a_line_that_was_read_late_nothing_is_said_to_be_sure(tmp_path):
     found = found_in(each_step(busy_steps, read_late), "python_overhead", tmp_path)
     assert found.where.lines == ("a.py:3", "a.py:4")
-    assert found.advice.startswith("a.py:3, or a line shortly before it, takes 71 % of this time. ")
+    assert found.advice.startswith("a.py:3, or what ran shortly before it, takes 71 % of this time. ")
     evidence = dict(found.evidence)
     assert (evidence["late_share_of_line"], evidence["least_share_of_line"]) == (1, 0)
 
@@ -178,15 +177,15 @@ def test_of_a_line_that_was_read_late_nothing_is_said_to_be_sure(tmp_path):
 def test_where_nobody_knows_which_samples_were_late_nothing_is_said_to_be_sure(tmp_path):
     samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20)
-    assert found.advice.startswith("a.py:3, or a line shortly before it, takes 100 % of this time. ")
+    assert found.advice.startswith("a.py:3, or what ran shortly before it, takes 100 % of this time. ")
     assert not {"late_share_of_line", "least_share_of_line"} & {name for name, _ in found.evidence}
 
 
 def test_what_a_line_surely_takes_rests_on_the_samples_that_were_read_in_time(tmp_path):
-    samples = [*seen_at(*["a.py(3): loss"] * 8), *known_states(LOOP_SAMPLES)]
-    in_time = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20)
+    samples = list(seen_at(*["a.py(3): loss"] * 8))
+    in_time = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, told=True)
     late = [span(LATE, "stack_sample,state", LOOP_SAMPLES, STEP_US * step + 30_000, 20_000) for step in range(3)]
-    some_late = found_in(each_step(busy_steps) + samples + late, "python_overhead", tmp_path, interval_ms=20)
+    some_late = found_in(each_step(busy_steps) + samples + late, "python_overhead", tmp_path, interval_ms=20, told=True)
     shares = [dict(found.evidence)["least_share_of_line"] for found in (in_time, some_late)]
     assert shares[1] < shares[0]
     assert in_time.advice.startswith("a.py:3 takes 100 % of this time, surely 69 % or more. ")
@@ -219,8 +218,8 @@ def seen_reading(begin):
 
 
 def test_a_loop_that_calls_small_operators_is_named_by_the_line_that_calls_them(tmp_path):
-    events = each_step(reading_steps, seen_reading) + known_states(LOOP_SAMPLES)
-    found = found_in(events, "small_kernels", tmp_path, interval_ms=20)
+    events = each_step(reading_steps, seen_reading)
+    found = found_in(events, "small_kernels", tmp_path, interval_ms=20, told=True)
     assert found.where.lines == ("train.py:23",)
     assert found.advice.startswith("train.py:23 takes 100 % of this time")
 

@@ -74,6 +74,13 @@ def test_samples_have_a_track_of_their_own_named_after_the_thread_of_the_loop():
     assert names == {f"samples of {threading.current_thread().name}"}
 
 
+def test_each_window_says_how_often_it_is_sampled_and_whether_states_are_known():
+    handler = sampled(lambda: [parse_then_check() for _ in range(20)])  # which never waits
+    said = {name.categories for cycle in handler.cycles for _, _, name in cycle.records() if name.name[:7] == "sampled"}
+    knows_states = sys.platform == "linux" and not IS_PURE
+    assert said == {("stack_sample", "state") if knows_states else ("stack_sample",)}
+
+
 def test_frames_of_kinetoscope_are_not_among_the_samples():
     names = {name for name, _, _ in sampled(slow_load).spans() if ".py(" in name}
     assert names
@@ -435,7 +442,7 @@ def test_a_sampler_of_several_windows_goes_on_after_each_of_them():
     class Stopping(StackSpans):
         num_windows = 0
 
-        def begin_window(self):
+        def begin_window(self, knows_states):
             self.num_windows += 1
             recorder.action = 0
             if self.num_windows == 2:

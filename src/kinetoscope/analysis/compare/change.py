@@ -93,7 +93,7 @@ def chance(changes: Sequence[Change], calls: Sequence[Calls]) -> Chance:
 
 
 def _are_as_many(before: float | None, after: float | None) -> bool:
-    """Whether something is called about as often; also where that is not known, as on a device."""
+    """Whether something is called about as often; also where that is not known."""
     return before is None or after is None or abs(before - after) <= _AS_MANY * max(before, after)
 
 

@@ -137,9 +137,11 @@ def _means(values: Mapping[int, Sequence[float]]) -> list[float]:
 def calls_a_step(report: RunReport) -> dict[tuple[str, str], float]:
     """How often the average rank calls each operator and kernel in a step, by kind and name."""
     calls: defaultdict[tuple[str, str], float] = defaultdict(float)
-    share = 1 / (len({row.step for row in report.steps}) * max(1, len(report.run["ranks"])))
+    recorded = {row.step for row in report.steps if row.python_ns is not None} or {row.step for row in report.steps}
+    share = 1 / (len(recorded) * max(1, len(report.run["ranks"])))
     for row in report.operators:
         calls["operator", row.name] += row.num_calls * share
+        calls["operator on device", row.name] += row.num_calls * share
     for row in report.kernels:
         calls["kernel", row.name] += row.num_calls * share
     return dict(calls)

@@ -99,8 +99,8 @@ _ON_PAUSES = (
 
 class SampledLine(NamedTuple):
     """The line that takes the most of some time, as sampled: its ``share``, and what that surely is ``at_least``, by
-    the samples that were read in time. Of the ``late_share`` of its samples a line before it may have been the one that
-    ran. Both are None if it is not known which samples were late."""
+    the samples that were read in time. Of the ``late_share`` of its samples something else may have run, shortly before
+    it. Both are None if it is not known which samples were late."""
 
     line: str
     share: float
@@ -109,7 +109,7 @@ class SampledLine(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether most of its samples may have been of a line before it."""
+        """Whether most of its samples may have been of what ran before it."""
         return self.late_share is None or self.late_share > _MANY_LATE
 
 
@@ -349,8 +349,9 @@ class Case:
         if found is None:
             return ""
         inside = self.inside_library(kind, found.line, or_before=found.is_late)
-        or_before = ", or a line shortly before it," if found.is_late and not inside else ""
-        surely = f", surely {100 * found.at_least:.0f} % or more" if found.at_least and not found.is_late else ""
+        or_before = ", or what ran shortly before it," if found.is_late and not inside else ""
+        least = 0.0 if found.is_late else 100 * (found.at_least or 0.0)
+        surely = f", surely {least:.0f} % or more" if least >= 1 else ""
         return f"{found.line}{or_before} takes {100 * found.share:.0f} % of {whose}{surely}{inside}. "
 
     def inside_library(self, kind: str, line: str, *, or_before: bool = False) -> str:

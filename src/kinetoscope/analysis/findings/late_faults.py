@@ -155,9 +155,9 @@ def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
 
 
 def _how_often(rows: Sequence[StragglerRow], num_steps: int) -> str:
-    if len(rows) > 1 and not are_late_together(rows):
+    num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
+    if not num_late or (len(rows) > 1 and not are_late_together(rows)):
         return "in turns"
-    num_late = len({step for row in rows for step in row.steps})
     if num_late == num_steps:
         return "in every step"
     return in_every(_period(rows)).strip() or f"in {num_late} of {num_steps} steps"

@@ -264,9 +264,10 @@ def hot_line(case: Case) -> Finding | None:
     found = case.sampled_line("loop")
     if found is None or any(one.has_operators for one in case.signs):
         return None
+    is_told = found.share >= 0.5 and not found.is_late
     return case.finding(
         "hot_line",
-        f"The loop's time goes to {found.line}" if found.share >= 0.5 else "Where the loop's time goes, by line",
+        f"The loop's time goes to {found.line}" if is_told else "Where the loop's time goes, by line",
         f"{case.on_line('loop', 'the time of the loop that no other finding tells of')}"
         f"{advice_on_call(case, 'loop')}Which operators it calls was not recorded: torch=True, the default, does that.",
         cost_ns=found.share * case.total_ns("loop"),
