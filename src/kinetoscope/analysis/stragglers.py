@@ -243,12 +243,14 @@ def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) ->
 
 
 def _with_cause(row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]]) -> StragglerRow:
-    fields = {**FIELDS, "processor": ("starved_ns",), "running": ("running_ns",)}
+    fields = {**COLUMNS_OF_CAUSES, "processor": ("starved_ns",), "running": ("running_ns",)}
     found = {name: longer_ns(row.steps, own, others, columns) for name, columns in fields.items()}
     longer = {name: ns for name, ns in found.items() if ns is not None}
     running_ns = longer.pop("running", 0.0)
     cause = max(
-        (name for name in FIELDS if longer.get(name, 0.0) > 0), key=lambda name: longer[name], default="unknown"
+        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > 0),
+        key=lambda name: longer[name],
+        default="unknown",
     )
     most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), _TIMES_RUNNING * running_ns)
     if longer.get("processor", 0.0) > max(most_others, row.cost_ns_per_step / 2):
@@ -271,7 +273,7 @@ def longer_ns(
     return fmean(differences) if differences else None
 
 
-FIELDS = {
+COLUMNS_OF_CAUSES = {
     "data": ("data_wait_ns",),
     "device": ("device_compute_ns",),
     "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns", "unknown_ns"),

@@ -101,7 +101,7 @@ static int begin_window(StackSamples *samples, uint32_t window, int64_t now)
     if (!end_spans(samples, 0, now)) return 0;
     samples->window = window;
     PyObject *nothing = PyObject_CallMethod((PyObject *)samples, "begin_window", "N",
-                                            PyBool_FromLong(samples->state_file >= 0));
+                                            PyBool_FromLong(samples->state != STATE_UNKNOWN));
     Py_XDECREF(nothing);
     return nothing != NULL;
 }

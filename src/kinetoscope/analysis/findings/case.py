@@ -54,6 +54,8 @@ _OF_HOST = ("input_bound", "host_bound", "python_overhead", "small_kernels", "sy
 """What takes longer where threads have to wait for a processor; where they do much, none of it is sure."""
 
 _MANY_LATE = 0.5
+"""Where a larger part of the samples of a line were read late, it is said that another one may have run."""
+
 _WITHOUT_STARVED = ("python_overhead", "blocked", "hot_line")
 """What is told of these leaves out the time without a processor."""
 

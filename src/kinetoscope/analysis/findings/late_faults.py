@@ -156,7 +156,7 @@ def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
 
 def _how_often(rows: Sequence[StragglerRow], num_steps: int) -> str:
     num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
-    if not num_late or (len(rows) > 1 and not are_late_together(rows)):
+    if not num_late or not are_late_together(rows):
         return "in turns"
     if num_late == num_steps:
         return "in every step"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import FIELDS, StragglerRow, longer_ns
+from kinetoscope.analysis.stragglers import COLUMNS_OF_CAUSES, StragglerRow, longer_ns
 
 LATE_SHARE = 0.03
 """Late ranks are left out of all other findings if the others would save this part of a step without them."""
@@ -29,7 +29,12 @@ _TIMES_USUAL = 4
 
 _MOST_ONCE = 3
 
-_CAUSES = {"data": FIELDS["data"], "device": FIELDS["device"], "processor": ("starved_ns",), "host": FIELDS["host"]}
+_CAUSES = {
+    "data": COLUMNS_OF_CAUSES["data"],
+    "device": COLUMNS_OF_CAUSES["device"],
+    "processor": ("starved_ns",),
+    "host": COLUMNS_OF_CAUSES["host"],
+}
 """The columns of steps that show a cause. The host comes last: a loop without a processor takes longer there, too."""
 
 Later = Callable[[frozenset[int]], list[StragglerRow]]
