@@ -62,13 +62,14 @@ def test_a_report_in_a_cell_is_readable_on_the_notebooks_own_ground(report, page
 def test_a_report_that_is_too_large_leaves_rows_out_and_says_so(report, page, tmp_path):
     row = report.operators[0]
     random = Random(7)  # or the page would be packed
-    many = [type(row)(**{**row.to_dict(), "name": f"{random.randbytes(60).hex()}{HOSTILE[0]}"}) for _ in range(6_000)]
+    many = [type(row)(**{**row.to_dict(), "name": f"{random.randbytes(60).hex()}{HOSTILE[0]}"}) for _ in range(8_000)]
     shown = kinetoscope.view(replace(report, operators=many))
 
     assert len(shown._repr_html_()) <= MOST_BYTES
     page.goto(write_notebook(tmp_path / "notebook.html", shown).as_uri())
     note = page.frame_locator("iframe").locator(".page-note").last.inner_text()
-    assert "of 6,000 operators" in note
+    assert "of 8,000 operators" in note
+    assert "of 8,000 operators by name" in note
     assert "kinetoscope report" in note
 
 

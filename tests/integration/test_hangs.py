@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import kinetoscope
+from hanging_training import AT_WORK_S, NUM_USUAL
 from kinetoscope.cli import main
 from kinetoscope.native import native_module
 from kinetoscope.pulse.layout import FOLDER
@@ -139,6 +140,23 @@ def test_a_stopped_process_has_a_phase_and_no_line(start):
 @pytest.mark.parametrize("kind", ["busy", "slow_steps"])
 def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
     training = start(kind, least_s=LEAST_IF_HEALTHY_S)
+    _, said = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, said
+    assert not stuck_phases(tmp_path / "run")
+    assert "hangs" not in said
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no threads")
+def test_a_training_that_gets_no_processor_is_no_hang(start, tmp_path):
+    training = start("busy")
+    training.wait_for(lambda rank: rank.num_steps == NUM_USUAL)
+    greedy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    for pid in (training.process.pid, greedy.pid):  # of the training, its main thread
+        os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
+    os.setpriority(os.PRIO_PROCESS, training.process.pid, 19)
+    time.sleep(AT_WORK_S)
+    greedy.kill()
+    greedy.wait()
     _, said = training.process.communicate(timeout=LONG_S)
     assert training.process.returncode == 0, said
     assert not stuck_phases(tmp_path / "run")

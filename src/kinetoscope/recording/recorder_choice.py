@@ -35,7 +35,10 @@ else:
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 
-__all__ = ["IS_PURE", "ProcessRecorder", "ProcessSpan", "StackSamples", "ThreadClocks", "warn_if_pure"]
+__all__ = ["IS_PURE", "SCHEDSTAT", "ProcessRecorder", "ProcessSpan", "StackSamples", "ThreadClocks", "warn_if_pure"]
+
+SCHEDSTAT = "/proc/self/task/{}/schedstat"
+"""Where Linux counts how long a thread was ready without a processor, for `ThreadClocks`."""
 
 
 def warn_if_pure() -> None:

@@ -22,7 +22,7 @@ from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.recorder import SpanName, WindowRecords
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.recorder_choice import SCHEDSTAT, ProcessRecorder
 from kinetoscope.recording.slow_step_places import SlowStepPlaces
 from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -30,7 +30,6 @@ from kinetoscope.training.timestamp import Timestamp
 from kinetoscope.writing.own_thread import OwnThread
 
 _BATCH = "event/batch"
-_SCHEDSTAT = "/proc/self/task/{}/schedstat"
 _SAMPLES_TID = PHASES_TID + 1
 _MOST_SAMPLES, _MOST_FRAMES = 3_000, 200
 _FEWEST_ON_LINE = 2
@@ -85,7 +84,7 @@ class SlowStepWatch:
         self._thread_name = threading.current_thread().name
         self._is_main = threading.current_thread() is threading.main_thread()
         slow_type: Any = SlowSteps if native is None else native.SlowSteps
-        self._slow = slow_type(_SCHEDSTAT.format(self._tid))
+        self._slow = slow_type(SCHEDSTAT.format(self._tid))
         self._writer, self._recorder, self._clock = writer, recorder, clock
         self._describe, self._deliver, self._report = describe, deliver, report
         self._places = SlowStepPlaces()

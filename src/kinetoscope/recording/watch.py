@@ -21,6 +21,7 @@ from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, 
 from kinetoscope.recording.gil_timer import GilTimer
 from kinetoscope.recording.private_names import all_frames, frame_of_thread
 from kinetoscope.recording.process_groups import group_timeout_s, groups_now
+from kinetoscope.recording.recorder_choice import SCHEDSTAT
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.writing.own_thread import OwnThread
@@ -36,7 +37,7 @@ _FEWEST_STEPS, _FEWEST_SEEN, _MOST_KEPT = 5, 3, 512
 _LONGEST_WAIT_S, _FIRST_WAIT_S = 15.0, 1.0
 _NEVER_NS = 1 << 62
 _NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
-_BUSY = 0.05  # of the time between looks
+_BUSY = 0.05  # of the time between looks in which it did not wait for a processor
 _RUNNING = ("JUMP", "POP_JUMP", "FOR_ITER", "RESUME", "END_FOR")
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
 _MOST_UNREADABLE = 60
@@ -294,7 +295,7 @@ class _Looks:
         self._places = set[tuple[int, int]]()
         self._runs_python = False
         self._num_looks = 0
-        self._began = time.monotonic(), _processor_s(ident)
+        self._began = time.monotonic(), _processor_s(ident), _delay_s(native_id)
         self._waits_before = _num_waits(native_id)
 
     def add(self) -> None:
@@ -305,11 +306,12 @@ class _Looks:
             self._runs_python |= _runs_python(frame)
 
     def is_at_work(self) -> bool:
-        """Whether it ran, and moved on or ran Python. One that waits again and again is not at work."""
-        (began_s, began_ran_s), ran_s = self._began, _processor_s(self._ident)
+        """Whether it ran while it could, and moved on or ran Python. One that waits again and again is not at work."""
+        (began_s, began_ran_s, began_delay_s), ran_s = self._began, _processor_s(self._ident)
         if ran_s is None or began_ran_s is None:
             return len(self._places) > 1
-        is_busy = ran_s - began_ran_s > _BUSY * (time.monotonic() - began_s)
+        could_run_s = time.monotonic() - began_s - (_delay_s(self._native_id) - began_delay_s)
+        is_busy = ran_s - began_ran_s > _BUSY * could_run_s
         hands_over = _num_waits(self._native_id) - self._waits_before >= self._num_looks // 2
         return is_busy and (len(self._places) > 1 or self._runs_python or hands_over)
 
@@ -336,6 +338,15 @@ def _processor_s(ident: int) -> float | None:
         return time.clock_gettime(time.pthread_getcpuclockid(ident))
     except (AttributeError, OSError):
         return None
+
+
+def _delay_s(native_id: int) -> float:
+    """How long a thread of this process has been ready to run, without a processor; 0 where no system says it."""
+    try:
+        with open(SCHEDSTAT.format(native_id), "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _compiles(frame: FrameType | None) -> bool:

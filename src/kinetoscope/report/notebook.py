@@ -14,7 +14,7 @@ from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
 from kinetoscope.errors import SettingsError
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.pages.page_data import PageData
+from kinetoscope.pages.page_data import CallTable, PageData
 from kinetoscope.report.comparison import comparison_sentences
 from kinetoscope.report.sections.build import build_page
 from kinetoscope.report.sections.privacy import without_paths
@@ -92,16 +92,23 @@ def _fitting_frame(page: PageData, height: int) -> str:
 
 
 def _tables(page: PageData) -> dict[str, Sequence[Any]]:
-    """The rows of the report, or of the comparison under the name ``rows``."""
+    """The rows of the report and of its calls' sums, or of the comparison under the name ``rows``."""
     if page.report:
-        return {name: page.report[name] for name in TABLES}
+        return {name: page.report[name] for name in TABLES} | {_name(table): table.rows for table in page.call_tables}
     return {"rows": page.comparison["rows"]} if page.comparison else {}
 
 
+def _name(table: CallTable) -> str:
+    return f"{table.of} by {table.by}"
+
+
 def _with_rows(page: PageData, name: str, rows: Sequence[Any]) -> PageData:
-    if page.report:
+    if not page.report:
+        return replace(page, comparison=(page.comparison or {}) | {name: rows})
+    if name in TABLES:
         return replace(page, report=page.report | {name: rows})
-    return replace(page, comparison=(page.comparison or {}) | {name: rows})
+    tables = [replace(table, rows=list(rows)) if _name(table) == name else table for table in page.call_tables]
+    return replace(page, call_tables=tables)
 
 
 def _with_note(page: PageData, counts: dict[str, int]) -> PageData:

@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 from kinetoscope.recording.contract import ProfilerInside, RunInside
-from kinetoscope.recording.recorder_choice import ThreadClocks
+from kinetoscope.recording.recorder_choice import SCHEDSTAT, ThreadClocks
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.processor_use import processor_use, processor_use_since
 
@@ -15,9 +15,6 @@ not tell them apart."""
 
 PROCESSORS = "processors"
 """The name and category of the instant that says what the machine's processors did during a window."""
-
-SCHEDSTAT = "/proc/self/task/{}/schedstat"
-"""Where Linux counts how long a thread was ready without a processor."""
 
 
 class LoopClocks:
