@@ -1,14 +1,12 @@
 """benchmarks: how exactly clocks are compared. Two ranks on clocks that really differ; their estimates are checked."""
 
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
+from benchmarks import from_tests
 from benchmarks.suite import Measure, SuiteResult
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from two_clocks import hosts
+hosts = from_tests.hosts()
 
 
 def run(*, quick: bool) -> SuiteResult:

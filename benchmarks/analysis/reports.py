@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.files.traces import LARGE_BYTES, write_large_trace
-from benchmarks.simulation import simulation
+from benchmarks.from_tests import simulation
 from benchmarks.suite import Measure, SuiteResult
 
 _ROOT = Path(__file__).parents[2]

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from benchmarks.from_tests import launch_chromium
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
 from kinetoscope.formats.run_row import RunRow, write_row
@@ -86,9 +86,8 @@ def _first_page_s(folder: Path, num_runs: int) -> tuple[float, float]:
     """How long the command takes to show its link, and a browser to show all rows after that."""
     from playwright.sync_api import sync_playwright
 
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = launch_chromium(playwright)
         tab = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         tab.goto("about:blank")
         began = time.perf_counter()

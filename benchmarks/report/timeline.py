@@ -9,7 +9,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.files.traces import write_large_trace
-from benchmarks.simulation import simulation
+from benchmarks.from_tests import launch_chromium, simulation
 from benchmarks.suite import Measure, SuiteResult
 
 _NUM_SPANS, _QUICK_SPANS = 1_000_000, 50_000
@@ -160,9 +159,8 @@ def run(*, quick: bool) -> SuiteResult:
 def _in_chromium(page: Path, num_turns: int) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright
 
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = launch_chromium(playwright)
         tab = browser.new_context(viewport=_SIZE, offline=True).new_page()  # type: ignore[arg-type]
         tab.add_init_script(_WATCH + _MEASURE)
         opened = {

@@ -7,7 +7,6 @@ tutorials', one of which is simulated.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 from rich.console import Console
 
+from chromium import chromium, launch_chromium
 from kinetoscope.cli import main
 from kinetoscope.status.judging import RunState, look_at_run
 from kinetoscope.status.table import run_now
@@ -161,12 +161,11 @@ def record_training(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
+    if chromium() is None:
         sys.exit("Chromium is not installed. On Debian: apt install chromium.")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         report = write_report(Path(folder))
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = launch_chromium(playwright)
         take_picture(browser, report, "light", PICTURES / "report.png")
         take_picture(browser, report, "dark", PICTURES / "report-dark.png")
         take_pictures_of_tutorials(browser, Path(folder))

@@ -1,34 +1,31 @@
 """A real Chromium without a screen and without a network, for tests that look at pages."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from chromium import chromium, launch_chromium
 from kinetoscope.cli import main
 from simulated_training import simulate
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_BROWSER", "0") not in ("", "0")
-QUIET = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 VIEWPORT = {"width": 1280, "height": 800}
-ALONE = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 
 
 @pytest.fixture(scope="module")
 def browser():
     """Chromium; one for all tests of a file. While it runs, asyncio takes its thread for one with a running loop, so it
     ends with the file."""
-    if CHROMIUM is None and not IS_REQUIRED:
+    if chromium() is None and not IS_REQUIRED:
         pytest.skip("Chromium is not installed")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, *ALONE])
-        yield chromium
-        chromium.close()
+        started = launch_chromium(playwright)
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="module")

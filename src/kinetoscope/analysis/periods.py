@@ -5,6 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from kinetoscope.analysis.window import FEWEST_STEPS
+from kinetoscope.texts.wording import ordinal
 
 _MOST_OF_THE_TIME = 0.7
 _LEAST_OF_THOSE = 0.5
@@ -34,10 +35,14 @@ def period_of(times: Mapping[int, float], num_steps: int) -> int | None:
 
 def in_every(period: int | None) -> str:
     """That it comes in every n-th step, for the end of a sentence; empty if that is every step, or not known."""
-    if period is None or period == 1:
-        return ""
-    ending = "th" if period % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th")
-    return f" in every {period}{ending} step"
+    return "" if period is None or period == 1 else f" in every {ordinal(period)} step"
+
+
+def how_often(num_times: int, num_steps: int, period: int | None) -> str:
+    """In how many of all steps it comes, or in every which one."""
+    if num_times == num_steps:
+        return "in every step"
+    return in_every(period).strip() or f"in {num_times:,} of {num_steps:,} steps"
 
 
 def _shortest_of_most(times: Mapping[int, float]) -> float:

@@ -399,7 +399,7 @@ class PageData:
     ``profiler_ns_per_step`` is what the profiler cost within a step, ``profiler_ns_around`` around those of a window.
     ``chapters`` explain the kinds of the report's findings: HTML by kind, which is ours alone and has no links.
     ``part_words`` says what the parts of a step are called; ``ledgers`` are those of the run and of each rank,
-    ``devices`` all together and each.
+    ``devices`` all together and each. ``late_said`` is what is said of each of the report's stragglers.
     """
 
     version: str
@@ -417,6 +417,7 @@ class PageData:
     devices: list[DeviceTimes] = field(default_factory=list)
     communication: Communication | None = None
     waits: Waits | None = None
+    late_said: list[str] = field(default_factory=list)
     call_totals: list[CallTotals] = field(default_factory=list)
     call_tables: list[CallTable] = field(default_factory=list)
     tensor_cores_said: str | None = None

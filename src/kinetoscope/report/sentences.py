@@ -4,14 +4,23 @@ from collections.abc import Iterable, Sequence
 
 from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.periods import how_often
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.slow_steps import SlowStepRow
+from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
 from kinetoscope.texts.wording import counted, ordinal, printable, shortened, shown
 
 _MOST_RANKS, _MOST_STEPS, _LONGEST_NAME = 16, 6, 60
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
+_WHY_LATE = {
+    "data": "it waits longer for its data",
+    "host": "its loop takes longer on the host",
+    "device": "its device computes longer",
+    "processor": "it has no processor for longer",
+    "unknown": "nothing that was recorded shows why",
+}
 _LEAST_NS = 500
 """What takes less of a step would be told as 0.000 ms."""
 
@@ -69,6 +78,11 @@ def all_steps_line(about: AllSteps) -> str:
     if said := on_odd_steps(about, "The recorded steps"):
         sentences.append(said)
     return " ".join(sentences)
+
+
+def late_line(row: StragglerRow, num_steps: int) -> str:
+    """How often a rank is late, and why."""
+    return f"Rank {row.rank} is late {how_often(len(row.steps), num_steps, row.period)}: {_WHY_LATE[row.cause]}"
 
 
 def place_of_slow_step(row: SlowStepRow) -> str:

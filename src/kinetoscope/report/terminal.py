@@ -27,6 +27,7 @@ from kinetoscope.report.sentences import (
     device_line,
     headline,
     in_ms,
+    late_line,
     ledger_line,
     loop_lines,
     one_line,
@@ -35,7 +36,7 @@ from kinetoscope.report.sentences import (
     why_slow,
 )
 from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, device_ledger, device_times, host_ledger, no_fault
-from kinetoscope.texts.wording import counted, memory_size, ordinal, printable, told_apart
+from kinetoscope.texts.wording import counted, memory_size, printable, told_apart
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS = 5, 16, 8
 _LONGEST_NAME, _SHORTEST_NAME = 60, 20
@@ -86,7 +87,7 @@ def render_report(report: RunReport, width: int = 100) -> RenderableType:
         parts += ["", *_step_table(report, width)]
     elif any(row.window_ns is not None for row in report.ranks):
         parts += ["", _devices(report.ranks, width)]
-    parts += [Text(line) for line in map(_straggler, report.stragglers)]
+    parts += [Text(_straggler(row, report.run["num_steps"])) for row in report.stragglers]
     if report.run["slow_steps"]:
         parts += ["", _slow_steps(report.run["slow_steps"], width)]
     operators = operators_by_name(report.operators)
@@ -141,14 +142,9 @@ def _findings(report: RunReport) -> Iterable[RenderableType]:
         yield Text("Each saving stands alone: they do not add up.")
 
 
-def _straggler(row: StragglerRow) -> str:
-    how_often = counted(len(row.steps), "step")
-    if row.period is not None and row.period > 1:
-        how_often = f"every {ordinal(row.period)} step"
-    return (
-        f"Rank {row.rank} is late ({row.cause}) in {how_often}: "
-        f"each other rank waits {in_ms(row.cost_ns_per_step)} ms a step for it."
-    )
+def _straggler(row: StragglerRow, num_steps: int) -> str:
+    waits = f"Each other rank waits {in_ms(row.cost_ns_per_step)} ms a step for it."
+    return f"{late_line(row, num_steps)}. {waits}"
 
 
 def _slow_steps(rows: Sequence[SlowStepRow], width: int) -> RenderableType:

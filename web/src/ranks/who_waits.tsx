@@ -5,13 +5,6 @@ import type { LateRank, PageData, RunReport, StragglerRow, Waits } from "../page
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
 
-const CAUSES: Record<string, string> = {
-  data: "it waits longer for its data",
-  host: "its loop takes longer on the host",
-  device: "its device computes longer",
-  unknown: "no column of its steps shows why",
-};
-
 /** Which ranks the others wait for, why, and who waits. */
 export function WhoWaits({ page, report }: { page: PageData; report: RunReport }) {
   const { ranks, waited, late } = page.waits ?? NOBODY;
@@ -26,8 +19,8 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
   return (
     <section aria-labelledby="waits-title">
       <h2 id="waits-title">Who waits for whom</h2>
-      {report.stragglers.map((row) => (
-        <Straggler key={row.rank} row={row} numSteps={report.run.num_steps} />
+      {report.stragglers.map((row, place) => (
+        <Straggler key={row.rank} row={row} said={page.late_said[place]} />
       ))}
       {late.length ? (
         <>
@@ -75,24 +68,17 @@ const COLUMNS: TableColumn<LateRank>[] = [
   { title: "Calls", value: (late) => late.num_calls },
 ];
 
-function Straggler({ row, numSteps }: { row: StragglerRow; numSteps: number }) {
+function Straggler({ row, said }: { row: StragglerRow; said: string }) {
   const numbers = evidenceOf(row).map(
     ([name, value]) => `${evidenceName(name).toLowerCase()}: ${evidenceValue(name, value)}`,
   );
   return (
     <p>
-      <strong>{`Rank ${row.rank} is late ${howOften(row, numSteps)}`}</strong>
-      {`: ${CAUSES[row.cause] ?? row.cause}. Each other rank waits ${formatDuration(row.cost_ns_per_step)} a step for it`}
+      <strong>{said}</strong>
+      {`. Each other rank waits ${formatDuration(row.cost_ns_per_step)} a step for it`}
       {numbers.length ? ` (${numbers.join("; ")}).` : "."}
     </p>
   );
-}
-
-function howOften(row: StragglerRow, numSteps: number): string {
-  if (row.steps.length === numSteps) return "in every step";
-  return row.period !== null && row.period > 1
-    ? `every ${row.period} steps`
-    : `in ${row.steps.length} of ${numSteps} steps`;
 }
 
 function whyNone(report: RunReport): string {

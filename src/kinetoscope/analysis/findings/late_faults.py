@@ -15,7 +15,7 @@ from kinetoscope.analysis.findings.finding import (
 )
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.late_group import ONCE_SHARE, are_late_together
-from kinetoscope.analysis.periods import in_every
+from kinetoscope.analysis.periods import how_often
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow, waits_for
 
@@ -158,9 +158,7 @@ def _how_often(rows: Sequence[StragglerRow], num_steps: int) -> str:
     num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
     if not num_late or not are_late_together(rows):
         return "in turns"
-    if num_late == num_steps:
-        return "in every step"
-    return in_every(_period(rows)).strip() or f"in {num_late} of {num_steps} steps"
+    return how_often(num_late, num_steps, _period(rows))
 
 
 def _period(rows: Sequence[StragglerRow]) -> int | None:

@@ -27,7 +27,7 @@ from kinetoscope.report.sections.rank_spans import read_spans
 from kinetoscope.report.sections.rank_traces import RankTrace
 from kinetoscope.report.sections.step_ledgers import ledgers, mean_ledgers, step_ledgers
 from kinetoscope.report.sections.timeline import MOST_SPANS, TimelineBuilder
-from kinetoscope.report.sentences import tensor_cores_said
+from kinetoscope.report.sentences import late_line, tensor_cores_said
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_times
 
 MOST_RANKS = 64
@@ -90,6 +90,7 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
         devices=device_times(report.ranks),
         communication=communication(report.collectives),
         waits=waits(report.collectives),
+        late_said=[late_line(row, report.run["num_steps"]) for row in report.stragglers],
         call_totals=call_totals(report.operators, report.kernels),
         call_tables=call_tables(report.operators, report.kernels),
         tensor_cores_said=tensor_cores_said(report.run),

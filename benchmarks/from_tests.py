@@ -1,0 +1,27 @@
+"""benchmarks: what is with the tests: the simulator of trainings, hosts whose clocks differ, and Chromium."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def simulation() -> Any:
+    """The package, with `Settings` and `simulate`."""
+    return _from_tests("simulated_training")
+
+
+def hosts() -> Any:
+    """The module that starts two hosts on clocks that differ."""
+    return _from_tests("two_clocks.hosts")
+
+
+def launch_chromium(playwright: Any) -> Any:
+    """Starts it, without a screen."""
+    return _from_tests("chromium").launch_chromium(playwright)
+
+
+def _from_tests(name: str) -> Any:
+    if (tests := str(Path(__file__).parents[1] / "tests")) not in sys.path:
+        sys.path.insert(0, tests)
+    return import_module(name)
