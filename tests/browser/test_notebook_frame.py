@@ -29,6 +29,7 @@ def write_notebook(path: Path, shown: NotebookPage) -> Path:
 
 def test_the_frame_draws_its_views_and_links_stay_within_it(report, page, tmp_path):
     path = write_notebook(tmp_path / "notebook.html", kinetoscope.view(report))
+    page.context.grant_permissions(["clipboard-write"])
     page.goto(path.as_uri())
     frame = page.frame_locator("iframe")
 

@@ -562,6 +562,7 @@ export interface PageData {
   devices: DeviceTimes[];
   communication: Communication | null;
   waits: Waits | null;
+  late_said: string[];
   call_totals: CallTotals[];
   call_tables: CallTable[];
   tensor_cores_said: string | null;
