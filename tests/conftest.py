@@ -31,8 +31,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
+gc.disable()  # while tests are collected: what is imported and found stays
+
+
 def pytest_collection_finish() -> None:
-    """What was imported by now stays; so no garbage collection has to look through it, here and in forked processes."""
+    """No later garbage collection has to look through what was imported by now, here and in forked processes."""
+    gc.enable()
     gc.freeze()
 
 
