@@ -22,7 +22,7 @@ def report(tmp_path_factory):
 
 def write_notebook(path: Path, shown: NotebookPage) -> Path:
     """A page that shows it as a notebook does."""
-    title = "<title>notebook</title><h1 id='cell'>A notebook</h1>"
+    title = "<meta charset=utf-8><title>notebook</title><h1 id='cell'>A notebook</h1>"
     path.write_text(f"<!doctype html><html lang=en>{title}{shown._repr_html_()}</html>", encoding="utf-8")
     return path
 
@@ -50,7 +50,7 @@ def test_a_report_in_a_cell_is_readable_on_the_notebooks_own_ground(report, page
     text = "#111111" if ground == "#ffffff" else "#eeeeee"
     style = f"<style>body {{ background: {ground}; color: {text} }}</style><title>cells</title><h1>Cells</h1>"
     cells = f"<main>{report._repr_html_()}</main>"
-    (tmp_path / "cell.html").write_text(f"<!doctype html><html lang=en>{style}{cells}</html>", encoding="utf-8")
+    (tmp_path / "cell.html").write_text(f"<!doctype html><html lang=en><meta charset=utf-8>{style}{cells}</html>", encoding="utf-8")
     page.goto((tmp_path / "cell.html").as_uri())
     assert_accessible(page)
     bar = page.locator("table").first.bounding_box()
