@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.columns import columns_of, known_rows, with_constant
 from kinetoscope.analysis.intervals import num_before
 from kinetoscope.analysis.window import RankWindow, around
 
@@ -41,12 +42,13 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
     to the last step that began before it, a device event to that of its launch."""
     calls = _in_steps(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
     calls = calls.with_columns(_modules(window, calls))
-    device = window.device.select("name", begin="launch_begin", time=pl.col("end") - pl.col("begin"))
-    device = device.with_columns(shapes=pl.lit(None, pl.Categorical), module=pl.lit(None, pl.String))
+    lengths = (window.device["end"] - window.device["begin"]).alias("time")
+    device = columns_of(window.device, "name", begin="launch_begin").hstack([lengths])
+    device = with_constant(with_constant(device, "shapes", None, pl.String), "module", None, pl.String)
     parts = [
-        _summed(calls.with_columns(time="self_ns"), "operator", whole_ns),
-        _summed(calls.with_columns(time="own_device_ns"), "operator on device", whole_ns),
-        _summed(_in_steps(window, device.drop_nulls("begin")), "kernel", whole_ns),
+        _summed(columns_of(calls, *_KEY[1:], "step", time="self_ns"), "operator", whole_ns),
+        _summed(columns_of(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
+        _summed(_in_steps(window, known_rows(device, "begin")), "kernel", whole_ns),
     ]
     return pl.concat(parts)
 
@@ -67,12 +69,12 @@ def _in_steps(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     outer = pl.concat([steps["begin"].head(1), steps["end"].tail(1)])
     first, behind = calls["begin"].search_sorted(outer, side="left") if len(steps) else (0, 0)
     calls = calls.slice(first, behind - first)
-    return calls.with_columns(steps["step"].gather(num_before(steps["begin"], calls["begin"]) - 1))
+    return calls.hstack([steps["step"][num_before(steps["begin"], calls["begin"]) - 1].alias("step")])
 
 
 def _summed(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
     """The calls' times added up by name and step, without names that took hardly any."""
-    calls = calls.drop_nulls("time")
+    calls = known_rows(calls, "time")
     if not len(calls):
         lists = pl.List(pl.Int64)
         return pl.DataFrame(schema={**dict.fromkeys(_KEY, pl.String), "step": lists, "time": lists})

@@ -102,7 +102,7 @@ def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
 def _computing(window: RankWindow) -> Coverage:
     """When the device computes something, or the thread of the loop where there is none."""
     if len(window.device):
-        return Coverage(window.device.filter(pl.col("kind") == "compute"))
+        return window.device_time.compute
     if not len(window.named(COMMUNICATION_CALLS)):
         return window.operating
     return Coverage(window.loop_operators.filter(~pl.col("name").str.contains(COMMUNICATION_CALLS)))

@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.call_times import known_sum
+from kinetoscope.analysis.columns import columns_of, known_rows, rows_where
 from kinetoscope.analysis.device_peaks import FULL_FLOAT32, NUM_BYTES, TENSOR_FLOAT32, TYPES, peak_flops_per_s
 from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
 from kinetoscope.analysis.product_kernels import is_product
@@ -72,14 +73,13 @@ def find_work(window: RankWindow) -> WindowWork:
 
 def _with_products(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame | None = None) -> pl.DataFrame:
     """With ``is_product``: by the name, and where no kernel of a counted call has such a name, all kernels of it."""
-    names = [name for name in window.device["name"].unique() if is_product(name)]
-    is_named = (pl.col("kind") == "compute") & pl.col("name").is_in(names)
-    found = kernels.with_columns(window.device.select(is_product=is_named)["is_product"])
-    if runs is None:
-        return found
-    others = runs.filter(~pl.col("name").is_in(names).any().over("call"))["row"]
-    row = pl.int_range(pl.len(), dtype=pl.UInt32)
-    return found.with_columns(is_product=pl.col("is_product") | row.is_in(others.implode()))
+    device = window.device
+    names = [name for name in device["name"].unique() if is_product(name)]
+    is_named = (device["kind"] == "compute") & device["name"].is_in(names)
+    if runs is not None:
+        others = runs.filter(~pl.col("name").is_in(names).any().over("call"))["row"]
+        is_named = is_named.scatter(others, True)
+    return kernels.hstack([is_named.alias("is_product")])
 
 
 def _unknown(num_rows: int) -> pl.DataFrame:
@@ -91,22 +91,24 @@ def _unknown(num_rows: int) -> pl.DataFrame:
 
 def _counted_calls(window: RankWindow) -> pl.DataFrame:
     """The calls of operators that are counted, but for those within another one."""
-    found = window.operators.filter(pl.col("name").is_in(list(FORMULAS)))
-    spans = found.select(ts="begin", dur=pl.col("end") - pl.col("begin"), track="track")
-    found = found.filter(nest_spans(spans)["parent"].is_null())
-    texts = (pl.col(name).cast(pl.String) for name in ("shapes", "types"))
-    return found.select("name", "track", "begin", "end", *texts)
+    found = window.operators_called(*FORMULAS)
+    durations = (found["end"] - found["begin"]).alias("dur")
+    parents = nest_spans(columns_of(found, "track", ts="begin").hstack([durations]))["parent"]
+    found = rows_where(found, parents.is_null()) if parents.count() else found
+    return found[["name", "track", "begin", "end"]].hstack(
+        [found[name].cast(pl.String) for name in ("shapes", "types")]
+    )
 
 
 def _amounts(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The ``flops``, ``done``, ``bytes`` and ``dtype`` of each call."""
     keys = ("name", "shapes", "types", "values")
-    asked = calls[["name", "shapes", "types"]].with_columns(values=_values(window, calls))
+    asked = calls[["name", "shapes", "types"]].hstack([_values(window, calls).alias("values")])
     known = asked.unique()
     schema = {"flops": pl.Float64, "done": pl.Float64, "bytes": pl.Float64, "dtype": pl.String}
     found = pl.DataFrame([_amount(*row) for row in known.iter_rows()], schema=schema, orient="row")
     found = asked.join(known.hstack(found), on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return found.select(list(schema))
+    return found[list(schema)]
 
 
 def _amount(name: str, shapes: str | None, types: str | None, values: str | None) -> tuple[Any, ...]:
@@ -121,8 +123,7 @@ def _amount(name: str, shapes: str | None, types: str | None, values: str | None
 def _values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """The values of arguments that are no tensors, as JSON, of calls that need them."""
     names = [name for name, formula in FORMULAS.items() if formula.has_values]
-    needed = calls.filter(pl.col("shapes").is_not_null(), pl.col("name").is_in(names))
-    if not len(needed):
+    if not any(name in names for name in known_rows(calls[["name", "shapes"]], "shapes")["name"].unique()):
         return pl.Series("values", [None], dtype=pl.String).new_from_index(0, len(calls))
     asked = calls.select("name", "track", ts="begin")
     spans = window.trace.spans.filter(pl.col("name").is_in(names)).select("name", "track", "ts", "args").collect()
@@ -155,13 +156,15 @@ def _item(values: Sequence[Any], place: int) -> Any:
 
 def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
-    rows = calls.with_row_index("call").filter(pl.col("done").is_not_null())
-    device = window.device.with_row_index("row").filter(pl.col("kind") == "compute")
+    rows = known_rows(calls.with_row_index("call"), "done")
+    device = window.device[["name", "device", "begin", "end", "launch_track", "launch_begin"]].with_row_index("row")
+    device = rows_where(device, window.device["kind"] == "compute")
     found = around(rows[["call", "begin", "end", "track"]], device["launch_track"], device["launch_begin"])
-    device = device.select("row", "name", "device", ns=pl.col("end") - pl.col("begin"))
-    device = device.with_columns(call=found["call"]).filter(pl.col("call").is_not_null() & (pl.col("ns") > 0))
+    lengths = (device["end"] - device["begin"]).alias("ns")
+    device = known_rows(device[["row", "name", "device"]].hstack([lengths, found["call"]]), "call")
+    device = rows_where(device, device["ns"] > 0)
     device = device.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("call"))
-    amounts = rows.select("call", "dtype", "flops", *_MORE)
+    amounts = rows[["call", "dtype", "flops", *_MORE]]
     runs = device.join(amounts, on="call", how="left", maintain_order="left")
     return runs.with_columns(_peak_ns(window, runs))
 
@@ -193,8 +196,8 @@ def _with_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     times = runs.group_by("call").agg(
         timed_flops=pl.col("done").first(), timed_ns=pl.col("ns").sum(), peak_ns=pl.col("peak_ns").first()
     )
-    calls = calls.with_row_index("call").join(times, on="call", how="left", maintain_order="left")
-    return calls.drop("call")
+    joined = calls.with_row_index("call").join(times, on="call", how="left", maintain_order="left")
+    return joined[[name for name in joined.columns if name != "call"]]
 
 
 def _shares(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:

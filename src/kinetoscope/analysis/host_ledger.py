@@ -4,6 +4,7 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.columns import all_the_same, known_where, rows_where
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
@@ -77,7 +78,7 @@ class HostLedger:
         phases, window = self._phases, self._window
         by_torch, pieces, found = phases.backward_of_torch, phases.pieces, {}
         for phase in (BACKWARD, OPTIMIZER, FORWARD):
-            spans = [pieces.filter(pl.col("phase") == phase)]
+            spans = [rows_where(pieces, pieces["phase"] == phase)]
             if phase == BACKWARD and by_torch is not None:
                 spans.append(by_torch)
             if phase == FORWARD and not len(phases.named[FORWARD]):
@@ -110,18 +111,9 @@ def recorded_by_torch(host: HostTime) -> pl.Series:
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 
 
-def known_where(values: pl.Series, is_known: pl.Series) -> pl.Series:
-    """The values, null where they are not known."""
-    return (
-        values
-        if is_known.all()
-        else values.to_frame("value").select(pl.when(is_known).then("value").alias("value"))["value"]
-    )
-
-
 def _known_before_the_last(values: pl.Series) -> pl.Series:
     """The values without the last one: what follows the last step was not recorded."""
-    return pl.concat([values[:-1], values.clear(min(1, len(values)))])
+    return pl.concat([values[:-1], all_the_same(values.name, None, values.dtype, min(1, len(values)))])
 
 
 def _if_known(values: pl.Series) -> pl.Series:

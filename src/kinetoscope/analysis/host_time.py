@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.columns import at_least_0, columns_of, frame_of, known_rows, known_where, rows_where
 from kinetoscope.analysis.intervals import Coverage, num_begun
 from kinetoscope.analysis.loop_states import LoopStates, SplitStretches, split_stretches
 from kinetoscope.analysis.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
@@ -53,8 +54,8 @@ _ACCELERATE = {
 _EVENTS = {"forward": _FORWARD, "backward": r"^event/backward$"}
 """Names of phases: people's own, those of Lightning's and accelerate's actions, and our events."""
 
-_NOT_NAMED = (*OPERATORS, *RUNTIME_CALLS, "python_function")
-"""Categories of spans that nobody named to say what a step does."""
+_IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, "python_function"])
+"""Whether a span has a name to say what a step does: not with these categories."""
 
 _ORDINARY_PYTHON_NS = 100_000
 """Python before an operator takes up to this in healthy loops: modules, the begin of the backward pass, optimizers."""
@@ -117,7 +118,7 @@ class HostTime:
     @cached_property
     def loader(self) -> dict[str, Any]:
         """How the loader is set up from which the loop fetches, as far as that was recorded; of several, the first."""
-        notes = self.window.notes.filter((pl.col("category") == "loader") & (pl.col("track") == self.window.loop_track))
+        notes = self.window.on_loop(self.window.notes_of("loader"))
         if not len(notes):
             return {}
         is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
@@ -147,16 +148,22 @@ class HostTime:
         others = (names[phase] for names in (_LIGHTNING, _ACCELERATE, _EVENTS) if phase in names)
         spans = self.window.named("|".join([_PHASE % _NAMES[phase], *others]))
         spans = self.window.on_loop(spans)
-        return spans.filter(~pl.col("category").is_in(list(_NOT_NAMED))) if len(spans) else spans
+        return spans.filter(_IS_NAMED) if len(spans) else spans
 
     def watched_phase(self, phase: str) -> pl.DataFrame:
         """The same as hooks of torch's told of it, without a word of the loop."""
-        return self.window.watched_phases.filter(pl.col("name") == f"event/{phase}")
+        phases = self.window.watched_phases
+        return rows_where(phases, phases["name"] == f"event/{phase}")
 
     @cached_property
+    def named_phases(self) -> dict[str, pl.DataFrame]:
+        """Those spans of ``forward``, ``backward`` and ``optimizer``."""
+        return {phase: self.of_phase(phase) for phase in _EVENTS | _ACCELERATE}
+
+    @property
     def forward(self) -> pl.DataFrame:
         """Spans that say that they are the forward pass, if there are some."""
-        return self.of_phase("forward")
+        return self.named_phases["forward"]
 
     @cached_property
     def backward(self) -> pl.DataFrame:
@@ -164,7 +171,8 @@ class HostTime:
         spans = self.window.named(_BACKWARD)
         if len(spans):
             return spans
-        return self.window.named(_OLD_BACKWARD).filter(pl.col("track") != self.window.loop_track)
+        spans = self.window.named(_OLD_BACKWARD)
+        return rows_where(spans, spans["track"] != self.window.loop_track)
 
     @cached_property
     def optimizer(self) -> pl.DataFrame:
@@ -199,8 +207,8 @@ class HostTime:
     @cached_property
     def communication(self) -> pl.DataFrame:
         """The loop's time in collective calls, and its waits for them."""
-        waits = self.waits_for_calls.select("begin", end="waited_until")
-        return pl.concat([self.collectives[["begin", "end"]], waits])
+        calls, waits = self.collectives[["begin", "end"]], self.waits_for_calls
+        return pl.concat([calls, columns_of(waits, "begin", end="waited_until")]) if len(waits) else calls
 
     @cached_property
     def collections(self) -> pl.DataFrame:
@@ -211,7 +219,7 @@ class HostTime:
     @cached_property
     def garbage(self) -> pl.DataFrame:
         """Those of them that are not for what torch's compiler made, which is a part of compiling."""
-        return self.collections.filter(~self._are_of_compiler)
+        return rows_where(self.collections, ~self._are_of_compiler)
 
     @cached_property
     def _are_of_compiler(self) -> pl.Series:
@@ -219,8 +227,8 @@ class HostTime:
         if not len(pauses):
             return pl.Series(dtype=pl.Boolean)
         compiles = around(self.compilations[["track", "begin", "end"]], pauses["track"], pauses["begin"])
-        is_of_compiler = compiles["end"].is_not_null() | pauses["name"].cast(pl.String).str.ends_with(_OF_COMPILER)
-        return is_of_compiler.fill_null(False)
+        names = pauses["name"].cast(pl.String).str
+        return compiles["end"].is_not_null() | names.ends_with(_OF_COMPILER).fill_null(False)
 
     @cached_property
     def compilations(self) -> pl.DataFrame:
@@ -230,17 +238,20 @@ class HostTime:
     @cached_property
     def profiling(self) -> pl.DataFrame:
         """What the profiler itself did, of spans of ours."""
-        return self.window.host.filter(pl.col("category") == "kinetoscope")
+        return self.window.of_category("kinetoscope")
 
     @cached_property
     def synchronising(self) -> pl.DataFrame:
         """Calls that wait for the device: those named ``*Synchronize``, and those of a copy that returned after their
         copy had ended on the device."""
         calls, device = self.window.runtime_calls, self.window.device
-        copies = device.filter(pl.col("kind") == "copy").group_by("correlation").agg(copied=pl.col("end").max())
-        copied = calls[["correlation"]].join(copies, on="correlation", how="left", maintain_order="left")["copied"]
-        waits = pl.col("name").str.ends_with("Synchronize") | (pl.col("end") >= copied).fill_null(False)
-        return calls.filter(waits)
+        waits = calls["name"].str.ends_with("Synchronize")
+        copies = rows_where(device[["correlation", "end"]], device["kind"] == "copy")
+        if len(copies):
+            copies = copies.group_by("correlation").agg(copied=pl.col("end").max())
+            copied = calls[["correlation"]].join(copies, on="correlation", how="left", maintain_order="left")["copied"]
+            waits |= calls["end"] >= copied
+        return rows_where(calls, waits)
 
     @cached_property
     def busy(self) -> Coverage:
@@ -253,8 +264,7 @@ class HostTime:
     def pauses(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``) between operators and runtime calls of the loop's thread."""
         window = self.window
-        islands = window.operating.and_of(window.on_loop(window.runtime_calls)).islands
-        return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
+        return window.operating.and_of(window.on_loop(window.runtime_calls)).gaps
 
     @cached_property
     def visits(self) -> pl.DataFrame:
@@ -263,12 +273,15 @@ class HostTime:
         that was recorded meanwhile."""
         window, pauses = self.window, self.pauses
         calls = [frame[["track", "begin", "end"]] for frame in (window.operators, window.runtime_calls)]
-        others = pl.concat([frame.filter(pl.col("track") != window.loop_track) for frame in calls])
-        others = others.hstack([place_in(pauses, others["begin"]).alias("pause")]).drop_nulls("pause")
+        others = pl.concat([rows_where(frame, frame["track"] != window.loop_track) for frame in calls])
+        others = known_rows(others.hstack([place_in(pauses, others["begin"]).alias("pause")]), "pause")
         visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
-        paused_from, paused_until = (pauses[side][visits["pause"]] for side in ("begin", "end"))
-        visits = visits.select("track", "begin", "end", paused_from=paused_from, paused_until=paused_until)
-        return visits.filter(pl.col("end") <= pl.col("paused_until"))
+        paused = (
+            pauses[side][visits["pause"]].alias(f"paused_{word}")
+            for side, word in (("begin", "from"), ("end", "until"))
+        )
+        visits = visits[["track", "begin", "end"]].hstack([*paused])
+        return rows_where(visits, visits["end"] <= visits["paused_until"])
 
     @cached_property
     def calls_as_events(self) -> pl.DataFrame:
@@ -359,16 +372,15 @@ class HostTime:
     @cached_property
     def python(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``) of the loop's thread in which only Python was busy."""
-        islands = self._not_python.islands
-        return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
+        return self._not_python.gaps
 
     @cached_property
     def own_stretches(self) -> SplitStretches:
         """The loop's `own_time`, of which only a part may have been running: each stretch with the ``name`` of the
         operator of the loop's thread that follows at once, if one does."""
-        operators = self.window.loop_operators.select("name", at="begin")
+        operators = columns_of(self.window.loop_operators, "name", at="begin")
         pauses = self.own_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
-        pauses = pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
+        pauses = pauses[["begin", "end"]].hstack([known_where(pauses["name"], pauses["at"] == pauses["end"])])
         waits = Coverage(self.fetches if self.num_workers else self.fetches.clear(), self.communication)
         return split_stretches(pauses, self.states, self.samples[0], waits)
 
@@ -435,8 +447,9 @@ class HostTime:
     @cached_property
     def ordinary_python(self) -> dict[str, int]:
         """How much of those stretches operators of each name need before them, in ns, in the whole window."""
-        stretches = self.python_before.drop_nulls("name").with_columns(length=pl.col("end") - pl.col("begin"))
-        ordinary = stretches.filter(pl.col("length") < _ORDINARY_PYTHON_NS)
+        stretches = known_rows(self.python_before, "name")
+        stretches = frame_of(stretches["name"], (stretches["end"] - stretches["begin"]).alias("length"))
+        ordinary = rows_where(stretches, stretches["length"] < _ORDINARY_PYTHON_NS)
         return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())
 
     def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:
@@ -453,14 +466,14 @@ class HostTime:
 
     def _parts(self, track: object, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
         unions = {
-            part: Coverage(spans.filter(track=track) if len(spans) else spans)
+            part: Coverage(rows_where(spans, spans["track"] == track) if len(spans) else spans)
             for part, spans in self._of_threads.items()
         }
         if track == self.window.loop_track:
             unions |= self._of_loop
         parts = {part: unions.get(part, Coverage()).within(begins, ends) for part in _PARTS}
         if "python" in unions:
-            parts["python"] = (ends - begins - parts["python"]).clip(0)
+            parts["python"] = at_least_0(ends - begins - parts["python"])
         return pl.DataFrame(parts)
 
     @cached_property
@@ -482,16 +495,15 @@ class HostTime:
 
     @cached_property
     def _compiling(self) -> pl.DataFrame:
-        columns = ("track", "begin", "end")
-        others = self.collections.filter(self._are_of_compiler)
-        return pl.concat([self.compilations.select(*columns), others.select(*columns)])
+        compilations = self.compilations[["track", "begin", "end"]]
+        others = rows_where(self.collections[["track", "begin", "end"]], self._are_of_compiler)
+        return pl.concat([compilations, others]) if len(others) else compilations
 
     @cached_property
     def _launching(self) -> pl.DataFrame:
         """Calls that launched something on a device: ``track``, ``begin`` and ``end``."""
-        launched = self.window.device["correlation"].drop_nulls()
-        calls = self.window.runtime_calls[["track", "begin", "end", "correlation"]]
-        return calls.filter(pl.col("correlation").is_in(launched.implode()))[["track", "begin", "end"]]
+        calls = self.window.runtime_calls
+        return rows_where(calls[["track", "begin", "end"]], self.window.has_launched)
 
 
 def _with_calls_on_host(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:

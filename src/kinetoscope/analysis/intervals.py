@@ -4,6 +4,7 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.columns import frame_of
 from kinetoscope.native import native_module
 
 _UNCHECKED: Any = {"check_sortedness": False}  # it was checked
@@ -30,17 +31,30 @@ class Coverage:
     """
 
     def __init__(self, *intervals: pl.DataFrame) -> None:
-        rows = [pl.DataFrame([frame["begin"], frame["end"]]) for frame in intervals if len(frame)]
+        rows = [frame_of(frame["begin"], frame["end"]) for frame in intervals if len(frame)]
         if not rows:
             self.islands = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
         elif (native := native_module()) is None:
             self.islands = _islands(pl.concat(rows))
         else:
             columns = native.cover_intervals(pl.concat(rows).rechunk().__arrow_c_stream__())
-            self.islands = pl.DataFrame([pl.Series(values=column).alias(column.name) for column in columns])
+            self.islands = frame_of(*(pl.Series(values=column).alias(column.name) for column in columns))
 
     def __bool__(self) -> bool:
         return len(self.islands) > 0
+
+    @property
+    def gaps(self) -> pl.DataFrame:
+        """The stretches (``begin``, ``end``) between its pieces."""
+        return frame_of(self.islands["end"][:-1].alias("begin"), self.islands["begin"][1:].alias("end"))
+
+    @property
+    def length_ns(self) -> int:
+        """How long it is in all."""
+        if not self:
+            return 0
+        last = self.islands[-1:].row(0, named=True)
+        return last["before"] + last["end"] - last["begin"]
 
     def and_of(self, *intervals: pl.DataFrame) -> "Coverage":
         """The union with further intervals."""
@@ -71,7 +85,7 @@ def num_begun(begins: pl.Series, ends: pl.Series) -> pl.Series:
     if (native := native_module()) is None:
         before = pl.int_range(len(begins), dtype=pl.Int64, eager=True)
         return (begins.search_sorted(ends, side="left").cast(pl.Int64) - before).clip(1).alias("begun")
-    rows = pl.DataFrame([begins.alias("begin"), ends.alias("end")])
+    rows = frame_of(begins.alias("begin"), ends.alias("end"))
     (found,) = native.count_begun(rows.rechunk().__arrow_c_stream__())
     return pl.Series("begun", found)
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.columns import rows_where
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.sampled_lines import LATE, RUNNING
 from kinetoscope.analysis.window import RankWindow, place_in
@@ -28,8 +29,8 @@ class LoopStates:
     def readings(self) -> pl.DataFrame:
         """The stretches between two readings: ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns``
         in each; the last two are null where the system does not tell them apart."""
-        values = self._window.trace.counters.filter(pl.col("name") == _COUNTER).select("ts", "series", "value")
-        values = values.collect()
+        counters = self._window.counters
+        values = rows_where(counters[["ts", "series", "value"]], counters["name"] == _COUNTER)
         if not len(values):
             return pl.DataFrame(schema=dict.fromkeys(("begin", "end", *_STATES), pl.Int64))
         values = values.with_columns(pl.col("value").clip(0, 1e18).fill_nan(0).round().cast(pl.Int64))
@@ -97,7 +98,8 @@ def split_stretches(
     """Splits stretches (``begin``, ``end``, ``name``). Where ``samples`` say what the thread waited for, a stretch is
     blocked for as large a part as the samples in all stretches of its name; else the clocks tell, if they do."""
     if not len(samples) and not len(states.readings):
-        running = stretches.filter(pl.col("begin") < pl.col("end")).with_columns(since="begin", until="end")
+        running = rows_where(stretches, stretches["begin"] < stretches["end"])
+        running = running.hstack([running["begin"].alias("since"), running["end"].alias("until")])
         return SplitStretches(running.clear(), running.clear(), running)
     lengths = stretches["end"] - stretches["begin"]
     blocked = _blocked_share(stretches, states, samples, waits)

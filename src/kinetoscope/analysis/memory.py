@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.columns import known_rows, rows_where
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import BEFORE, CATEGORIES, categories, lifetimes
 from kinetoscope.analysis.memory_growth import MemoryGrowth, MemoryHolder
@@ -43,7 +44,7 @@ class MemoryRow:
 
 def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
     """The rows of one window's rank."""
-    events = window.allocations.drop_nulls("total")
+    events = known_rows(window.allocations, "total")
     if not len(events):
         return []
     growth = MemoryGrowth(window, host)
@@ -75,8 +76,8 @@ def _row(window: RankWindow, host: HostTime, growth: MemoryGrowth, events: pl.Da
 
 def _alive_after(lives: pl.DataFrame, row: int) -> pl.DataFrame:
     """What was allocated up to an event of a device, and not freed by then."""
-    is_alive = (pl.col("row") <= row) & (pl.col("end_row") > row).fill_null(True)
-    return lives.filter((pl.col("bytes") > 0) & is_alive)
+    lives = rows_where(lives, (lives["bytes"] > 0) & (lives["row"] <= row))
+    return lives.filter((lives["end_row"] > row).fill_null(True))
 
 
 def _by_category(
@@ -113,18 +114,14 @@ def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
 
 def peaks(window: RankWindow) -> pl.Series | None:
     """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
-    events = window.allocations.drop_nulls("total")
+    events = known_rows(window.allocations, "total")
     if not len(events):
         return None
-    on_device = events.drop_nulls("device")
+    on_device = known_rows(events, "device")
     events = on_device if len(on_device) else events
-    steps = window.steps.select("begin", "end").with_row_index("place")
-    before = steps.join_asof(events.select("ts", "total"), left_on="begin", right_on="ts", strategy="backward")
-    within = (
-        events.with_columns(place=place_in(window.steps, events["ts"]))
-        .group_by("place")
-        .agg(most=pl.col("total").max())
-    )
+    steps = window.steps[["begin", "end"]].with_row_index("place")
+    before = steps.join_asof(events[["ts", "total"]], left_on="begin", right_on="ts", strategy="backward")
+    within = events.hstack([place_in(window.steps, events["ts"])]).group_by("place").agg(most=pl.col("total").max())
     return before.join(within, on="place", how="left", maintain_order="left").select(
         pl.max_horizontal("total", "most")
     )["total"]

@@ -6,6 +6,7 @@ of a backward pass gradients, and of an optimizer its state.
 
 import polars as pl
 
+from kinetoscope.analysis.columns import all_the_same, columns_of, known_rows, with_constant
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.phases import Phases
 from kinetoscope.analysis.window import RankWindow, innermost, place_in
@@ -38,7 +39,7 @@ def memory_pieces(window: RankWindow, host: HostTime) -> pl.DataFrame:
 def lifetimes(events: pl.DataFrame) -> pl.DataFrame:
     """The events of one device, sorted by address: ``row``, that of ``events``, ``begin``, and ``end`` and ``end_row``,
     those of the next event of the same address, null for its last. ``is_first`` is whether there was none before."""
-    events = events.with_row_index("row").drop_nulls("address").rename({"ts": "begin"})
+    events = known_rows(events.with_row_index("row"), "address").rename({"ts": "begin"})
     events = events.sort("address", "begin", maintain_order=True)
     is_next = pl.col("address").shift(-1) == pl.col("address")
     return events.with_columns(
@@ -67,19 +68,16 @@ def categories(window: RankWindow, host: HostTime, allocated: pl.DataFrame) -> p
         "optimizer": host.optimizer,
         "evaluation": host.evaluations,
     }
-    in_closures = Phases(host).closures.select(
-        "begin",
-        "end",
-        track=pl.lit(window.loop_track, dtype=pl.UInt32),
-        category=pl.lit("forward", pl.String),
-    )
+    in_closures = with_constant(Phases(host).closures, "track", window.loop_track, pl.UInt32)
     of_phases = [
-        spans.select("begin", "end", "track", category=pl.lit(category, pl.String))
-        for category, spans in by_category.items()
+        with_constant(spans[["begin", "end", "track"]], "category", category, pl.String)
+        for category, spans in (*by_category.items(), ("forward", in_closures))
         if len(spans)
     ]
-    spans = pl.concat([*of_phases, in_closures])
-    within = spans["category"][innermost(spans, allocated.select("track", ts="begin"))]
+    within = all_the_same("category", None, pl.String, len(allocated))
+    if of_phases:
+        spans = pl.concat(of_phases)
+        within = spans["category"][innermost(spans, columns_of(allocated, "track", ts="begin"))]
     is_in_step = place_in(window.steps, allocated["begin"]).is_not_null() & (allocated["track"] == window.loop_track)
     rest = pl.when(is_in_step & (not len(host.forward))).then(pl.lit("forward")).otherwise(pl.lit("other"))
     return allocated.select(pl.coalesce(within, rest).alias("category"))["category"]

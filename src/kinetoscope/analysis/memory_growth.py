@@ -9,6 +9,7 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.columns import columns_of, rows_where
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import categories
 from kinetoscope.analysis.source_lines import source_lines
@@ -68,11 +69,11 @@ class MemoryGrowth:
     @cached_property
     def _steps(self) -> pl.DataFrame:
         """The longest run of steps that follow each other, which torch recorded, from the first optimizer step on."""
-        operators = self._window.operators.select(operator="begin")
+        operators = columns_of(self._window.operators, operator="begin")
         steps = self._window.steps.join_asof(operators, left_on="begin", right_on="operator", strategy="forward")
-        steps = steps.filter(pl.col("operator") < pl.col("end"))
+        steps = rows_where(steps, steps["operator"] < steps["end"])
         if len(self._host.optimizer):
-            steps = steps.filter(pl.col("end") >= self._host.optimizer["end"].min())
+            steps = rows_where(steps, steps["end"] >= self._host.optimizer["end"].min())
         number = pl.col("step").cast(pl.Int64) - pl.int_range(pl.len())
         runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
         return max(runs, key=len, default=steps)
@@ -81,11 +82,11 @@ class MemoryGrowth:
         """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
         ``beyond``, with who made them."""
         ends = self._steps["end"]
-        taken = lives.filter(pl.col("bytes") > 0)
+        taken = rows_where(lives, lives["bytes"] > 0)
         beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
-        taken = taken.with_columns(first=ends.search_sorted(taken["begin"]), beyond=beyond)
-        taken = taken.filter(pl.col("first") < pl.col("beyond"))
-        moments = taken.select("track", ts="begin")
+        taken = taken.hstack([ends.search_sorted(taken["begin"]).alias("first"), beyond.alias("beyond")])
+        taken = rows_where(taken, taken["first"] < taken["beyond"])
+        moments = columns_of(taken, "track", ts="begin")
         operators = allocating_operators(self._window, moments)
         return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, moments))
 

@@ -7,13 +7,16 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles_by_name
+from kinetoscope.analysis.columns import all_the_same, columns_of, frame_of, in_order, known_rows, rows_where
 from kinetoscope.analysis.flop_formulas import FORMULAS
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
+from kinetoscope.analysis.intervals import no_time
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
 from kinetoscope.table.tracks import nest_spans
 
 _KEY = ("name", "shapes")
 _SUMS = ("self_ns", "device_ns")
+_IS_NESTED = pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,33 +55,27 @@ class OperatorRow:
 def operator_calls(window: RankWindow) -> pl.DataFrame:
     """One row per call of an operator: ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``,
     and ``own_device_ns``, the part of it that was launched by no operator within it."""
-    is_nested = pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS])
-    calls = window.host.select(
-        window.labels.alias("name"),
-        "shapes",
-        "track",
-        ts="begin",
-        dur=pl.col("end") - pl.col("begin"),
-        is_operator=window.is_operator,
-    ).filter(window.host.select(is_nested).to_series())
+    host = window.host
+    calls = columns_of(host, "shapes", "track", ts="begin").hstack(
+        [window.labels.alias("name"), (host["end"] - host["begin"]).alias("dur"), window.is_operator]
+    )
+    calls = rows_where(calls, host.select(_IS_NESTED).to_series())
     measured = nest_spans(calls, clip=True)
-    calls = calls.with_columns(measured[["dur", "self_ns"]])
+    found = columns_of(calls, "name", "shapes", "track", begin="ts").hstack(measured[["dur", "self_ns"]].get_columns())
     if len(window.device):
-        calls = calls.with_columns(_device_ns(calls, window.device))
-        called_ns = _called_ns(calls, calls["is_operator"], measured["parent"])
-        calls = calls.with_columns(own_device_ns=pl.col("device_ns") - called_ns)
+        device_ns = _device_ns(calls, window.device)
+        own_ns = device_ns - _called_ns(device_ns, calls["is_operator"], measured["parent"])
     else:
-        unknown = pl.lit(None, dtype=pl.Int64)
-        calls = calls.with_columns(device_ns=unknown, own_device_ns=unknown)
-    return calls.rename({"ts": "begin"}).filter("is_operator").drop("is_operator")
+        device_ns = own_ns = all_the_same("device_ns", None, pl.Int64, len(calls))
+    return rows_where(found.hstack([device_ns, own_ns.alias("own_device_ns")]), calls["is_operator"])
 
 
-def _called_ns(calls: pl.DataFrame, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
+def _called_ns(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
     """What operators within each call launched: of each, what it launched counts for the one around it only."""
-    called = pl.DataFrame({"caller": _callers(parents, is_operator), "called_ns": calls["device_ns"]})
-    called = called.filter(is_operator & (calls["device_ns"] > 0)).drop_nulls("caller")
+    called = frame_of(_callers(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
+    called = known_rows(rows_where(called, is_operator & (device_ns > 0)), "caller")
     called = called.group_by("caller").agg(pl.col("called_ns").sum())
-    return pl.zeros(len(calls), dtype=pl.Int64, eager=True).scatter(called["caller"], called["called_ns"])
+    return no_time(len(device_ns)).scatter(called["caller"], called["called_ns"])
 
 
 def _callers(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
@@ -116,17 +113,12 @@ def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
 
 def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
     """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
-    launched = device.drop_nulls("launch_begin").select(
-        track="launch_track", time="launch_begin", spent=pl.col("end") - pl.col("begin")
-    )
-    launched = (
-        launched.sort("time")
-        .with_columns(pl.col("spent").cum_sum().over("track"))
-        .with_columns(pl.col("time").set_sorted())
-    )
+    spent = (device["end"] - device["begin"]).alias("spent")
+    launched = columns_of(device, track="launch_track", time="launch_begin").hstack([spent])
+    launched = in_order(known_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))
     begins = calls["ts"]
-    times = pl.concat([begins, begins + calls["dur"]]) - 1
-    asked = pl.DataFrame({"track": pl.concat([calls["track"]] * 2), "time": times}).with_row_index("row").sort("time")
+    times = (pl.concat([begins, begins + calls["dur"]]) - 1).alias("time")
+    asked = frame_of(pl.concat([calls["track"]] * 2), times).with_row_index("row").sort("time")
     found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
     spent = found.sort("row")["spent"].fill_null(0)
     return (spent[len(calls) :] - spent[: len(calls)]).alias("device_ns")

@@ -4,6 +4,7 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.columns import columns_of, frame_of, in_order, known_rows, with_constant
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import OPERATORS, innermost, place_in
@@ -21,7 +22,7 @@ class Phases:
 
     def __init__(self, host: HostTime) -> None:
         self._host, self._window = host, host.window
-        self.named = {phase: host.of_phase(phase) for phase in (FORWARD, BACKWARD, OPTIMIZER)}
+        self.named = host.named_phases
         """Spans that say the phase, if there are some."""
 
         if not any(map(self.knows, self.named)):
@@ -33,9 +34,12 @@ class Phases:
         host = self._host
         if len(self.named[BACKWARD]):
             return None
+        spans, waits = host.backward[["begin", "end"]], host.visits
+        if not len(waits):
+            return spans
         threads = host.backward["track"].unique()
-        waits = host.visits.filter(pl.col("track").is_in(threads.implode()))  # also between two functions of autograd
-        return pl.concat([frame[["begin", "end"]] for frame in (host.backward, waits)])
+        waits = waits.filter(pl.col("track").is_in(threads.implode()))  # also between two functions of autograd
+        return pl.concat([spans, waits[["begin", "end"]]])
 
     @cached_property
     def pieces(self) -> pl.DataFrame:
@@ -45,14 +49,13 @@ class Phases:
             spans.append(self._nested(OPTIMIZER, self._window.on_loop(self._host.optimizer)))
         spans = pl.concat([*spans, self._nested(CLOSURE, self.closures)])
         moments = pl.concat([spans["begin"], spans["end"]]).unique().sort().alias("begin")
-        pieces = moments.to_frame().with_columns(end=moments.shift(-1)).drop_nulls()
-        track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        around = innermost(spans, pieces.select(ts="begin", track=track))
-        return pieces.with_columns(spans["phase"][around]).drop_nulls("phase")
+        pieces = frame_of(moments[:-1], moments[1:].alias("end"))
+        asked = with_constant(columns_of(pieces, ts="begin"), "track", self._window.loop_track, pl.UInt32)
+        return known_rows(pieces.hstack([spans["phase"][innermost(spans, asked)]]), "phase")
 
     def _nested(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
-        track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        return spans.select("begin", "end", track=track, phase=pl.lit(phase))
+        spans = with_constant(spans[["begin", "end"]], "track", self._window.loop_track, pl.UInt32)
+        return with_constant(spans, "phase", phase, pl.String)
 
     def knows(self, phase: str) -> bool:
         """Whether there is evidence of a phase at all."""
@@ -66,14 +69,15 @@ class Phases:
         """Where torch's optimizer calls the user's closure (``begin``, ``end``): from the first operator that autograd
         keeps to the end of the backward pass that follows. It keeps none of the optimizer's own."""
         window = self._window
-        steps = window.on_loop(self._host.optimizer).sort("begin")
-        backward = self._host.backward.select("begin", "end", is_backward=pl.lit(True))
-        backward = backward.filter(pl.Series(place_in(steps, backward["begin"])).is_not_null())
-        if not len(backward) or len(self.named[FORWARD]):
-            return backward[["begin", "end"]].clear()
+        steps = in_order(window.on_loop(self._host.optimizer), "begin")
+        backward = self._host.backward[["begin", "end"]]
+        places = place_in(steps, backward["begin"])
+        if not places.count() or len(self.named[FORWARD]):
+            return backward.clear()
+        backward = with_constant(backward.filter(places.is_not_null()), "is_backward", True, pl.Boolean)
         kept = self._kept_by_autograd(steps, backward)
         calls = pl.concat([backward, kept]).sort("begin", "is_backward")
-        calls = calls.with_columns(step=pl.Series(place_in(steps, calls["begin"])))
+        calls = calls.with_columns(step=place_in(steps, calls["begin"]))
         before = pl.col("is_backward").shift(1, fill_value=True)
         is_new = (~pl.col("is_backward") & before) | (pl.col("step") != pl.col("step").shift(1))
         found = calls.with_columns(call=is_new.fill_null(True).cum_sum()).group_by("call", maintain_order=True)

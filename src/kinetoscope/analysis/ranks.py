@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.columns import rows_where
 from kinetoscope.analysis.communication import looks_like_communication
 from kinetoscope.analysis.idle import idle_time
-from kinetoscope.analysis.intervals import newly_covered_ns
+from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.step_parts import StepParts, StretchParts, run_parts
-from kinetoscope.analysis.window import RankWindow
+from kinetoscope.analysis.window import DeviceTime, RankWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +61,16 @@ _TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_
 def rank_rows(window: RankWindow) -> list[RankRow]:
     """The rows of one window's rank."""
     about = _about(window)
-    devices = {device: events for events in window.devices if (device := events["device"][0]) is not None}
+    each = zip(window.devices, window.device_times, strict=True)
+    devices = {device: (events, time) for events, time in each if (device := events["device"][0]) is not None}
     if not devices and len(window.device):
-        return [RankRow(**about, **_device_times(window.device))]
+        return [RankRow(**about, **_device_times(window.device, window.device_time))]
     if not devices:
         return [RankRow(**about)]
     names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
     return [
-        RankRow(**about, device=device, device_name=names.get(device), **_device_times(events))
-        for device, events in sorted(devices.items(), key=itemgetter(0))
+        RankRow(**about, device=device, device_name=names.get(device), **_device_times(events, time))
+        for device, (events, time) in sorted(devices.items(), key=itemgetter(0))
     ]
 
 
@@ -116,12 +118,11 @@ def _about(window: RankWindow) -> dict[str, Any]:
     }
 
 
-def _device_times(device: pl.DataFrame) -> dict[str, Any]:
+def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
     """``device`` is in the order of ``begin``."""
-    kind = pl.col("kind")
-    wanted = [pl.lit(True), kind == "compute", kind != "copy", kind == "communication", kind == "copy"]
-    unions = device.select(newly_covered_ns(one).sum().alias(str(place)) for place, one in enumerate(wanted))
-    busy_ns, compute_ns, on_kernels_ns, communication_ns, copy_ns = unions.row(0)
+    compute_ns, on_kernels_ns, busy_ns = (covered.length_ns for covered in time)
+    others = (rows_where(device[["begin", "end"]], device["kind"] == kind) for kind in ("communication", "copy"))
+    communication_ns, copy_ns = (Coverage(spans).length_ns for spans in others)
     window_ns = _last_end(device) - int(device["begin"][0])
     idle = idle_time(device)
     return {
@@ -141,7 +142,7 @@ def _device_times(device: pl.DataFrame) -> dict[str, Any]:
 
 
 def _may_communicate_more(device: pl.DataFrame) -> bool:
-    names = device.filter(pl.col("kind") == "compute")["name"].unique()
+    names = device["name"].filter(device["kind"] == "compute").unique()
     return any(map(looks_like_communication, names))
 
 

@@ -8,10 +8,9 @@ import polars as pl
 
 from kinetoscope.analysis.host_parts import HostParts, host_parts
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.step_time import Stretch, device_end_ns, stretches
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.window import RankWindow
+from kinetoscope.analysis.window import DeviceTime, RankWindow
 
 
 class DeviceParts(TypedDict):
@@ -77,11 +76,11 @@ def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts
         is_on_device=stretch.is_on_device,
         time_ns=stretch.time_ns,
         host=parts,
-        device=None if window.unclear else _device_parts(window.devices, begin_ns or 0, stretch),
+        device=None if window.unclear else _device_parts(window.device_times, begin_ns or 0, stretch),
     )
 
 
-def _device_parts(devices: Sequence[pl.DataFrame], begin_ns: int, stretch: Stretch) -> DeviceParts | None:
+def _device_parts(devices: Sequence[DeviceTime], begin_ns: int, stretch: Stretch) -> DeviceParts | None:
     """The mean over the rank's devices; idle is the rest."""
     if not devices:
         return None
@@ -112,13 +111,10 @@ def _with_idle(time_ns: int, compute: int, communication: int, copy: int) -> Dev
     )
 
 
-def _busy(events: pl.DataFrame, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
+def _busy(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
     """Of a stretch of time on one device: computing, communication without that, copies without both."""
-    kind, asked = pl.col("kind"), pl.Series([begin_ns, end_ns])
-    covered = [
-        Coverage(events.filter(kinds)).until(asked) for kinds in (kind == "compute", kind != "copy", pl.lit(True))
-    ]
-    compute, kernels, busy = (int(both[1] - both[0]) for both in covered)
+    asked = pl.Series([begin_ns, end_ns])
+    compute, kernels, busy = (int(both[1] - both[0]) for both in (covered.until(asked) for covered in device))
     return compute, kernels - compute, busy - kernels
 
 

@@ -7,7 +7,9 @@ from typing import TypedDict
 import polars as pl
 
 from kinetoscope.analysis.call_times import known_sum
+from kinetoscope.analysis.columns import frame_of, known_rows, known_where, rows_where
 from kinetoscope.analysis.flops import WindowWork
+from kinetoscope.analysis.intervals import no_time
 from kinetoscope.analysis.window import RankWindow, place_in
 
 LEAST_COVERAGE = 0.8
@@ -34,9 +36,10 @@ def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """A row for each step of the window: ``flops``, as torch counts them, ``done``, the operations that were done, and
     ``peak_ns``, the time that the device would need, all null unless known of each counted call; ``product_ns``, the
     time of kernels that compute products, and ``covered_ns``, that of those whose operations are known."""
-    calls = work.calls.select("flops", "done", "peak_ns", place=place_in(window.steps, work.calls["begin"]))
-    is_known = pl.col("flops").is_not_null().all().over("place")
-    calls = calls.filter(pl.col("place").is_not_null() & is_known)
+    calls = work.calls[["flops", "done", "peak_ns"]].hstack([place_in(window.steps, work.calls["begin"])])
+    calls = known_rows(calls, "place")
+    if calls["flops"].has_nulls():
+        calls = calls.filter(pl.col("flops").is_not_null().all().over("place"))
     sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), known_sum("peak_ns"))
     place = pl.int_range(len(window.steps), eager=True).cast(sums.schema["place"])
     found = place.alias("place").to_frame().join(sums, on="place", how="left", maintain_order="left")
@@ -47,15 +50,11 @@ def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
 
 def _products(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """The kernels that compute products and were launched in a step, with its ``place``."""
-    device = window.device
-    length = pl.col("end") - pl.col("begin")
-    is_covered = pl.lit(work.kernels["timed_ns"]).is_not_null()
-    kernels = device.select(
-        product_ns=length,
-        covered_ns=pl.when(is_covered).then(length).otherwise(0),
-        place=place_in(window.steps, device["launch_begin"]),
-    )
-    return kernels.filter(pl.lit(work.kernels["is_product"]) & pl.col("place").is_not_null())
+    device, timed_ns = window.device, work.kernels["timed_ns"]
+    lengths = (device["end"] - device["begin"]).alias("product_ns")
+    covered = lengths.zip_with(timed_ns.is_not_null(), no_time(len(lengths))) if timed_ns.has_nulls() else lengths
+    kernels = frame_of(lengths, covered.alias("covered_ns"), place_in(window.steps, device["launch_begin"]))
+    return known_rows(rows_where(kernels, work.kernels["is_product"]), "place")
 
 
 def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> pl.DataFrame:
@@ -63,7 +62,7 @@ def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> p
     only where enough of the time of its products is covered."""
     coverage = pl.when(pl.col("product_ns") > 0).then(pl.col("covered_ns") / pl.col("product_ns"))
     is_told = (coverage >= LEAST_COVERAGE).fill_null(num_devices == 0)
-    length_ns = lengths_ns.cast(pl.Float64).replace(0, None)
+    length_ns = known_where(lengths_ns, lengths_ns != 0).cast(pl.Float64)
     rates = {
         "flops": pl.col("flops").cast(pl.Int64, strict=False),
         "flops_per_s": pl.col("done") / length_ns * 1e9,
@@ -89,10 +88,8 @@ class ComputedSums:
     @classmethod
     def of(cls, sums: pl.DataFrame, is_recorded: pl.Series, num_devices: int) -> "ComputedSums":
         """The sums of the steps that torch recorded."""
-        rows = sums.filter(is_recorded)
-        known = rows.filter(pl.col("done").is_not_null()).select(
-            "flops", "done", pl.col("peak_ns").fill_null(float("nan"))
-        )
+        rows = rows_where(sums, is_recorded)
+        known = known_rows(rows, "done").select("flops", "done", pl.col("peak_ns").fill_null(float("nan")))
         flops, done, peak_ns = (float(known[name].sum()) for name in ("flops", "done", "peak_ns"))
         products = (int(rows[name].sum()) for name in ("product_ns", "covered_ns"))
         return cls(len(known), num_devices > 0, flops, done, peak_ns / max(1, num_devices), *products)

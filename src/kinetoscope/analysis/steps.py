@@ -8,9 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.host_ledger import HostLedger, known_where, recorded_by_torch
+from kinetoscope.analysis.columns import known_rows, known_where
+from kinetoscope.analysis.host_ledger import HostLedger, recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
+from kinetoscope.analysis.intervals import newly_covered_ns
 from kinetoscope.analysis.memory import peaks
 from kinetoscope.analysis.step_work import step_rates
 from kinetoscope.analysis.window import RankWindow, place_in
@@ -101,7 +102,7 @@ def step_rows(window: RankWindow, host: HostTime, work: pl.DataFrame) -> list[St
             duration_ns=end_ns - begin_ns,
             **{name: column[place] for name, column in columns.items()},
         )
-        for place, (number, begin_ns, end_ns) in enumerate(window.steps.select("step", "begin", "end").iter_rows())
+        for place, (number, begin_ns, end_ns) in enumerate(window.steps[["step", "begin", "end"]].iter_rows())
     ]
 
 
@@ -124,7 +125,7 @@ class _Steps:
             "device_compute_ns": found["compute"],
             "device_communication_ns": found["communication"],
             "device_exposed_communication_ns": found["kernels"] - found["compute"],
-            "device_idle_ns": until - firsts - Coverage(window.device).within(firsts, until),
+            "device_idle_ns": until - firsts - window.device_time.busy.within(firsts, until),
             "num_launches": found["num_launches"],
             "num_kernels": found["num_kernels"],
             "device_end_after_ns": found["last_end"] - self._ends,
@@ -154,7 +155,8 @@ class _Steps:
         null where there are none, when the first one began, and when the last of its computing kernels ended, or of all
         its events if it has none (``first_begin``, ``last_end``)."""
         device = self._window.device[["begin", "end", "kind", "launch_begin", "launch_track"]]
-        events = device.with_columns(place=place_in(self._window.steps, device["launch_begin"])).drop_nulls("place")
+        places = place_in(self._window.steps, device["launch_begin"])
+        events = known_rows(device.hstack([places]), "place")
         end, kind = pl.col("end"), pl.col("kind")
         taken = {"busy": pl.lit(True), "compute": kind == "compute", "communication": kind == "communication"}
         taken["kernels"] = kind != "copy"
@@ -183,4 +185,4 @@ class _Steps:
 
 def num_devices(window: RankWindow) -> int:
     """How many devices did something in the window."""
-    return max(1, window.device["device"].drop_nulls().n_unique()) if len(window.device) else 0
+    return max(1, known_rows(window.device[["device"]], "device")["device"].n_unique()) if len(window.device) else 0

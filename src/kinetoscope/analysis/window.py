@@ -4,11 +4,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.columns import (
+    all_the_same,
+    columns_of,
+    frame_of,
+    in_order,
+    known_rows,
+    known_where,
+    rows_where,
+)
 from kinetoscope.analysis.communication import is_communication
 from kinetoscope.analysis.intervals import Coverage, no_time
 from kinetoscope.analysis.kernel_names import COPY
@@ -21,6 +30,7 @@ RUNTIME_CALLS = (
     *("privateuse1_runtime", "privateuse1_driver", "gcu_runtime", "gcu_driver"),
 )
 OPERATORS = ("cpu_op", "Operator")
+_IS_RUNTIME_CALL = pl.col("category").is_in(list(RUNTIME_CALLS))
 ANNOTATIONS = ("user_annotation",)
 ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
 SYNCHRONISATIONS = ("cuda_sync",)
@@ -34,6 +44,8 @@ SAMPLES = ("stack_sample", "stack_sample,library", STATE)
 NOTES = ("loader", "memory_holder", "float64", "processors")
 """Categories of the instants that our sources record."""
 
+_IS_NOTE = pl.col("category").is_in(list(NOTES))
+
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
 """Spans of host threads in which a collective is called, or waited for."""
 
@@ -42,11 +54,13 @@ CPU_COLLECTIVES = r"^gloo:"
 
 _UNCHECKED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 STEP = "ProfilerStep#"
+_IS_OPERATOR = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
 _MEMORY = "[memory]"
 _HOST = 0  # c10::DeviceType
 FEWEST_STEPS = 8
 """With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
 
+_NEVER = pl.Series("end", [-(2**63)])
 _NO_TRACK = 2**32 - 1
 _OF_OPERATORS = ("begin", "end", "track", "name", "shapes", "types")
 _OTHERS_WITH_STREAMS = (*OPERATORS, *ANNOTATIONS, "cuda_event", "cuda_profiler_range", "overhead", "python_function")
@@ -66,6 +80,21 @@ _ARGUMENTS = (
     "group_size",
     "types",
 )
+
+
+class DeviceTime(NamedTuple):
+    """When one device computes, when its kernels run, which also communicate, and when it does anything."""
+
+    compute: Coverage
+    kernels: Coverage
+    busy: Coverage
+
+    @classmethod
+    def of(cls, events: pl.DataFrame) -> "DeviceTime":
+        """That of these events of one device."""
+        times, kind = events[["begin", "end"]], events["kind"]
+        kernels = rows_where(times, kind != "copy")
+        return cls(Coverage(rows_where(times, kind == "compute")), Coverage(kernels), Coverage(times))
 
 
 @dataclass(frozen=True)
@@ -100,13 +129,12 @@ class RankWindow:
     def operators(self) -> pl.DataFrame:
         """The spans of operators, on every thread, without columns that others have, but with ``label``. Old traces
         count steps among them."""
-        return self.host.select(*_OF_OPERATORS, self.labels).filter(self.is_operator)
+        return rows_where(self.host[[*_OF_OPERATORS]].hstack([self.labels]), self.is_operator)
 
     @cached_property
     def is_operator(self) -> pl.Series:
         """Whether each span of ``host`` is of an operator."""
-        is_operator = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
-        return self.host.select(is_operator=is_operator)["is_operator"]
+        return self.host.select(is_operator=_IS_OPERATOR)["is_operator"]
 
     @cached_property
     def labels(self) -> pl.Series:
@@ -126,22 +154,28 @@ class RankWindow:
     @cached_property
     def runtime_calls(self) -> pl.DataFrame:
         """Calls of the device's runtime and driver, on every thread."""
-        return self.host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)))
+        return self.of_category(*RUNTIME_CALLS)
+
+    @cached_property
+    def has_launched(self) -> pl.Series:
+        """Whether each of these calls has an event of a device."""
+        return self.runtime_calls["correlation"].is_in(self.device["correlation"].implode())
 
     @cached_property
     def python_functions(self) -> pl.DataFrame:
         """Python's functions, on every thread, where torch recorded stacks."""
-        return self.host.filter(pl.col("category") == "python_function")
+        return self.of_category("python_function")
 
     @cached_property
     def allocations(self) -> pl.DataFrame:
         """Every allocation and, with negative ``bytes``, release of memory; ``total`` is what is allocated after it.
         ``device`` is null for the host's memory, of which only what the window allocated or released is counted."""
         columns = ("ts", "track", "bytes", "address", "total_allocated", "device", "device_type")
-        found = self.trace.instants.filter(pl.col("name") == _MEMORY).select(columns).drop_nulls(("ts", "bytes"))
-        device = pl.when(pl.col("device_type") != _HOST).then("device")
-        found = found.with_columns(device.alias("device")).drop("device_type").rename({"total_allocated": "total"})
-        return _as_seen(found.sort("ts", maintain_order=True).collect())
+        found = self.trace.instants.filter(pl.col("name") == _MEMORY).select(columns).collect()
+        found = known_rows(found, "ts", "bytes")
+        device = known_where(found["device"], found["device_type"] != _HOST)
+        found = columns_of(found, "ts", "track", "bytes", "address", total="total_allocated").hstack([device])
+        return _as_seen(found if found["ts"].is_sorted() else found.sort("ts", maintain_order=True))
 
     @cached_property
     def devices(self) -> list[pl.DataFrame]:
@@ -149,22 +183,52 @@ class RankWindow:
         is_one = self.device["device"].n_unique() == 1
         return [self.device] if is_one else self.device.partition_by("device", maintain_order=True)
 
+    @cached_property
+    def device_times(self) -> list[DeviceTime]:
+        """When each of these devices did something."""
+        return [DeviceTime.of(events) for events in self.devices]
+
+    @cached_property
+    def device_time(self) -> DeviceTime:
+        """When any device did something."""
+        return self.device_times[0] if len(self.devices) == 1 else DeviceTime.of(self.device)
+
     def on_loop(self, spans: pl.DataFrame) -> pl.DataFrame:
         """Those of the thread of the loop."""
-        return spans.filter(pl.col("track") == self.loop_track) if len(spans) else spans
+        if not len(spans):
+            return spans
+        is_on_loop = spans["track"] == self.loop_track
+        return spans if is_on_loop.all(ignore_nulls=False) else rows_where(spans, is_on_loop)
 
     def named(self, pattern: str) -> pl.DataFrame:
         """Spans of host threads whose name has this regular expression in it."""
         names, name_of_each = self._names
         is_wanted = names.str.contains(pattern)
-        return self.host.filter(is_wanted[name_of_each]) if is_wanted.any() else self._nothing
+        return rows_where(self.host, is_wanted[name_of_each]) if is_wanted.any() else self._nothing
+
+    def of_category(self, *wanted: str) -> pl.DataFrame:
+        """Spans of host threads of these categories."""
+        found = [one for one in wanted if one in self._categories]
+        if not found:
+            return self._nothing
+        category = self.host["category"]
+        is_wanted = category == found[0] if len(found) == 1 else category.is_in(found)
+        return rows_where(self.host, is_wanted)
+
+    def operators_called(self, *names: str) -> pl.DataFrame:
+        """The operators of these names."""
+        known, name_of_each = self._names
+        is_wanted = pl.Series([name in names for name in known], dtype=pl.Boolean)
+        if not is_wanted.any():
+            return self.operators.clear()
+        return rows_where(self.operators, is_wanted[name_of_each].filter(self.is_operator))
 
     def of_source(self, category: str, *args: str) -> pl.DataFrame:
         """The spans of a source, with these of their args as columns of text."""
-        spans = self.host.filter(pl.col("category") == category)
+        spans = self.of_category(category)
         said = [pl.col("args").cast(pl.String).str.json_path_match(f"$.{arg}").alias(arg) for arg in args]
         if not len(spans):
-            return spans.with_columns(pl.lit(None, dtype=pl.String).alias(arg) for arg in args)
+            return spans.hstack([pl.Series(arg, [], dtype=pl.String) for arg in args])
         own = self.trace.spans.filter(pl.col("category") == category).select("track", *said, begin="ts")
         own = own.unique(("begin", "track"), keep="first").collect()
         return spans.join(own, on=("begin", "track"), how="left", maintain_order="left")
@@ -172,13 +236,21 @@ class RankWindow:
     @cached_property
     def notes(self) -> pl.DataFrame:
         """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON."""
-        found = self.trace.instants.filter(pl.col("category").is_in(list(NOTES)))
-        found = found.select("ts", "track", "category", "name", pl.col("args").cast(pl.String))
-        return found.sort("ts", maintain_order=True).collect()
+        found = self.trace.instants.filter(_IS_NOTE).select("ts", "track", "category", "name", "args").collect()
+        return found.with_columns(pl.col("args").cast(pl.String)).sort("ts", maintain_order=True)
+
+    @cached_property
+    def counters(self) -> pl.DataFrame:
+        """The trace's counters, one row per value."""
+        return self.trace.counters.collect()
 
     def noted(self, category: str) -> list[dict[str, Any]]:
         """The args of the instants that a source recorded, in order, without those that cannot be read."""
-        return said_in(self.notes.filter(pl.col("category") == category))
+        return said_in(self.notes_of(category))
+
+    def notes_of(self, category: str) -> pl.DataFrame:
+        """The instants that a source recorded, in order."""
+        return rows_where(self.notes, self.notes["category"] == category) if len(self.notes) else self.notes
 
     @cached_property
     def _names(self) -> tuple[pl.Series, pl.Series]:
@@ -186,6 +258,10 @@ class RankWindow:
         names = self.host[["name"]].unique().with_row_index("place")
         places = self.host[["name"]].join(names, on="name", how="left", maintain_order="left")
         return names["name"], places["place"]
+
+    @cached_property
+    def _categories(self) -> set[str | None]:
+        return {*self.host["category"].unique()}
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
@@ -275,8 +351,8 @@ def _frame_of(columns: list[pl.Series]) -> pl.DataFrame:
     found = pl.DataFrame([column for column in columns if len(column)])
     if not found.width:
         return pl.DataFrame(columns)
-    nothing = {column.name: pl.lit(None, column.dtype).alias(column.name) for column in columns if not len(column)}
-    return found.select(nothing.get(column.name, column.name) for column in columns)
+    nothing = [pl.lit(None, column.dtype).alias(column.name) for column in columns if not len(column)]
+    return found.with_columns(nothing)[[column.name for column in columns]] if nothing else found
 
 
 def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
@@ -293,8 +369,9 @@ def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
 
 
 def _device_events(spans: pl.DataFrame) -> pl.DataFrame:
-    names = [name for name in spans["name"].unique() if is_communication(name)]
-    copies = spans["name"].unique().to_frame().filter(pl.col("name").str.contains(COPY))["name"].to_list()
+    known = spans["name"].unique()
+    names = [name for name in known if is_communication(name)]
+    copies = known.filter(known.str.contains(COPY)).to_list()
     is_said = pl.any_horizontal(pl.col("collective", "group").is_not_null())
     communicates = is_said | pl.col("name").is_in(names)
     kind = (
@@ -322,6 +399,8 @@ def _decoded(text: str) -> Any:
 def _as_seen(allocations: pl.DataFrame) -> pl.DataFrame:
     """With totals of the host's memory that are the window's own. Torch's run on from window to window, and still have
     what was released in between."""
+    if not allocations["device"].has_nulls():
+        return allocations
     is_host = pl.col("device").is_null()
     host = allocations.filter(is_host).drop_nulls("total")
     if not len(host):
@@ -335,10 +414,11 @@ def _as_seen(allocations: pl.DataFrame) -> pl.DataFrame:
 
 def _with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Each device event with the call that has its correlation; a launch of a graph has many events."""
-    calls = host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & (pl.col("correlation") > 0))
-    calls = calls.select(
-        "correlation", launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
-    ).unique("correlation", keep="first", maintain_order=True)
+    calls = columns_of(
+        host, "correlation", launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
+    )
+    is_launch = host.select(_IS_RUNTIME_CALL & (pl.col("correlation") > 0)).to_series()
+    calls = rows_where(calls, is_launch).unique("correlation", keep="first", maintain_order=True)
     return device.join(calls, on="correlation", how="left", maintain_order="left")
 
 
@@ -351,11 +431,12 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
     host = host[["name", "batch", "begin", "end", "track"]]
     found = host.clear()
     for is_step in _rules(step_name):
-        if len(found := host.filter(is_step)):
+        if len(found := rows_where(host, host.select(is_step).to_series())):
             break
     number = pl.coalesce("batch", pl.col("name").str.extract(_NUMBER).cast(pl.Int64, strict=False))
-    busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
-    found = found.filter(pl.col("track") == busiest) if busiest is not None else found
+    if found["track"].n_unique() > 1:
+        busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
+        found = found.filter(pl.col("track") == busiest) if busiest is not None else found
     order = pl.int_range(pl.len(), dtype=pl.Int64)
     return found.select(
         pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == _BATCH
@@ -364,11 +445,9 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
 
 def place_in(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
     """The row of the stretch (``begin``, ``end``, in order, apart) in which each time lies; null for none."""
-    begun = pl.Series("begun", stretches["begin"].search_sorted(times, side="right"))
-    rows = pl.DataFrame([begun, times.alias("time")])
-    place = pl.when(pl.col("begun") > 0).then(pl.col("begun") - 1)
-    is_in = pl.col("time") < pl.lit(stretches["end"]).gather(place)
-    return rows.select(pl.when(is_in).then(place).alias("place"))["place"]
+    begun = stretches["begin"].search_sorted(times, side="right").alias("place")
+    ends = pl.concat([_NEVER, stretches["end"]])  # of none, if none has begun
+    return known_where(begun - 1, times < ends[begun])
 
 
 def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:
@@ -376,14 +455,14 @@ def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Da
     before each time and lasts beyond it; nulls for none."""
     names = [name for name in stretches.columns if name != "track"]
     if not len(stretches) or not times.count():
-        return stretches[names].clear(len(times))
-    asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row")
+        return pl.DataFrame([all_the_same(name, None, stretches.schema[name], len(times)) for name in names])
+    asked = frame_of(times.alias("time"), track.alias("track")).with_row_index("row")
     asked = asked if (is_in_order := times.is_sorted()) else asked.sort("time")
-    stretches = stretches if stretches["begin"].is_sorted() else stretches.sort("begin")
+    stretches = in_order(stretches, "begin")
     found = asked.join_asof(stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED)
-    held = pl.col("time") < pl.col("end")
     found = found if is_in_order else found.sort("row")
-    return found.select(pl.when(held).then(name).alias(name) for name in names)
+    held = found["time"] < found["end"]
+    return frame_of(*(known_where(found[name], held) for name in names))
 
 
 def innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
@@ -395,8 +474,8 @@ def innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
         (spans["end"] - spans["begin"]).cast(pl.Int64),
         spans["track"].cast(pl.UInt32),
     ]
-    rows = [pl.concat(both).alias(name) for name, *both in zip(("ts", "dur", "track"), around, asked, strict=True)]
-    return nest_spans(pl.DataFrame(rows))["parent"][len(spans) :]
+    rows = (pl.concat(both).alias(name) for name, *both in zip(("ts", "dur", "track"), around, asked, strict=True))
+    return nest_spans(frame_of(*rows))["parent"][len(spans) :]
 
 
 def _rules(step_name: str | None) -> list[pl.Expr]:

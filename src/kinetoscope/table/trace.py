@@ -278,9 +278,11 @@ class Trace:
 
     def _ends_of_recordings(self) -> list[int]:
         """When each recording of Kineto's but the last ended."""
-        recordings = self.spans.filter((pl.col("category") == "Trace") & pl.col("name").str.contains(_RECORDING))
-        ends = recordings.select(end=pl.col("ts") + pl.col("dur")).collect()["end"].drop_nulls().sort()
-        return ends.to_list()[:-1]
+        spans = self._of_kind("span").filter(pl.col("category") == "Trace").select("name", "ts", "dur").collect()
+        if len(spans) < 2:
+            return []
+        recordings = spans.filter(pl.col("name").str.contains(_RECORDING))
+        return (recordings["ts"] + recordings["dur"]).drop_nulls().sort().to_list()[:-1]
 
     def _cut_at(self, moments: Sequence[int]) -> "list[Trace]":
         """The trace in parts, each of which begins at a moment; with the first, what is before all of them."""

@@ -1,14 +1,15 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.columns import all_the_same, rows_where, with_constant
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.idle import idle_before_graphs_ns
-from kinetoscope.analysis.intervals import Coverage, newly_covered_ns, num_before
+from kinetoscope.analysis.intervals import Coverage, num_before
 from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.library_calls import library_calls
 from kinetoscope.analysis.loop_states import is_waiting
@@ -99,7 +100,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         has_operators=len(window.operators) > 0,
         epoch_start_share=host.epoch_start_share,
         processors=_counts(window.noted("processors")),
-        exposed_to_device_ns=_exposed_to_device_ns(window.devices),
+        exposed_to_device_ns=_exposed_to_device_ns(window),
         library_calls=library_calls(window, spans),
         graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
         lost_share=_lost_share(window),
@@ -142,7 +143,7 @@ def _stops(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFram
     schema.update(dict.fromkeys(("step", "num_calls", "total_ns"), pl.Int64()))
     found = [_stops_of_kind(window, kind, of_kind) for kind, of_kind in spans.items() if len(of_kind)]
     stops = pl.concat([pl.DataFrame(schema=schema), *found])
-    if len(stops) <= _MOST_PAUSES:
+    if len(stops) <= _MOST_PAUSES or max(map(len, spans.values())) <= _MOST_PAUSES:
         return stops
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter(~pl.col("kind").is_in(["python", "blocked"]) | is_long)
@@ -150,7 +151,8 @@ def _stops(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFram
 
 def _stops_of_kind(window: RankWindow, kind: str, spans: pl.DataFrame) -> pl.DataFrame:
     if kind != "profiler":  # after the last step the recording itself is stopped
-        spans = spans.filter(pl.col("begin") < pl.lit(window.steps["end"].max(), pl.Int64))
+        last: Any = window.steps["end"].max()
+        spans = rows_where(spans, spans["begin"] < last) if last is not None else spans.clear()
     spans = spans.hstack([_steps_of(window, spans["begin"])])
     if len(window.python_functions):
         lines = source_lines(window, spans.select("track", ts="begin"))
@@ -205,7 +207,7 @@ def _totals(window: RankWindow, samples: pl.DataFrame) -> pl.DataFrame:
 def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
     """The step in which each time lies, or the next one; null after the last."""
     steps = window.steps["step"]
-    return pl.concat([steps, steps.clear(1)])[num_before(window.steps["end"], times)]
+    return pl.concat([steps, all_the_same("step", None, steps.dtype, 1)])[num_before(window.steps["end"], times)]
 
 
 def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
@@ -213,30 +215,35 @@ def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame
     calls = host.synchronising
     operators = around(window.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
     calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
-    copies = window.device.filter(pl.col("name").str.contains(COPY_TO_DEVICE))["correlation"].drop_nulls()
-    is_copy = pl.col("correlation").is_in(copies.implode()) & (pl.col("correlation") > 0)
-    return {"copy": calls.filter(is_copy), "sync": calls.filter(~is_copy)}
+    copies = window.device["correlation"].filter(window.device["name"].str.contains(COPY_TO_DEVICE))
+    if not len(copies):
+        return {"copy": calls.clear(), "sync": rows_where(calls, calls["correlation"].is_not_null())}
+    is_copy = calls["correlation"].is_in(copies.implode()) & (calls["correlation"] > 0)
+    return {"copy": rows_where(calls, is_copy), "sync": rows_where(calls, ~is_copy)}
 
 
-def _exposed_to_device_ns(devices: Sequence[pl.DataFrame]) -> float:
+def _exposed_to_device_ns(window: RankWindow) -> float:
     """For how long copies to the device run and no kernel does, on average over devices."""
-    is_kernel = pl.col("kind") != "copy"
-    is_either = is_kernel | pl.col("name").str.contains(COPY_TO_DEVICE)
-    exposed = newly_covered_ns(is_either).sum() - newly_covered_ns(is_kernel).sum()
-    return sum(device.select(exposed).item() for device in devices) / max(1, len(devices))
+    exposed_ns = 0
+    for device, time in zip(window.devices, window.device_times, strict=True):
+        is_copy = device["name"].str.contains(COPY_TO_DEVICE)
+        if is_copy.any():
+            copies = rows_where(device[["begin", "end"]], is_copy)
+            exposed_ns += time.kernels.and_of(copies).length_ns - time.kernels.length_ns
+    return exposed_ns / max(1, len(window.devices))
 
 
 def _pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     """The stretches of the loop's thread in which only Python was busy, or nothing, under the name of the operator
     after each."""
-    return stretches.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
+    return with_constant(stretches, "track", window.loop_track, pl.UInt32)
 
 
 def _double_products(window: RankWindow) -> pl.DataFrame:
     """Products of matrices of 64 bits that are computed on the host."""
     if len(window.device):
         return window.operators.clear()
-    products = window.operators.filter(pl.col("name").is_in(list(_PRODUCTS)))
+    products = window.operators_called(*_PRODUCTS)
     is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
     return products.filter(is_double)
 
@@ -245,16 +252,18 @@ def _lost_share(window: RankWindow) -> float:
     """Which part of the calls that launch kernels, copies and sets has no event on a device."""
     if not len(window.device):
         return 0.0
-    is_launch = (pl.col("correlation") > 0) & pl.col("name").str.contains(_LAUNCHES)
-    is_lost = ~pl.col("correlation").is_in(window.device["correlation"].drop_nulls().implode())
-    return window.runtime_calls.select(is_lost.filter(is_launch).mean()).item() or 0.0
+    calls = window.runtime_calls
+    is_launch = (calls["correlation"] > 0) & calls["name"].str.contains(_LAUNCHES)
+    share: Any = (~window.has_launched).filter(is_launch).mean()
+    return share or 0.0
 
 
 def _processor_percent(window: RankWindow) -> float | None:
     """How busy the machine's cores were on average, where the system profiler recorded that. The first reading of older
     recordings is a 0 that says nothing, and of few readings the mean does not."""
-    is_busy = (pl.col("name") == "cpu") & (pl.col("series") == "percent")
-    values = window.trace.counters.filter(is_busy).select("ts", "value").collect().sort("ts")["value"]
+    counters = window.counters
+    is_busy = (counters["name"] == "cpu") & (counters["series"] == "percent")
+    values = rows_where(counters[["ts", "value"]], is_busy).sort("ts")["value"]
     values = values[1:] if len(values) and not values[0] else values
     mean: Any = values.mean()
     return mean if len(values) >= _FEWEST_READINGS else None

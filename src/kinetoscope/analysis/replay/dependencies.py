@@ -6,8 +6,9 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.columns import columns_of, frame_of, known_rows, with_constant
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.intervals import Coverage, no_time
 from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
@@ -49,10 +50,9 @@ def find_dependencies(
     `LateBatches`."""
     late = LateBatches(host, pace)
     finder = _Finder(window, host, TimedOperators(window, operators), late)
-    rank = pl.lit(window.rank, dtype=pl.Int64)
     return Dependencies(
-        finder.nodes().with_columns(rank=rank),
-        finder.edges().with_columns(rank=rank),
+        with_constant(finder.nodes(), "rank", window.rank, pl.Int64),
+        with_constant(finder.edges(), "rank", window.rank, pl.Int64),
         *finder.begins.waiting,
         loader=loader_slack(host, late),
     )
@@ -69,10 +69,12 @@ class _Finder:
     def nodes(self) -> pl.DataFrame:
         """Device events first, then the moments of host threads."""
         device = self._device
-        begins = device.select(node="begin_node", time="begin", is_end=pl.lit(False))
-        ends = device.select(node="end_node", time="end", is_end=pl.lit(len(self._window.device) > 0))
-        is_end = pl.col("is_step_end") & pl.lit(not len(self._window.device))
-        host = self._points.select("node", "time", is_end=is_end)
+        has_device = len(self._window.device) > 0
+        begins, ends = (columns_of(device, node=f"{side}_node", time=side) for side in ("begin", "end"))
+        begins = with_constant(begins, "is_end", False, pl.Boolean)
+        ends = with_constant(ends, "is_end", has_device, pl.Boolean)
+        host = columns_of(self._points, "node", "time", is_end="is_step_end")
+        host = host if not has_device else with_constant(host[["node", "time"]], "is_end", False, pl.Boolean)
         return pl.concat([begins, ends, host], how="vertical_relaxed").sort("node")[["time", "is_end"]]
 
     def edges(self) -> pl.DataFrame:
@@ -92,33 +94,33 @@ class _Finder:
         steps = self._window.steps
         waits = (self._waits.waits, self._waits.in_time, self._pauses)
         stretches = [steps, self._host.fetches, *waits, self._host.visits]
-        moments = [(frame["track"], frame[side]) for frame in stretches for side in ("begin", "end")]
-        moments.append((self._device["launch_track"], self._device["launch_begin"]))
-        points = pl.concat(pl.DataFrame([track.alias("track"), time.alias("time")]) for track, time in moments)
-        points = points.drop_nulls("time").unique().sort("track", "time")
+        moments = [(frame["track"], frame[side].alias("time")) for frame in stretches for side in ("begin", "end")]
+        moments.append((self._device["launch_track"].alias("track"), self._device["launch_begin"].alias("time")))
+        points = frame_of(*(pl.concat(side) for side in zip(*moments, strict=True)))
+        points = known_rows(points, "time").unique().sort("track", "time")
         is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
         node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
         return points.with_columns(node=node, is_step_end=is_step_end)
 
     def _with_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
         """The rows with the node of a moment of a thread."""
-        points = self._points.select(
-            pl.col("track").alias(track), pl.col("time").alias(time), pl.col("node").alias(node)
-        )
+        points = columns_of(self._points, **{track: "track", time: "time", node: "node"})
         return rows.join(points, on=[track, time], how="inner", maintain_order="left")
 
     def _with_parts(self) -> pl.DataFrame:
         """The edges of threads with what their time is made of."""
         edges = pl.concat([self._host_edges(), self._thread_edges()]) if len(self._host.visits) else self._host_edges()
         parts = [part for part in self._host.parts(edges) if (part != 0).any()]
-        return edges.drop("track", "begin", "end").hstack([*parts, *self._operators.on_threads(edges)])
+        plain = edges[[name for name in edges.columns if name not in ("track", "begin", "end")]]
+        return plain.hstack([*parts, *self._operators.on_threads(edges)])
 
     def _host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
-        edges = self._points.select("track", source="node", begin="time", target=target, end=end).drop_nulls("target")
+        edges = self._points.select("track", source="node", begin="time", target=target, end=end)
+        edges = known_rows(edges, "target")
         if len(self._host.visits):  # what the thread did before a visit has nothing to do with it
-            starts = self._host.visits.select("track", end="begin")
+            starts = columns_of(self._host.visits, "track", end="begin")
             edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         waits = pl.concat(
             [
@@ -193,13 +195,12 @@ class _Finder:
             ("compute", "compute", events),
             ("waited", "wait", events),
         ]
-        return [
-            rows.drop_nulls(source).select(
-                source=source, target="begin_node", kind=pl.lit(_KINDS.get(cause, cause)), weight=f"{cause}_ns"
-            )
-            for source, cause, rows in causes
-            if rows[source].count()
-        ]
+        found = []
+        for source, cause, rows in causes:
+            if rows[source].count():
+                edges = columns_of(rows, source=source, target="begin_node", weight=f"{cause}_ns")
+                found.append(with_constant(known_rows(edges, "source"), "kind", _KINDS.get(cause, cause), pl.String))
+        return found
 
     def _device_edges(self) -> pl.DataFrame:
         """From each event's begin to its end. What was launched before the recording began is as it was, whatever is
@@ -218,10 +219,9 @@ class _Finder:
 
     def _exposed_ns(self) -> pl.Series:
         """For how much of each communication nothing is computed meanwhile; nothing for other events."""
-        events, kind = self._device, pl.col("kind")
+        begins, ends = self._device["begin"], self._device["end"]
         if len(self._window.device):
-            computed = Coverage(events.filter(kind == "compute")).within(events["begin"], events["end"])
-            exposed = pl.col("end") - pl.col("begin") - computed
+            exposed = ends - begins - self._window.device_time.compute.within(begins, ends)
         else:  # collectives on the CPU, on threads of their own
-            exposed = Coverage(self._host.communication).within(events["begin"], events["end"])
-        return events.select(pl.when(kind == "communication").then(exposed).otherwise(0).alias("exposed"))["exposed"]
+            exposed = Coverage(self._host.communication).within(begins, ends)
+        return exposed.zip_with(self._device["kind"] == "communication", no_time(1))

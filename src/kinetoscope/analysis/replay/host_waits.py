@@ -1,9 +1,11 @@
 """analysis: where threads of the host wait for the device, or for a collective on the CPU."""
 
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.columns import columns_of, frame_of, in_order, known_rows, rows_where, with_constant
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.replay.device_begins import NEAR_NS
 
@@ -27,10 +29,15 @@ class HostWaits:
     @cached_property
     def waits(self) -> pl.DataFrame:
         """Those in which a thread did wait."""
-        found = (self._for_copies(), self._calls.filter("has_waited"), self._for_collectives())
-        waits = pl.concat([frame[[*_COLUMNS[:-1]]] for frame in found]).with_columns(is_guessed=pl.lit(False))
-        in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
-        return waits.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
+        found = (self._for_copies(), self._that_waited, self._for_collectives())
+        waits = pl.concat([frame[[*_COLUMNS[:-1]]] for frame in found if len(frame)] or [found[1][[*_COLUMNS[:-1]]]])
+        in_call = (waits["event_end"] > waits["begin"]) & (waits["event_end"] <= waits["end"])
+        waits = with_constant(rows_where(waits, in_call), "is_guessed", False, pl.Boolean)
+        return waits.unique(["track", "begin", "end"], keep="last", maintain_order=True)
+
+    @cached_property
+    def _that_waited(self) -> pl.DataFrame:
+        return rows_where(self._calls, self._calls["has_waited"])
 
     @cached_property
     def in_time(self) -> pl.DataFrame:
@@ -38,17 +45,18 @@ class HostWaits:
         them; else what was launched before the last `EventRecord` that was over before each of them."""
         back = pl.col("num_launched") - pl.col("place")
         is_usual = 2 * back.unique_counts().max() >= pl.len()
-        usual = self._calls.filter("has_waited").group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
-        others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place")
+        others = rows_where(self._calls, ~self._calls["has_waited"])
         if not len(others):
             return self.waits.clear()
+        usual = self._that_waited.group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
+        others = others.drop("event", "event_end", "place")
         as_elsewhere = others.join(usual, on="name").with_columns(place=pl.col("num_launched") - pl.col("back"))
         found = [
             as_elsewhere.join(self._launched, on="place").with_columns(is_guessed=pl.lit(False)),
             self._for_records(others.join(usual, on="name", how="anti")).with_columns(is_guessed=pl.lit(True)),
         ]
         in_time = pl.concat([frame.select(_COLUMNS) for frame in found])
-        return in_time.filter(pl.col("event_end") <= pl.col("begin"))
+        return rows_where(in_time, in_time["event_end"] <= in_time["begin"])
 
     def _for_records(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
@@ -68,18 +76,19 @@ class HostWaits:
     @cached_property
     def _launched(self) -> pl.DataFrame:
         """Events in the order of their launches: ``place``, ``launch_begin``, ``event`` and ``event_end``."""
-        launched = self._device.select("launch_begin", event="end_node", event_end="end")
-        launched = launched.drop_nulls("launch_begin").sort("launch_begin")
-        return launched.select("launch_begin", "event", "event_end", place=pl.int_range(pl.len(), dtype=pl.Int64))
+        launched = columns_of(self._device, "launch_begin", event="end_node", event_end="end")
+        launched = in_order(known_rows(launched, "launch_begin"), "launch_begin")
+        return launched.hstack([pl.int_range(len(launched), dtype=pl.Int64, eager=True).alias("place")])
 
     @cached_property
     def _calls(self) -> pl.DataFrame:
         """Synchronising calls with the last event that ended before each returned, and whether it ``has_waited``."""
-        calls = self._host.synchronising.filter(pl.col("name").str.ends_with("Synchronize"))
-        calls = calls.select("track", "begin", "end", "name", kind=pl.lit("sync")).sort("begin")
-        launched = self._launched.select("launch_begin", num_launched=pl.col("place") + 1)
-        calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False).drop("launch_begin")
-        ended = self._device.select(event="end_node", event_end="end").sort("event_end")
+        calls = rows_where(self._host.synchronising[["track", "begin", "end", "name"]], self._is_for_all)
+        calls = in_order(with_constant(calls, "kind", "sync", pl.String), "begin")
+        launched = frame_of(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
+        calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False)
+        calls = calls[["track", "begin", "end", "name", "kind", "num_launched"]]
+        ended = in_order(columns_of(self._device, event="end_node", event_end="end"), "event_end")
         found = calls.sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
         places = self._launched[["event", "place", "launch_begin"]]
         found = found.join(places, on="event", how="left", maintain_order="left")
@@ -91,16 +100,24 @@ class HostWaits:
 
     def _for_copies(self) -> pl.DataFrame:
         """A copy's call waits for the copy."""
-        usual_ns = self._device.select((pl.col("launch_end") - pl.col("launch_begin")).median()).item()
-        copies = self._device.filter(pl.col("kind") == "copy")
-        copies = copies.select("correlation", event="end_node", event_end="end")
-        calls = self._host.synchronising.filter(~pl.col("name").str.ends_with("Synchronize"))
-        own_ns = pl.lit(int(usual_ns or 0), dtype=pl.Int64)
-        return calls.join(copies, on="correlation").with_columns(kind=pl.lit("sync"), own_ns=own_ns)
+        usual_ns: Any = (self._device["launch_end"] - self._device["launch_begin"]).median()
+        copies = columns_of(self._device, "correlation", event="end_node", event_end="end")
+        copies = rows_where(copies, self._device["kind"] == "copy")
+        calls = rows_where(self._host.synchronising, ~self._is_for_all)
+        found = with_constant(calls.join(copies, on="correlation"), "kind", "sync", pl.String)
+        return with_constant(found, "own_ns", int(usual_ns or 0), pl.Int64)
+
+    @cached_property
+    def _is_for_all(self) -> pl.Series:
+        """Which of the synchronising calls are for all that was launched, not for a copy of their own."""
+        return self._host.synchronising["name"].str.ends_with("Synchronize")
 
     def _for_collectives(self) -> pl.DataFrame:
         """The loop's thread waits for a collective on the CPU."""
         event = (2 * pl.col("row") + 1).cast(pl.UInt32)
-        waits = self._host.waits_for_calls.select("track", "begin", end="waited_until", event=event)
+        waits = self._host.waits_for_calls
+        if not len(waits):
+            return waits
+        waits = waits.select("track", "begin", end="waited_until", event=event)
         own_ns = pl.lit(0, dtype=pl.Int64)
         return waits.with_columns(event_end="end", own_ns=own_ns, kind=pl.lit("thread"))

@@ -4,6 +4,7 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.columns import in_order, rows_where
 from kinetoscope.analysis.host_time import HostTime
 
 _LATE_SHARE = 0.02
@@ -70,8 +71,8 @@ class LateBatches:
     @cached_property
     def of_workers(self) -> pl.DataFrame:
         """The fetches that may wait for workers; where torch did not record the loader, all of them."""
-        fetches = self._host.fetches.sort("begin")
+        fetches = in_order(self._host.fetches, "begin")
         if self._host.num_workers == 0:
             return fetches.clear()
-        of_workers = fetches.filter(pl.col("name").str.contains(_OF_WORKERS))
+        of_workers = rows_where(fetches, fetches["name"].str.contains(_OF_WORKERS))
         return of_workers if len(of_workers) else fetches

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from kinetoscope.analysis.columns import frame_of
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
@@ -152,10 +153,10 @@ class ReplayGraph:
 
     def replay(self, change: Change | None = None) -> pl.Series:
         """The time of each node with a change."""
-        edges = self.edges.select(
-            "source", "target", "weight", changed=_changed_weight(change or Change(), self.edges.columns)
+        changed = self.edges.select(changed=_changed_weight(change or Change(), self.edges.columns))
+        return replay_times(
+            self.nodes["time"], self.edges[["source", "target", "weight"]].hstack(changed.get_columns())
         )
-        return replay_times(self.nodes["time"], edges)
 
     def saving_ns(self, change: Change) -> int:
         """How much less time the windows take with a change. Of ranks that are ``on_time``, what they were late by
@@ -320,7 +321,7 @@ def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
     """The new time of each node, of ``edges`` with ``source``, ``target``, ``weight`` and ``changed``, the weight from
     now on. Raises ValueError if some nodes wait for each other."""
     schema = {"source": pl.UInt32, "target": pl.UInt32, "weight": pl.Int64, "changed": pl.Int64}
-    edges = edges.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+    edges = frame_of(*(edges[name].cast(dtype) for name, dtype in schema.items()))
     if (native := native_module()) is None:
         return pl.Series("time", _replay(times.to_list(), list(edges.iter_rows())), dtype=pl.Int64)
     nodes = times.cast(pl.Int64).rename("time").to_frame().rechunk()
