@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.call_order import in_order
+from kinetoscope.analysis.columns import all_the_same, frame_of, known_rows, rows_where
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
 
@@ -81,13 +82,16 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
     ``after`` is the step that had begun last, null before the first one; ``order`` the place in its group since.
     """
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
-    calls = calls.with_columns(
-        rank=pl.lit(window.rank, dtype=pl.Int64),
-        step=window.steps["step"][place_in(window.steps, calls["launch_begin"])].cast(pl.Int64),
-        after=_last_begun(window, calls["launch_begin"]),
-        first_step=pl.lit(window.steps["step"].first(), dtype=pl.Int64),
-        last_step=pl.lit(window.steps["step"].last(), dtype=pl.Int64),
-        **_longest_pauses(_computing(window), calls).to_dict(as_series=True),
+    steps = window.steps["step"]
+    calls = calls.hstack(
+        [
+            all_the_same("rank", window.rank, pl.Int64, len(calls)),
+            steps[place_in(window.steps, calls["launch_begin"])].cast(pl.Int64).alias("step"),
+            _last_begun(window, calls["launch_begin"]).alias("after"),
+            all_the_same("first_step", steps.first(), pl.Int64, len(calls)),
+            all_the_same("last_step", steps.last(), pl.Int64, len(calls)),
+            *_longest_pauses(_computing(window), calls).get_columns(),
+        ]
     ).sort("launch_begin", "begin")
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "after")
     return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
@@ -95,8 +99,9 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
 
 def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
     """The step that had begun last at each time."""
-    places = window.steps["begin"].search_sorted(times, side="right").cast(pl.Int64) - 1
-    return window.steps["step"].gather(places.replace(-1, None))
+    steps = window.steps["step"]
+    numbers = pl.concat([all_the_same("step", None, steps.dtype, 1), steps])
+    return numbers[window.steps["begin"].search_sorted(times, side="right")]
 
 
 def _computing(window: RankWindow) -> Coverage:
@@ -118,27 +123,30 @@ def _longest_pauses(computing: Coverage, calls: pl.DataFrame) -> pl.DataFrame:
     first = islands["begin"].search_sorted(calls["begin"], side="right")
     last = islands["end"].search_sorted(calls["end"], side="left")
     within = pl.int_ranges(first, last + 1, dtype=pl.Int64, eager=True).alias("pause")
-    found = calls.select("begin", "end", within).with_row_index("call").explode("pause").drop_nulls("pause")
-    begins, ends = (column.gather(found["pause"]) for column in pauses)
+    found = frame_of(calls["begin"], calls["end"], within).with_row_index("call").explode("pause")
+    found = known_rows(found, "pause")
+    begins, ends = (column[found["pause"]] for column in pauses)
     found = found.select(
         "call", paused_from=pl.max_horizontal("begin", begins), paused_until=pl.min_horizontal("end", ends)
     )
     length = pl.col("paused_until") - pl.col("paused_from")
     longest = found.sort(length, descending=True, maintain_order=True).unique("call", keep="first")
-    rows = calls.select("end").with_row_index("call").join(longest, on="call", how="left", maintain_order="left")
+    rows = calls[["end"]].with_row_index("call").join(longest, on="call", how="left", maintain_order="left")
     return rows.select(pl.col("paused_from", "paused_until").fill_null(pl.col("end")))
 
 
 def _device_calls(window: RankWindow) -> pl.DataFrame:
     """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
-    kernels = window.device.with_row_index("row").filter(pl.col("kind") == "communication")
+    kernels = rows_where(window.device.with_row_index("row"), window.device["kind"] == "communication")
     calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
-    is_detailed = pl.col("name") == "record_param_comms"
+    is_detailed = calls["name"] == "record_param_comms"
     said, named = (
         around(
-            calls.filter(rule)[["begin", "end", "track", *columns]], kernels["launch_track"], kernels["launch_begin"]
+            rows_where(calls[["begin", "end", "track", *columns]], is_wanted),
+            kernels["launch_track"],
+            kernels["launch_begin"],
         )
-        for rule, columns in ((is_detailed, _OF_CALLS), (~is_detailed, ("name", "types", "shapes")))
+        for is_wanted, columns in ((is_detailed, _OF_CALLS), (~is_detailed, ("name", "types", "shapes")))
     )
     elements = pl.coalesce(
         pl.max_horizontal("elements_in", "elements_out"),
@@ -320,7 +328,7 @@ def _next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int,
     is_sure = (apart < _ALIKE * pl.col("dur").median()) & (pl.len() >= _FEWEST_CALLS)
     found = early.group_by("rank").agg(pl.col("early").median(), apart=apart, is_sure=is_sure)
     found = found.filter((pl.col("early").abs() <= FAR_NS) | pl.col("is_sure")).drop("is_sure")
-    return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.iter_rows()}
+    return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.sort("rank").iter_rows()}
 
 
 def _rows(parts: pl.DataFrame) -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:

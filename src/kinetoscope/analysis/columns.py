@@ -16,7 +16,7 @@ def rows_where(frame: pl.DataFrame, is_wanted: pl.Series) -> pl.DataFrame:
     """The rows of which this is true; where it is null, it is not."""
     if not len(frame):
         return frame
-    if not frame.width or len(frame) >= _MANY:
+    if len(frame) >= _MANY:
         return frame.filter(is_wanted)
     return frame_of(*(column.filter(is_wanted) for column in frame.get_columns()))
 
@@ -25,7 +25,7 @@ def known_rows(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
     """The rows that have a value in each of these columns."""
     for name in names:
         if (column := frame[name]).has_nulls():
-            frame = rows_where(frame, column == column)
+            frame = rows_where(frame, column == column)  # null where it is null; `is_not_null` is a query
     return frame
 
 

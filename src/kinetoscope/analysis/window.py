@@ -363,9 +363,9 @@ def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
     if not others:
         return {}
     has_stream = pl.all_horizontal(pl.col("stream", "device").is_not_null())
-    on_streams = spans.filter(has_stream)["category"].unique()
-    is_unclear = pl.col("category").is_in([*UNCLEAR, *(others & {*on_streams})])
-    return dict(counts.filter(is_unclear).sort("category").iter_rows())
+    on_streams = {*spans["category"].filter(spans.select(has_stream).to_series()).unique()}
+    is_unclear = {*UNCLEAR, *(others & on_streams)}
+    return dict(sorted((category, number) for category, number in counts.iter_rows() if category in is_unclear))
 
 
 def _device_events(spans: pl.DataFrame) -> pl.DataFrame:
@@ -386,7 +386,8 @@ def _device_events(spans: pl.DataFrame) -> pl.DataFrame:
 
 def said_in(notes: pl.DataFrame) -> list[dict[str, Any]]:
     """The args of these instants, without those that cannot be read."""
-    return [said for text in notes["args"].drop_nulls() if isinstance(said := _decoded(text), dict)]
+    texts = (text for text in notes["args"] if text is not None)
+    return [said for text in texts if isinstance(said := _decoded(text), dict)]
 
 
 def _decoded(text: str) -> Any:

@@ -98,7 +98,7 @@ def build_events(
     dictionaries = _dictionaries(texts)
     written = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
     tracks, dictionaries["track"], others = _tracks(written)
-    has_halves = any(not {*_HALVES}.isdisjoint(frame["phase"].unique()) for frame in frames)
+    has_halves = any((frame["phase"] == half).any() for frame in frames for half in _HALVES)
     for place, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
         frames[place] = _finish(_with_places(frame, others), dictionaries, base_ns)
     frame = complete_frame(_joined(frames))

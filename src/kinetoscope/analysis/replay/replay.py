@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import frame_of
+from kinetoscope.analysis.columns import at_least_0, frame_of
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
@@ -34,6 +34,9 @@ CAUSES = ("data", "sync", "launch", "transfer", "python", "blocked", "gc", "comp
 
 PARTS = ("data", "launch", "python", "blocked", "gc", "compile", "profiler")
 """What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
+
+_OF_HOSTS = frozenset(PARTS) - {"data"}
+"""Those that only make edges of hosts shorter: without waits for data, edges of loaders are gone, too."""
 
 MOST_UNEXPLAINED = 0.05
 """If more of the devices' waiting is not explained, a replay is not trusted."""
@@ -153,10 +156,8 @@ class ReplayGraph:
 
     def replay(self, change: Change | None = None) -> pl.Series:
         """The time of each node with a change."""
-        changed = self.edges.select(changed=_changed_weight(change or Change(), self.edges.columns))
-        return replay_times(
-            self.nodes["time"], self.edges[["source", "target", "weight"]].hstack(changed.get_columns())
-        )
+        changed = _changed_weights(change or Change(), self.edges)
+        return replay_times(self.nodes["time"], self.edges[["source", "target", "weight"]].hstack([changed]))
 
     def saving_ns(self, change: Change) -> int:
         """How much less time the windows take with a change. Of ranks that are ``on_time``, what they were late by
@@ -359,6 +360,27 @@ def _saved_by_speed(faster: Mapping[str, float], columns: Collection[str]) -> pl
 def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
     """Whether a row is of one of these ranks; where its rank is not known, it is not."""
     return pl.col("rank").is_in(sorted(ranks)).fill_null(False)
+
+
+def _changed_weights(change: Change, edges: pl.DataFrame) -> pl.Series:
+    if (
+        change.without <= {*PARTS} - {"data"}
+        and not change.faster
+        and not change.on_time
+        and START_NS not in edges.columns
+    ):
+        return _without_parts(change.without, edges)
+    return edges.select(changed=_changed_weight(change, edges.columns))["changed"]
+
+
+def _without_parts(parts: Collection[str], edges: pl.DataFrame) -> pl.Series:
+    """The same where only some parts of the time of hosts are gone, as in most replays: without a query."""
+    weights, kinds = edges["weight"], edges["kind"]
+    left = weights
+    for part in (edges[name] for name in PARTS if name in parts):
+        left = left - part.zip_with(part == part, pl.Series([0]))  # 0 for null
+    is_of_host = (kinds == "host") | (kinds == "thread")
+    return at_least_0(left).zip_with(is_of_host, weights).alias("changed")
 
 
 def _changed_weight(change: Change, columns: Collection[str]) -> pl.Expr:
