@@ -363,12 +363,7 @@ def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
 
 
 def _changed_weights(change: Change, edges: pl.DataFrame) -> pl.Series:
-    if (
-        change.without <= {*PARTS} - {"data"}
-        and not change.faster
-        and not change.on_time
-        and START_NS not in edges.columns
-    ):
+    if change == Change(change.without & _OF_HOSTS) and START_NS not in edges.columns:
         return _without_parts(change.without, edges)
     return edges.select(changed=_changed_weight(change, edges.columns))["changed"]
 
