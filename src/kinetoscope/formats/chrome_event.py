@@ -140,7 +140,7 @@ def mend(piece: str) -> tuple[Any, Damage]:
 
     If that is not enough, its commas are corrected. If that fails too, the result is `Damage.LOST`.
     """
-    text = "\n".join(map(_mend_line, piece.split("\n")))
+    text = _mend_lines(piece)
     for damage in (Damage.ESCAPES, Damage.COMMAS):
         try:
             return read_event(text, 0)[0], damage
@@ -158,9 +158,14 @@ def _mend_commas(text: str) -> str:
     )
 
 
+def _mend_lines(text: str) -> str:
+    lines = text.split("\n")
+    return "\n".join(
+        [_mend_line(line) if line.count('"') > _QUOTES_OF_A_FIELD or "\\" in line else line for line in lines]
+    )
+
+
 def _mend_line(line: str) -> str:
-    if line.count('"') <= _QUOTES_OF_A_FIELD and "\\" not in line:
-        return line
     match = _STRING_LINE.fullmatch(line)
     if match is None or _is_field(line):
         return line
@@ -181,7 +186,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def read_fields(fields: str) -> dict[str, Any]:
     """The members of an object whose braces are missing in ``fields``; none if they cannot be read."""
-    for candidate in (fields, "\n".join(map(_mend_line, fields.split("\n")))):
+    for candidate in (fields, _mend_lines(fields)):
         try:
             return _LENIENT.decode("{" + candidate.strip().strip(",") + "}")
         except (ValueError, RecursionError):
@@ -223,10 +228,19 @@ def ordinary_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
     if len(others) >= MOST_FIELDS:
         fields["other_fields"] = dict(others[MOST_FIELDS - 1 :])
     try:
-        return msgspec.json.encode(_plain(fields, counts))
+        return _encode(fields, counts)
     except RecursionError:
         counts["lost"] += 1
         return None
+
+
+def _encode(fields: dict[str, Any], counts: Counter[str]) -> bytes:
+    try:
+        text = msgspec.json.encode(fields)
+    except (UnicodeError, OverflowError):
+        text = b"null"
+    # msgspec silently writes NaN as null: look at every null.
+    return msgspec.json.encode(_plain(fields, counts)) if b"null" in text else text
 
 
 def _own_fields(event: dict[str, Any]) -> dict[str, Any]:

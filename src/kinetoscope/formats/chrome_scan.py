@@ -279,7 +279,7 @@ class TwinScanner:
         given = _members(event)
         args = _members(given.get("args", b"{}"))
         others = {key: value for key, value in given.items() if key not in _OWN_FIELDS}
-        if any(_depth(value) > DEEPEST for value in (*args.values(), *others.values())):
+        if any(map(_is_too_deep, (*args.values(), *others.values()))):
             return False
         texts = dict([*_texts(given), *_argument_texts(args)])
         row = {name: self._numbers[name].setdefault(text, len(self._numbers[name])) for name, text in texts.items()}
@@ -329,10 +329,12 @@ def _argument_numbers(args: dict[str, bytes]) -> Iterator[tuple[str, int]]:
             yield name, int(values[0])
 
 
-def _depth(text: bytes) -> int:
-    """How deeply the brackets in JSON are nested."""
+def _is_too_deep(text: bytes) -> bool:
+    """Whether brackets in JSON are nested more deeply than `DEEPEST`."""
+    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+        return False
     depth = deepest = 0
     for match in _BRACKET_OR_STRING.finditer(text):
         depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(match[0], 0)
         deepest = max(deepest, depth)
-    return deepest
+    return deepest > DEEPEST

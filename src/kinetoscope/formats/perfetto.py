@@ -33,10 +33,13 @@ _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
 _SERIES_MARK, _GROUP_MARK = b"\xff", b"\xfe"  # bytes that UTF-8 does not use, between the parts of a key
 _UNCHANGED = "unchanged"
 _CHUNK_BYTES = 1 << 20
+_SHORTEST = [bytes([number]) for number in range(128)]
 
 
 def varint(number: int) -> bytes:
     """A whole number of up to 64 bits; negative ones as two's complement."""
+    if 0 <= number < 128:
+        return _SHORTEST[number]
     number &= 2**64 - 1
     encoded = bytearray()
     while number >= 128:
