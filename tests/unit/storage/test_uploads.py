@@ -1,6 +1,7 @@
 """Uploading into a folder, by fsspec's ``file://``: what arrives, what stays, what is deleted, and the names."""
 
 import fcntl
+import hashlib
 import os
 from types import SimpleNamespace
 
@@ -160,6 +161,34 @@ def test_an_upload_is_not_confirmed_if_the_store_holds_other_bytes(run_folder, t
     [(_, reason)] = upload(run_folder).failed
     assert "another checksum" in reason
     assert file.exists()
+
+
+def test_files_share_a_connection_and_every_second_retry_connects_anew(run_folder):
+    connected, failures = [], {"1.json": 2}
+
+    class CountedFileSystem(fsspec.spec.AbstractFileSystem):
+        protocol = "counted"
+
+        def __init__(self, **options):
+            super().__init__(**options)
+            connected.append(self)
+
+        def put_file(self, lpath, rpath, **options):
+            name = os.path.basename(rpath)
+            if failures.get(name):
+                failures[name] -= 1
+                raise ConnectionError("reset")
+
+        def info(self, path, **options):
+            return {"size": 5, "ETag": hashlib.md5(b"trace").hexdigest()}
+
+    fsspec.register_implementation("counted", CountedFileSystem, clobber=True)
+    for number in range(3):
+        file = run_folder / "traces" / f"{number}.json"
+        file.write_text("trace")
+        add_upload(run_folder, 0, file, f"counted://bucket/{number}.json")
+    tries = [confirmed.num_tries for confirmed in upload(run_folder, retry_for_s=60).confirmed]
+    assert (sorted(tries), len(connected)) == ([1, 1, 3], 2)
 
 
 @pytest.mark.parametrize(
