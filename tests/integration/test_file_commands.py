@@ -12,7 +12,7 @@ from kinetoscope import __version__
 from kinetoscope import load as load_trace
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from prepared_python import run_command_on_bytes
+from prepared_python import run_command_on_bytes, run_program
 from trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
@@ -273,3 +273,26 @@ def test_the_version_says_whether_the_part_in_c_is_in_use():
     command = [sys.executable, "-m", "kinetoscope", "--version"]
     pure = subprocess.run(command, env=os.environ | {"KINETOSCOPE_PURE": "1"}, capture_output=True, check=True)
     assert pure.stdout.decode() == f"kinetoscope {__version__} (in Python only: KINETOSCOPE_PURE is set)\n"
+
+
+ENDING = """
+import atexit, threading
+import kinetoscope.cli.explain
+from kinetoscope.cli import command
+def run(arguments):
+    def work():
+        threading.main_thread().join()
+        print("the thread")
+    threading.Thread(target=work).start()
+    atexit.register(print, "what was registered")
+    print("the work")
+    return 3
+kinetoscope.cli.explain.run = run
+command()
+"""
+
+
+def test_a_command_ends_when_its_threads_have_and_all_is_done_and_said_that_is_due_at_the_end():
+    done = run_program(ENDING, "explain", whole_end=True)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout == "the work\nthe thread\nwhat was registered\n"
