@@ -239,8 +239,8 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
     kernels = kernel_rows(sums.kernels)
     notes += [*notes_on_communication(row.name for row in kernels if row.kind == "compute")]
-    is_unclear = any(summary.unclear for summary in summaries)
-    notes += [*notes_on_flops(operators), *notes_on_replay(None if is_unclear else graph)]
+    is_partial = any(summary.is_partial for summary in summaries)
+    notes += [*notes_on_flops(operators), *notes_on_replay(None if is_partial else graph)]
     bound_ns = max((shift.bound_ns for shift in by_rank.values()), default=0)
     is_cut = any(trace.is_cut for trace in traces)
     late = LateRanks() if is_cut else late_ranks(joined.rows, steps, bound_ns)
@@ -262,7 +262,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
         clock_shifts=dict(by_rank),
     )
-    if is_cut or graph is None or is_unclear or not steps:
+    if is_cut or graph is None or is_partial or not steps:
         return report
     signs = [summary.signs for summary in summaries if summary.signs is not None]
     found = find_faults(report, graph, signs, late.candidates)
@@ -319,10 +319,10 @@ def _about(
     state = run_state(trace.written for trace in traces)
     missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
     samples_per_s, tokens_per_s = per_second((trace.counted for trace in traces), step_ns)
-    is_unclear = any(summary.unclear for summary in summaries)
+    is_partial = any(summary.is_partial for summary in summaries)
     if bound_by == "host" and not any(summary.is_of_torch for summary in summaries):
         bound_by = "unknown"  # there may be a device, of which nothing was recorded
-    parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_unclear else step_ns
+    parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_partial else step_ns
     rates = computed(parts_computed, timed_ns)
     notes = [*why_unjudged(traces), *(note for trace in traces for note in trace.notes), *notes]
     notes += notes_on_rates(parts_computed, timed_ns)
@@ -335,7 +335,7 @@ def _about(
         "num_steps": num_steps,
         "state": state,
         "step_ns": step_ns,
-        "bound_by": "unknown" if is_unclear else bound_by,
+        "bound_by": "unknown" if is_partial else bound_by,
         "parts": parts,
         "samples_per_s": samples_per_s,
         "tokens_per_s": tokens_per_s,
@@ -343,7 +343,7 @@ def _about(
         "slow_steps": [],
         "missing": missing,
         **rates,
-        **tensor_cores([] if is_unclear else kernels),
+        **tensor_cores([] if is_partial else kernels),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }
 

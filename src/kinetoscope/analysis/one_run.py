@@ -94,7 +94,18 @@ def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
         for trace in traces
         if trace.is_cut
     )
-    return [*cut, *([_on_unclear(unclear)] if unclear else [])]
+    return [*cut, *([_on_unclear(unclear)] if unclear else []), *_on_thinned(traces)]
+
+
+def _on_thinned(traces: Iterable[SummedTrace]) -> Iterable[str]:
+    files = [_named(trace.name) for trace in traces if any(window.is_thinned for window in trace.windows)]
+    if files:
+        more = f", as {len(files) - 1:,} more {'was' if len(files) == 2 else 'were'}" if len(files) > 1 else ""
+        yield (
+            f"{files[0]} was thinned out after it was recorded{more}: most of the numbers that the profiler gave to "
+            "events are missing. Sums of operators and kernels are of those that are left. Where nothing is recorded, "
+            "something may have run, so no fault was looked for."
+        )
 
 
 def notes_on_run(

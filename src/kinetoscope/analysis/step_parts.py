@@ -59,12 +59,15 @@ def pace_of(parts: Sequence[StretchParts]) -> float:
     return sum(one.time_ns for one in timed) / host_ns if host_ns > 0 else 1.0
 
 
-def stretch_parts(window: RankWindow, host: HostTime, rows: Sequence[StepRow]) -> list[StretchParts]:
-    """The ledgers of each stretch of a window."""
-    return [_parts(window, host, stretch) for stretch in stretches(rows)]
+def stretch_parts(
+    window: RankWindow, host: HostTime, rows: Sequence[StepRow], *, is_partial: bool
+) -> list[StretchParts]:
+    """The ledgers of each stretch of a window. There is none of the device where not all that it did is here."""
+    devices = [] if is_partial else window.device_times
+    return [_parts(devices, host, stretch) for stretch in stretches(rows)]
 
 
-def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts:
+def _parts(devices: Sequence[DeviceTime], host: HostTime, stretch: Stretch) -> StretchParts:
     first = stretch.rows[0]
     host_end_ns = first.begin_ns + stretch.host_ns
     parts = host_parts(stretch.rows, first.begin_ns, host_end_ns)
@@ -76,7 +79,7 @@ def _parts(window: RankWindow, host: HostTime, stretch: Stretch) -> StretchParts
         is_on_device=stretch.is_on_device,
         time_ns=stretch.time_ns,
         host=parts,
-        device=None if window.unclear else _device_parts(window.device_times, begin_ns or 0, stretch),
+        device=_device_parts(devices, begin_ns or 0, stretch),
     )
 
 

@@ -24,6 +24,7 @@ from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependen
 from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
 from kinetoscope.analysis.step_work import ComputedSums, work_by_step
 from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
+from kinetoscope.analysis.thinned import is_thinned
 from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
@@ -54,7 +55,7 @@ class Selection:
 class WindowSummary:
     """What is kept of one window of one rank. ``calls`` are its collectives. Where it is not replayed, there are no
     ``dependencies`` and ``signs``, and the ``sums`` are packed: then it is one of many. ``is_of_torch`` is whether it
-    has operators, or work of a device; ``unclear`` as in `RankWindow`.
+    has operators, or work of a device; ``unclear`` as in `RankWindow`, ``is_thinned`` as the function says.
     """
 
     rank: int | None
@@ -67,10 +68,16 @@ class WindowSummary:
     memory: list[MemoryRow]
     is_of_torch: bool
     unclear: Mapping[str, int]
+    is_thinned: bool
     computed: ComputedSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
     signs: Signs | None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether devices, or the host, did more than what can be read here: then nothing is concluded from it."""
+        return bool(self.unclear) or self.is_thinned
 
     def moved(self, shift: TimeShift) -> "WindowSummary":
         """The same on another clock."""
@@ -150,7 +157,8 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
     host, work = HostTime(window), find_work(window)
     step_work = work_by_step(window, work)
     steps = step_rows(window, host, step_work)
-    parts = stretch_parts(window, host, steps)
+    thinned = is_thinned(window)
+    parts = stretch_parts(window, host, steps, is_partial=bool(window.unclear) or thinned)
     sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
     del work  # the most memory is in use further down
     return WindowSummary(
@@ -164,6 +172,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         memory=memory_rows(window, host),
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
         unclear=window.unclear,
+        is_thinned=thinned,
         computed=_computed(window, host, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
