@@ -15,7 +15,7 @@ from simulated_training import planted_settings, simulate
 PAGE = (Path(__file__).parents[2] / "docs" / "summary.md").read_text(encoding="utf-8")
 TITLES = {title: title for title in re.findall(r"^## (.*)$", PAGE, re.M)}
 TITLES["A step of each rank"] += ", in ms"
-TITLES["The device of each rank over all that was recorded"] += ", in ms"
+TITLES["Each device, from its first event to its last"] += ", in ms"
 
 
 @pytest.fixture(scope="module")

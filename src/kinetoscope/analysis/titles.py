@@ -22,7 +22,8 @@ def title_of(sources: Sequence[Any], name: str | None) -> str | None:
         is_pipe = source == STDIN or is_open_already(source)
         file = "standard input" if is_pipe else name_of_file(source)
         return f"{file} of {name}" if file and name else file or name
-    return name or _folder(source) or None
+    folder = _folder(source)
+    return folder if name and folder.endswith(f"/{name}") else name or folder or None
 
 
 def folders_apart(before: str, after: str) -> tuple[str, str] | None:
@@ -48,7 +49,11 @@ def _folders(source: str) -> list[str]:
 
 
 def _folder(source: str) -> str:
-    """The folder of the run that a source is, or is in; "" for a glob."""
+    """The folder of the run that a source is, or is in; "" for a glob. A later run into the same folder is in a folder
+    ``2`` in it, or ``3``: a number alone names no run."""
     if not os.path.isdir(source):
         return ""
-    return name_of_file(str(folder_of_run(source)))
+    folder = folder_of_run(source)
+    name, of_first = name_of_file(str(folder)), folder.parent
+    is_later = name.isdecimal() and any((of_first / place).is_dir() for place in ("traces", "pulse"))
+    return f"{name_of_file(str(of_first))}/{name}" if is_later else name

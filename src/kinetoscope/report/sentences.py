@@ -44,15 +44,15 @@ def unknown_parts(ledger: Iterable[LedgerPart]) -> str:
 
 
 def device_line(devices: Sequence[DeviceTimes]) -> str:
-    """What devices did over all that was recorded, where no step says what it was for."""
+    """What devices did from their first event to their last, where no step says what it was for."""
     whole, num_devices = devices[0], len(devices) - 1
     of = "Device" if num_devices == 1 else f"{num_devices:,} devices, on average"
     busy = NOT_KNOWN if whole.busy_share is None else f"{whole.busy_share:.1%}"
     times = {part.part: part.time_ns for part in whole.parts}
     return (
-        f"{of}, ms of the {in_ms(whole.window_ns)} recorded: busy {in_ms(whole.busy_ns)} ({busy}), computing "
-        f"{in_ms(times['compute_ns'])}, only communicating {in_ms(times['exposed_communication_ns'])}, only copying "
-        f"{in_ms(times['exposed_copy_ns'])}, idle {in_ms(whole.idle_ns)}; communicating in all "
+        f"{of}, ms of the {in_ms(whole.window_ns)} from its first event to its last: busy {in_ms(whole.busy_ns)} "
+        f"({busy}), computing {in_ms(times['compute_ns'])}, only communicating "
+        f"{in_ms(times['exposed_communication_ns'])}, only copying {in_ms(times['exposed_copy_ns'])}, idle {in_ms(whole.idle_ns)}; communicating in all "
         f"{in_ms(whole.communication_ns)}"
     )
 

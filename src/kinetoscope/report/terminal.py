@@ -62,7 +62,7 @@ _COLUMNS = {
 """The parts of both ledgers in a few letters: of the host, then of the device."""
 
 _OF_DEVICES = {
-    "recorded": "window_ns",
+    "window": "window_ns",
     "busy": "busy_ns",
     "computing": "compute_ns",
     "only comm.": "exposed_communication_ns",
@@ -200,14 +200,14 @@ def _fitting(means: Iterable[Mapping[str, float | None]], width: int) -> list[st
 
 
 def _devices(rows: Sequence[RankRow], width: int) -> RenderableType:
-    """What devices did over all that was recorded, where no step says what it was for. Idle is the rest."""
+    """What devices did from their first event to their last, where no step says what it was for. Idle is the rest."""
     known = [row for row in rows if row.window_ns is not None]
     shown = {word: name for word, name in _OF_DEVICES.items() if any(getattr(row, name) for row in known)}
     first = known[:_MOST_RANKS]
     columns = {word: [in_ms(getattr(row, name)) for row in first] for word, name in shown.items()}
     ranks, devices = ([_number(getattr(row, what)) for row in first] for what in ("rank", "device"))
     columns = _that_fit({"rank": ranks, "device": devices} | columns, width + _GAP)
-    title = "The device of each rank over all that was recorded, in ms"
+    title = "Each device, from its first event to its last, in ms"
     return _table(title, columns, len(known) - len(first), "device")
 
 

@@ -1,4 +1,4 @@
-"""analysis/thinned.py: of a trace from which most events were taken, nothing is concluded; of others, all is as ever."""
+"""analysis/thinned.py: nothing is concluded from a trace from which most events were taken."""
 
 import json
 from itertools import count
@@ -79,6 +79,6 @@ def test_files_that_were_thinned_out_are_named_by_one_sentence(tmp_path):
                 event["args"]["correlation"] *= 40
         path.write_text(json.dumps(trace))
     notes = kinetoscope.analyze(tmp_path, cache=False).run["notes"]
-    assert [note for note in notes if "thinned" in note][0].startswith(
+    assert next(note for note in notes if "thinned" in note).startswith(
         "rank0.json was thinned out after it was recorded, as 2 more were:"
     )

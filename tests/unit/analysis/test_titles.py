@@ -36,6 +36,15 @@ def test_a_folder_is_titled_by_the_run_or_else_by_the_folder(folder, monkeypatch
     assert title_of([folder], "digits") == "digits"
 
 
+def test_a_second_run_into_the_same_folder_is_titled_by_both_folders(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "digits" / "2")
+    second = tmp_path / "digits" / "2"
+    assert title_of([second], None) == "2"  # a folder that somebody calls so
+    (tmp_path / "digits" / "traces").mkdir()
+    assert title_of([second], None) == title_of([second / "traces"], "2") == "digits/2"
+    assert title_of([second], "mine") == "mine"
+
+
 @pytest.mark.parametrize(
     ("source", "title"),
     [

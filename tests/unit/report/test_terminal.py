@@ -65,8 +65,8 @@ def test_a_narrow_screen_lacks_columns_of_devices_too(tmp_path, width):
     for path in simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path):
         path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False), width)
-    header, of_first, of_second = table(lines, next(line for line in lines if line.endswith("recorded, in ms")))
-    assert header[:3] == ["rank", "device", "recorded"]
+    header, of_first, of_second = table(lines, next(line for line in lines if line.endswith("last, in ms")))
+    assert header[:3] == ["rank", "device", "window"]
     assert len(of_first) == len(of_second) == len(header)
     assert not any("…" in cell for cell in (*header, *of_first, *of_second))
 
@@ -186,7 +186,7 @@ def test_a_trace_without_steps_says_what_its_devices_did_in_its_first_lines(repo
     one = screen(replace(report, run=run, steps=[], ranks=report.ranks[:1]), 200)[1]
     row = report.ranks[0]
     assert two.startswith(f"  {len(report.ranks)} devices, on average, ms of the ")
-    assert one.startswith(f"  Device, ms of the {row.window_ns / 1e6:.1f} recorded: busy {row.busy_ns / 1e6:.1f} (")
+    assert one.startswith(f"  Device, ms of the {row.window_ns / 1e6:.1f} from its first event to its last: busy ")
     told = {
         "computing": row.compute_ns,
         "only communicating": row.exposed_communication_ns,
@@ -219,7 +219,7 @@ def test_a_trace_without_steps_says_what_its_devices_did_all_the_same(tmp_path):
     for path in run.write(tmp_path):
         path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))
-    _, of_first, _ = table(lines, "The device of each rank over all that was recorded, in ms")
+    _, of_first, _ = table(lines, "Each device, from its first event to its last, in ms")
     truth = run.truth.ranks[0]
     names = ("window_ns", "busy_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
     told = [float(cell) for cell in of_first[2:]]
