@@ -52,8 +52,8 @@ def device_line(devices: Sequence[DeviceTimes]) -> str:
     return (
         f"{of}, ms of the {in_ms(whole.window_ns)} from its first event to its last: busy {in_ms(whole.busy_ns)} "
         f"({busy}), computing {in_ms(times['compute_ns'])}, only communicating "
-        f"{in_ms(times['exposed_communication_ns'])}, only copying {in_ms(times['exposed_copy_ns'])}, idle {in_ms(whole.idle_ns)}; communicating in all "
-        f"{in_ms(whole.communication_ns)}"
+        f"{in_ms(times['exposed_communication_ns'])}, only copying {in_ms(times['exposed_copy_ns'])}, idle "
+        f"{in_ms(whole.idle_ns)}; communicating in all {in_ms(whole.communication_ns)}"
     )
 
 

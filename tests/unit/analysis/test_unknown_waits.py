@@ -1,8 +1,11 @@
 """What is said of communication without the traces of other ranks: how much of it is waiting, nobody knows."""
 
+import json
+
 import pytest
 
-from simulated_training import Fault, Settings
+import kinetoscope
+from simulated_training import Fault, Settings, simulate
 from simulated_training.analysed import analysed
 
 SLOW = Fault(kind="slow_network", cost_ns=900_000)
@@ -27,3 +30,19 @@ def test_of_one_rank_alone_nobody_says_how_much_was_transfer(layout):
     assert found.confidence != "high"
     assert dict(found.evidence)["share_not_known"] == 1
     assert found.advice.startswith("For 100 % of this time it is not known how much is waiting for late ranks")
+
+
+@pytest.mark.parametrize("named", ["small", "some of unknown size", "large"])
+def test_smaller_buckets_are_not_advised_where_a_step_transfers_little(tmp_path, named):
+    for path in simulate(Settings(num_ranks=2, num_steps=10, faults=(SLOW,))).write(tmp_path):
+        trace = json.loads(path.read_text())
+        said = [event["args"] for event in trace["traceEvents"] if "In msg nelems" in (event.get("args") or {})]
+        for args in said if named != "large" else ():
+            args |= {"In msg nelems": 1_000, "Out msg nelems": 1_000}
+        for args in said[len(said) // 2 :] if named == "some of unknown size" else ():
+            del args["In msg nelems"], args["Out msg nelems"]
+        path.write_text(json.dumps(trace))
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    found = next(found for found in report.findings if found.kind == "exposed_communication")
+    assert ("smaller buckets would not help" in found.advice) == (named == "small")
+    assert ("bucket_cap_mb" in found.advice) == (named != "small")

@@ -1,6 +1,7 @@
 """analysis: faults of devices and between ranks: what devices wait for, and what they compute at a needless cost."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -57,6 +58,16 @@ _ADVICE_ON_GRAPHS = (
 )
 
 
+_SMALL_TRANSFERS_BYTES = 1_000_000  # DistributedDataParallel's first bucket is never smaller than about that
+_ADVICE_ON_TRANSFERS = (
+    "Let transfers overlap with the backward pass: smaller buckets (bucket_cap_mb=10 in DistributedDataParallel) "
+    "begin earlier, and larger ones waste less. model.no_sync() while gradients are accumulated leaves them out."
+)
+_ADVICE_ON_SMALL_TRANSFERS = (
+    "A step transfers less than 1 MB in all, so its calls take the time, not their bytes: smaller buckets would not "
+    "help. Call less often: model.no_sync() while gradients are accumulated, or a larger batch on each rank."
+)
+
 _ON_HIDDEN_GAPS = (
     " Kernels that need no communication began late as well, for no reason that the recording shows. They may do so "
     "without the transfers too, so it is not known what a step would gain."
@@ -68,10 +79,7 @@ def exposed_communication(case: Case) -> Finding | None:
     known."""
     name = "device_exposed_communication_ns" if case.has_device else "communication_wait_ns"
     exposed_ns, waits_ns, share = case.mean_ns(name), case.waits_ns(), _share_not_known(case)
-    advice = (
-        "Let transfers overlap with the backward pass: smaller buckets (bucket_cap_mb=10 in DistributedDataParallel) "
-        "begin earlier, and larger ones waste less. model.no_sync() while gradients are accumulated leaves them out."
-    )
+    advice = _ADVICE_ON_SMALL_TRANSFERS if _transfers_little(case) else _ADVICE_ON_TRANSFERS
     is_sure, hidden_ns = share < _MUCH_NOT_KNOWN, case.hidden_gaps_ns()
     is_hiding = hidden_ns > MOST_UNEXPLAINED * exposed_ns
     if is_hiding:
@@ -93,6 +101,16 @@ def exposed_communication(case: Case) -> Finding | None:
     if found is None or is_sure or found.confidence != "high":
         return found
     return replace(found, confidence="medium")
+
+
+def _transfers_little(case: Case) -> bool:
+    """Whether the calls of no step transfer much. Unknown bytes may be many."""
+    sizes: defaultdict[int | None, int] = defaultdict(int)
+    for call in case.report.collectives:
+        if call.bytes is None:
+            return False
+        sizes[call.step] += call.bytes
+    return 0 < max(sizes.values(), default=0) < _SMALL_TRANSFERS_BYTES
 
 
 def _share_not_known(case: Case) -> float:
