@@ -19,6 +19,7 @@ from kinetoscope.formats.manifest import (
     AttemptAgreed,
     NothingRecorded,
     RankClosed,
+    RankManifest,
     RanksBeside,
     RankStarted,
     TraceExpired,
@@ -261,12 +262,13 @@ class TraceFolder:
             )
 
     def _check_empty(self, attempt: Attempt) -> None:
-        """Raises `FolderNotEmptyError` if files of an earlier run are in the folder.
+        """Raises `FolderNotEmptyError` if files of an earlier run are in the folder, or will be of another process.
 
         Other ranks of this attempt may have begun before this one. Their manifests show that, and then the files are of
         this run. But if this rank has a manifest too, it is from an earlier run.
         """
         manifests = read_manifest(self.path)
+        self._check_alone(manifests, attempt)
         attempts = {
             manifest.rank: manifest.started.attempt.name for manifest in manifests if manifest.started is not None
         }
@@ -279,6 +281,20 @@ class TraceFolder:
                 f"The trace folder {self.path} is not empty (it holds {name!r}). Choose another folder or run name, "
                 "delete it, or pass overwrite=True."
             )
+
+    def _check_alone(self, manifests: Iterable[RankManifest], attempt: Attempt) -> None:
+        """Raises `FolderNotEmptyError` if another process records this rank into the folder now: each would replace the
+        traces of the other."""
+        begun = (one.started for one in manifests if one.rank == self._ranks.rank and not one.closed)
+        for other in begun:
+            if other is None or other.attempt.pid == attempt.pid:
+                continue
+            if owner_state(live_folder_of(self.run_folder, other.start), other.attempt) is Owner.ALIVE:
+                raise FolderNotEmptyError(
+                    f"Process {other.attempt.pid} records rank {self._ranks.rank} into the trace folder {self.path} "
+                    "now. Choose another folder or run name for this one. If both are ranks of one run, initialize "
+                    "torch.distributed before the profiler, so that it knows them apart."
+                )
 
 
 def check_keep(num_traces: object) -> None:

@@ -1,0 +1,64 @@
+"""Two processes that are given the same folder: the second one is told so before it trains, and loses no trace."""
+
+import json
+import time
+
+import pytest
+
+import kinetoscope
+from kinetoscope.errors import FolderNotEmptyError
+from prepared_python import OURS, start_prepared
+
+RECORDS = """
+import sys, time
+import kinetoscope
+from pathlib import Path
+with kinetoscope.profile(sys.argv[1], torch=False, system=False) as profiler:
+    Path(sys.argv[2]).touch()
+    while not Path(sys.argv[3]).exists():
+        time.sleep(0.01)
+    for _ in profiler.batches(range(30)):
+        pass
+"""
+
+
+def profile(folder, **settings):
+    return kinetoscope.profile(folder, torch=False, system=False, **settings)
+
+
+def until_begun(begun, other, limit_s=120):
+    """Waits until the other process records."""
+    until = time.monotonic() + limit_s
+    while not begun.exists():
+        assert not other.has_ended(), other.wait()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_second_process_is_told_that_the_first_one_records_there_and_replaces_nothing(tmp_path):
+    run, begun, go_on = tmp_path / "run", tmp_path / "begun", tmp_path / "go on"
+    other = start_prepared(OURS, RECORDS, run, begun, go_on)
+    try:
+        until_begun(begun, other)
+        with pytest.raises(FolderNotEmptyError, match=rf"^Process {other.pid} records rank 0 into the trace folder"):
+            profile(run).start()
+    finally:
+        go_on.touch()
+        done = other.wait()
+    assert done.returncode == 0, done.stderr
+    (trace,) = (run / "traces").glob("ep*.json")
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_after_the_first_process_was_killed_the_folder_is_free(tmp_path):
+    run, begun = tmp_path / "run", tmp_path / "begun"
+    other = start_prepared(OURS, RECORDS, run, begun, tmp_path / "never")
+    try:
+        until_begun(begun, other)
+    finally:
+        other.kill()
+        other.wait()
+    with profile(run) as profiler:
+        for _ in profiler.batches(range(30)):
+            pass
+    assert list((run / "traces").glob("ep*.json"))
