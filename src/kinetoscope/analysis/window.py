@@ -427,7 +427,8 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
     """The steps of the loop: ``step``, ``begin``, ``end``, ``track``, and ``is_ours``, our own ``event/batch``.
 
     They are the spans called ``step_name``, or ours, ``event/batch``, or else torch's, ``ProfilerStep#n``, on the
-    thread that has most of them. Where neither a batch nor the name has a number, they are counted.
+    thread that has most of them; one inside of another is a part of that. Where neither a batch nor the name has a
+    number, they are counted.
     """
     host = host[["name", "batch", "begin", "end", "track"]]
     found = host.clear()
@@ -438,10 +439,19 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
     if found["track"].n_unique() > 1:
         busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
         found = found.filter(pl.col("track") == busiest) if busiest is not None else found
+    found = _outermost(found)
     order = pl.int_range(pl.len(), dtype=pl.Int64)
     return found.select(
         pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == _BATCH
     )
+
+
+def _outermost(spans: pl.DataFrame) -> pl.DataFrame:
+    """The spans of one thread, in the order of ``begin``, that are not inside of others."""
+    spans = spans.sort("begin", "end", descending=[False, True], maintain_order=True)
+    until = pl.col("end").cum_max().shift(1)
+    is_inside = (pl.col("begin") < until) & (pl.col("end") <= until)
+    return spans.filter(~is_inside.fill_null(False))
 
 
 def place_in(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:

@@ -320,3 +320,25 @@ def test_a_step_gains_more_the_more_is_saved_and_no_larger_part_than_of_all_that
     gains = [gained_ns(saved_ns, 3, 10.0, share) for saved_ns in range(last_ns)]
     assert gains == sorted(gains)
     assert gains[-1] / 10 <= last_ns / (20 + last_ns)
+
+
+def test_steps_inside_of_others_of_the_same_name_are_a_part_of_these(tmp_path):
+    """A function that calls itself, or a wrapper that has the name of what it wraps."""
+
+    def span(begin_us, duration_us):
+        return {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": "it",
+            "pid": 1,
+            "tid": 1,
+            "ts": begin_us,
+            "dur": duration_us,
+        }
+
+    inner = [span(1_000 * step + 100, 400) for step in range(4)]
+    outer = [span(1_000 * step, 900) for step in range(4)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [*inner, *outer]}))
+    report = kinetoscope.analyze(tmp_path / "trace.json", step="it", cache=False)
+    assert [(row.duration_ns, row.between_ns) for row in report.steps] == [(900_000, 100_000)] * 3 + [(900_000, None)]
+    assert report.run["step_ns"] == 1_000_000
