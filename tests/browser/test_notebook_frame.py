@@ -50,7 +50,8 @@ def test_a_report_in_a_cell_is_readable_on_the_notebooks_own_ground(report, page
     text = "#111111" if ground == "#ffffff" else "#eeeeee"
     style = f"<style>body {{ background: {ground}; color: {text} }}</style><title>cells</title><h1>Cells</h1>"
     cells = f"<main>{report._repr_html_()}</main>"
-    (tmp_path / "cell.html").write_text(f"<!doctype html><html lang=en><meta charset=utf-8>{style}{cells}</html>", encoding="utf-8")
+    page_text = f"<!doctype html><html lang=en><meta charset=utf-8>{style}{cells}</html>"
+    (tmp_path / "cell.html").write_text(page_text, encoding="utf-8")
     page.goto((tmp_path / "cell.html").as_uri())
     assert_accessible(page)
     bar = page.locator("table").first.bounding_box()

@@ -5,7 +5,6 @@ from itertools import pairwise
 from statistics import median
 
 from kinetoscope.analysis.window import FEWEST_STEPS
-from kinetoscope.texts.wording import ordinal
 
 _MOST_OF_THE_TIME = 0.7
 _LEAST_OF_THOSE = 0.5
@@ -31,6 +30,12 @@ def period_of(times: Mapping[int, float], num_steps: int) -> int | None:
     usual = max(1, round(median(apart)))
     is_regular = sum(distance % usual == 0 for distance in apart) >= _REGULAR_SHARE * len(apart)
     return usual if is_regular and len(steps) >= _REGULAR_SHARE * (num_steps // usual) else None
+
+
+def ordinal(number: int) -> str:
+    """A number as in ``every 3rd step``."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
 
 
 def in_every(period: int | None) -> str:

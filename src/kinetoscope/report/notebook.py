@@ -94,7 +94,8 @@ def _fitting_frame(page: PageData, height: int) -> str:
 def _tables(page: PageData) -> dict[str, Sequence[Any]]:
     """The rows of the report and of its calls' sums, or of the comparison under the name ``rows``."""
     if page.report:
-        return {name: page.report[name] for name in TABLES} | {_name(table): table.rows for table in page.call_tables}
+        tables: dict[str, Sequence[Any]] = {name: page.report[name] for name in TABLES}
+        return tables | {_name(table): table.rows for table in page.call_tables}
     return {"rows": page.comparison["rows"]} if page.comparison else {}
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
-from kinetoscope.analysis.periods import how_often
+from kinetoscope.analysis.periods import how_often, ordinal
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.slow_steps import SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
-from kinetoscope.texts.wording import counted, ordinal, printable, shortened, shown
+from kinetoscope.texts.wording import counted, printable, shortened, shown
 
 _MOST_RANKS, _MOST_STEPS, _LONGEST_NAME = 16, 6, 60
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))

@@ -26,12 +26,6 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}{plural}"
 
 
-def ordinal(number: int) -> str:
-    """A number as in ``every 3rd step``."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"
-
-
 def sized(num_bytes: int) -> str:
     """The size of a file in a readable unit, such as ``12.3 MB``."""
     if num_bytes < _KILO:
