@@ -106,7 +106,7 @@ def test_the_arguments_are_those_of_profile_and_names_are_the_notebooks(shown, f
 
 
 def test_a_cell_that_runs_again_has_a_folder_of_its_own(shown, folder):
-    assert is_report_and_frame(shown["again"], "2")
+    assert is_report_and_frame(shown["again"], "named/2")
     assert len(frame_of(folder / "named" / "2")) == 24
 
 

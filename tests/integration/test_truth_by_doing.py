@@ -61,7 +61,10 @@ def quick_runs(tmp_path_factory):
 @pytest.mark.skipif(IS_DONE, reason="all faults are tried below")
 @pytest.mark.parametrize("script", QUICK)
 def test_the_first_finding_names_the_fault_and_its_line(quick_runs, script):
-    first = next(iter(findings_of(quick_runs / script, "processor_contention")), None)
+    found = findings_of(quick_runs / script)
+    is_busy = any(finding.kind == "processor_contention" for finding in found)
+    of_a_busy_machine = ("processor_contention", "python_overhead") if is_busy else ()  # Python takes longer then
+    first = next(finding for finding in found if finding.kind not in of_a_busy_machine)
     assert first.kind == BY_NAME[script].kind
     assert first.where.lines[0].rpartition("/")[2] in BY_NAME[script].lines
 
