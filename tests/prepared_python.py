@@ -132,7 +132,8 @@ class Running:
 
     def kill(self) -> None:
         if not self.has_ended():
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Its status and what it printed, also if it was killed or crashed. Kills it when the time is up."""
