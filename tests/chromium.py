@@ -1,4 +1,4 @@
-"""Chromium without a screen and without a network, for tests of pages, their benchmarks and the docs' pictures."""
+"""Chromium without a screen, for tests of pages, their benchmarks and the docs' pictures."""
 
 import shutil
 from typing import Any

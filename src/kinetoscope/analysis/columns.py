@@ -34,7 +34,7 @@ def columns_of(frame: pl.DataFrame, *names: str, **renamed: str) -> pl.DataFrame
     return frame_of(*(frame[name] for name in names), *(frame[name].alias(new) for new, name in renamed.items()))
 
 
-def in_order(frame: pl.DataFrame, by: str) -> pl.DataFrame:
+def sorted_by(frame: pl.DataFrame, by: str) -> pl.DataFrame:
     """The rows sorted by a column, as most are already."""
     return frame if frame[by].is_sorted() else frame.sort(by)
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles_by_name
-from kinetoscope.analysis.columns import all_the_same, columns_of, frame_of, in_order, known_rows, rows_where
+from kinetoscope.analysis.columns import all_the_same, columns_of, frame_of, known_rows, rows_where, sorted_by
 from kinetoscope.analysis.flop_formulas import FORMULAS
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.intervals import no_time
@@ -115,7 +115,7 @@ def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
     """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
     spent = (device["end"] - device["begin"]).alias("spent")
     launched = columns_of(device, track="launch_track", time="launch_begin").hstack([spent])
-    launched = in_order(known_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))
+    launched = sorted_by(known_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))
     begins = calls["ts"]
     times = (pl.concat([begins, begins + calls["dur"]]) - 1).alias("time")
     asked = frame_of(pl.concat([calls["track"]] * 2), times).with_row_index("row").sort("time")

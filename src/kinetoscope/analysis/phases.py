@@ -4,7 +4,7 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.columns import columns_of, frame_of, in_order, known_rows, with_constant
+from kinetoscope.analysis.columns import columns_of, frame_of, known_rows, sorted_by, with_constant
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import OPERATORS, innermost, place_in
@@ -69,7 +69,7 @@ class Phases:
         """Where torch's optimizer calls the user's closure (``begin``, ``end``): from the first operator that autograd
         keeps to the end of the backward pass that follows. It keeps none of the optimizer's own."""
         window = self._window
-        steps = in_order(window.on_loop(self._host.optimizer), "begin")
+        steps = sorted_by(window.on_loop(self._host.optimizer), "begin")
         backward = self._host.backward[["begin", "end"]]
         places = place_in(steps, backward["begin"])
         if not places.count() or len(self.named[FORWARD]):

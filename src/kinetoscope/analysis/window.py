@@ -13,10 +13,10 @@ from kinetoscope.analysis.columns import (
     all_the_same,
     columns_of,
     frame_of,
-    in_order,
     known_rows,
     known_where,
     rows_where,
+    sorted_by,
 )
 from kinetoscope.analysis.communication import is_communication
 from kinetoscope.analysis.intervals import Coverage, no_time
@@ -469,7 +469,7 @@ def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Da
         return pl.DataFrame([all_the_same(name, None, stretches.schema[name], len(times)) for name in names])
     asked = frame_of(times.alias("time"), track.alias("track")).with_row_index("row")
     asked = asked if (is_in_order := times.is_sorted()) else asked.sort("time")
-    stretches = in_order(stretches, "begin")
+    stretches = sorted_by(stretches, "begin")
     found = asked.join_asof(stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED)
     found = found if is_in_order else found.sort("row")
     held = found["time"] < found["end"]

@@ -79,9 +79,11 @@ def _end_soon(ends: list[int]) -> None:
 def _without_garbage_collection() -> Iterator[None]:
     """What is imported stays, so no garbage collection looks through it."""
     gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kinetoscope
 from kinetoscope.analysis.replay.dependencies import Dependencies
-from kinetoscope.analysis.replay.replay import DROPPED, ReplayGraph, replay_times
+from kinetoscope.analysis.replay.replay import DROPPED, PARTS, Change, ReplayGraph, replay_times
 from kinetoscope.recording.recorder_choice import IS_PURE
+from simulated_training import Settings, simulate
 
 both = pytest.mark.parametrize(
     "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]
@@ -111,3 +113,15 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 def test_a_replay_with_many_kernels_faster_takes_little_more_memory_than_with_one():
     done = subprocess.run([sys.executable, "-c", MANY_FASTER], capture_output=True, text=True, timeout=100, check=True)
     assert int(done.stdout) < 50  # MB; it was 1,100 for twelve kernels, and four times as much for two more
+
+
+def test_a_run_without_a_part_of_its_hosts_time_is_the_same_beside_a_change_that_changes_nothing(tmp_path):
+    """Most replays take another way than those with operators that are faster."""
+    simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path)
+    graph, as_it_is = kinetoscope.analyze(tmp_path, cache=False).graph, []
+    for part in PARTS:
+        alone = graph.replay(Change(without=frozenset([part])))
+        beside = graph.replay(Change(without=frozenset([part]), faster={"no such operator": 0.5}))
+        assert alone.equals(beside), part
+        as_it_is.append(alone.equals(graph.replay()))
+    assert not all(as_it_is)

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import all_the_same, columns_of, in_order, known_rows, known_where, rows_where
+from kinetoscope.analysis.columns import all_the_same, columns_of, known_rows, known_where, rows_where, sorted_by
 
 NEAR_NS = 30_000
 """An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
@@ -42,7 +42,7 @@ class DeviceBegins:
     def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
         device = device[[*_COLUMNS, *_OF_LAUNCHES]]  # there are many copies of it
         self._device = device
-        launched = in_order(known_rows(device, "launch_begin"), "launch_begin")
+        launched = sorted_by(known_rows(device, "launch_begin"), "launch_begin")
         events = _with_waited(_with_compute_before(_with_event_before(device), launched), launched, calls)
         self._least_ns = dict.fromkeys(_MOMENTS, 0)
         self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later(events, "launch_begin", "before_end"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import columns_of, frame_of, in_order, known_rows, rows_where, with_constant
+from kinetoscope.analysis.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.replay.device_begins import NEAR_NS
 
@@ -77,18 +77,18 @@ class HostWaits:
     def _launched(self) -> pl.DataFrame:
         """Events in the order of their launches: ``place``, ``launch_begin``, ``event`` and ``event_end``."""
         launched = columns_of(self._device, "launch_begin", event="end_node", event_end="end")
-        launched = in_order(known_rows(launched, "launch_begin"), "launch_begin")
+        launched = sorted_by(known_rows(launched, "launch_begin"), "launch_begin")
         return launched.hstack([pl.int_range(len(launched), dtype=pl.Int64, eager=True).alias("place")])
 
     @cached_property
     def _calls(self) -> pl.DataFrame:
         """Synchronising calls with the last event that ended before each returned, and whether it ``has_waited``."""
         calls = rows_where(self._host.synchronising[["track", "begin", "end", "name"]], self._is_for_all)
-        calls = in_order(with_constant(calls, "kind", "sync", pl.String), "begin")
+        calls = sorted_by(with_constant(calls, "kind", "sync", pl.String), "begin")
         launched = frame_of(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
         calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False)
         calls = calls[["track", "begin", "end", "name", "kind", "num_launched"]]
-        ended = in_order(columns_of(self._device, event="end_node", event_end="end"), "event_end")
+        ended = sorted_by(columns_of(self._device, event="end_node", event_end="end"), "event_end")
         found = calls.sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
         places = self._launched[["event", "place", "launch_begin"]]
         found = found.join(places, on="event", how="left", maintain_order="left")

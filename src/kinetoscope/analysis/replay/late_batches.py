@@ -4,7 +4,7 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.columns import in_order, rows_where
+from kinetoscope.analysis.columns import rows_where, sorted_by
 from kinetoscope.analysis.host_time import HostTime
 
 _LATE_SHARE = 0.02
@@ -71,7 +71,7 @@ class LateBatches:
     @cached_property
     def of_workers(self) -> pl.DataFrame:
         """The fetches that may wait for workers; where torch did not record the loader, all of them."""
-        fetches = in_order(self._host.fetches, "begin")
+        fetches = sorted_by(self._host.fetches, "begin")
         if self._host.num_workers == 0:
             return fetches.clear()
         of_workers = rows_where(fetches, fetches["name"].str.contains(_OF_WORKERS))
