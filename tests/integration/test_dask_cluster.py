@@ -106,8 +106,12 @@ def full_hands(client):
     from distributed import Event
 
     wait_until(lambda: len(client.scheduler_info()["workers"]) == 2)  # one that was killed is started again
+    wait_until(lambda: not busy_workers(client))  # with what is left of the test before
     name = f"end of {time.monotonic_ns()}"
-    waiting = client.map(lambda number: Event(name).wait(), range(2), pure=False)
+    waiting = [
+        client.submit(lambda: Event(name).wait(), workers=worker, pure=False)
+        for worker in client.scheduler_info()["workers"]
+    ]
     wait_until(lambda: len(busy_workers(client)) == len(waiting))
     yield
     Event(name, client=client).set()
