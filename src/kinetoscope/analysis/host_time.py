@@ -100,6 +100,17 @@ class HostTime:
         return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
 
     @cached_property
+    def of_steps(self) -> tuple[int, int]:
+        """From where the loop waits for the batch of the first step, or that begins, to the end of the last one; no
+        time without steps."""
+        begins, ends = self.window.steps["begin"], self.window.steps["end"]
+        if not len(begins):
+            return 0, 0
+        waits = Coverage(self.fetches).islands
+        before = waits["begin"].filter(waits["end"] <= begins[0])
+        return int(before[-1] if len(before) else begins[0]), int(ends[-1])
+
+    @cached_property
     def epoch_start_share(self) -> float | None:
         """How much of the waiting for data is for the first batch of an epoch; None with fewer than two such waits, or
         where epochs are so short that it is much of the waiting anyway."""

@@ -11,7 +11,7 @@ import kinetoscope
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.findings.finding import is_minor
 from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph
-from kinetoscope.analysis.step_time import FEWEST_TO_TIME
+from kinetoscope.analysis.step_time import FEWEST_TO_TIME, share_of_recorded
 from kinetoscope.analysis.summaries import Selection
 from simulated_training import Fault, Settings, random_settings, simulate
 from simulated_training.analysed import analysed
@@ -73,10 +73,11 @@ def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_savings_are_those_of_the_run_without_the_cause_or_unknown(seed):
     run, report = analysed(random_settings(seed))
+    of_mean = min(1.0, share_of_recorded(report.steps, report.run["step_ns"]))
     if report.graph.why_untrusted is None:
         for cause in CAUSES:
             change, truth = Change(frozenset([cause])), near(run, run.with_ideal(cause))
-            found_ns = report.saving_ns_per_step(change)
+            found_ns = report.saving_ns_per_step(change) / of_mean
             if report.run["num_steps"] < FEWEST_TO_TIME:  # a step is not the mean of so few, and savings are of a step
                 found_ns = report.graph.saving_ns(change) / run.num_steps
             assert found_ns == truth or (seed in TOO_LITTLE and found_ns < truth.expected), cause
@@ -120,6 +121,37 @@ def test_a_batch_that_is_slow_now_and_then_comes_no_earlier_than_it_was_asked_fo
     report = kinetoscope.analyze(tmp_path, cache=False)
     for cause in ("python", "sync"):
         assert report.saving_ns_per_step(Change(frozenset([cause]))) == near(run, run.with_ideal(cause)), cause
+
+
+def mark_steps(path, first, last):
+    """Adds a span ``part`` around each of some of torch's steps."""
+    trace = json.loads(path.read_text(encoding="utf-8"))
+    names = {f"ProfilerStep#{number}" for number in range(first, last + 1)}
+    steps = [event for event in trace["traceEvents"] if event["name"] in names and event["cat"] == "user_annotation"]
+    assert len(steps) == len(names)
+    trace["traceEvents"] += [event | {"name": f"part {number}"} for number, event in enumerate(steps)]
+    path.write_text(json.dumps(trace), encoding="utf-8")
+
+
+FAULTS = {
+    "sync": Fault(kind="items", count=60),
+    "data": Fault(kind="slow_loader", cost_ns=9_000_000),
+    "transfer": Fault(kind="slow_network", cost_ns=600_000),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_what_was_recorded_before_and_after_the_steps_saves_nothing_in_them(fault, tmp_path):
+    """A step saves as much as one of the whole run. Where the loop gets ahead of its device in the last step, it stays
+    so for a part of the next one."""
+    run = simulate(Settings(num_ranks=2, num_steps=48, reads_loss="each step", faults=(fault,)))
+    for path in run.write(tmp_path):
+        mark_steps(path, 15, 38)
+    of_all, of_some = (kinetoscope.analyze(tmp_path, step=name, cache=False) for name in (None, "part"))
+    assert (of_all.run["num_steps"], of_some.run["num_steps"]) == (48, 24)
+    for cause in CAUSES:
+        of_step, of_part = (report.saving_ns_per_step(Change(frozenset([cause]))) for report in (of_all, of_some))
+        assert of_part == pytest.approx(of_step, rel=0.1, abs=0.02 * of_all.run["step_ns"]), cause
 
 
 def show_workers(path, num_workers):
