@@ -166,7 +166,8 @@ def _report_and_sample(
     """The report on a large run without a replay, and the sources to be replayed. It says whether findings may be told
     of the run; it has none."""
     traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
-    report = replace(join_traces(traces), is_judged=not why_unjudged(traces))
+    report = join_traces(traces)
+    report = replace(report, is_judged=not report.why_unjudged)
     ranks = ranks_to_replay(report)
     is_in = [trace.rank is None or trace.rank in ranks for trace in traces]
     return report, [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
@@ -258,6 +259,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
         is_judged=False,
+        why_unjudged=why_unjudged(traces),
         build_graph=lambda: graph,
         by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
         clock_shifts=dict(by_rank),

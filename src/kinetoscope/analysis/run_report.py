@@ -73,7 +73,7 @@ class RunFacts(Computed, TensorCores):
 @dataclass(frozen=True, kw_only=True)
 class ReportRows:
     """The part of a report that can be kept in a file. ``is_judged`` is whether faults were looked for: not in traces
-    that have no steps or end too early, or that have events of a device which nobody understands."""
+    without steps, nor where ``why_unjudged`` has sentences, the first of the run's notes."""
 
     run: RunFacts
     ranks: list[RankRow]
@@ -85,6 +85,7 @@ class ReportRows:
     memory: list[MemoryRow]
     findings: list[Finding]
     is_judged: bool = True
+    why_unjudged: list[str] = field(default_factory=list)
     by_step: Sequence[StepTimes] = ()
     clock_shifts: dict[int, ClockShift] = field(default_factory=dict)
 
@@ -94,7 +95,8 @@ class RunReport(ReportRows, ShownInNotebooks):
     """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
 
     ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``. Nor are
-    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together, and ``is_judged``.
+    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together, ``is_judged`` and
+    ``why_unjudged``.
     """
 
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)

@@ -116,7 +116,7 @@ def compare_reports(
 ) -> Comparison:
     """What differs between two runs, of their reports; ``notes`` say how their ranks differ."""
     differences, rows, more_steps = [*notes, *_notes_on_devices(before, after)], [], None
-    about = [*differences, *_notes_on_steps(before, after)]
+    about = [*_notes_on_losses(before, after), *differences, *_notes_on_steps(before, after)]
     if before.steps and after.steps:
         series = _alike(step_series(before), step_series(after))
         runs = _Runs(
@@ -311,6 +311,12 @@ def _devices_of(report: RunReport) -> str | None:
 def _named(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}" if ranks else "no rank"
+
+
+def _notes_on_losses(before: RunReport, after: RunReport) -> list[str]:
+    """What makes a run's traces no ground for a judgement: operators that are gone may have been cut away."""
+    sides = {"Before": before, "After": after}
+    return [f"{when}: {why}" for when, report in sides.items() for why in report.why_unjudged]
 
 
 def _notes_on_steps(before: RunReport, after: RunReport) -> list[str]:
