@@ -64,8 +64,8 @@ def start(tmp_path):
 
     yield begin
     for training in started:
-        training.process.kill()
-        training.process.wait()
+        with training.process as process:
+            process.kill()
 
 
 def line_of(text):
