@@ -65,11 +65,11 @@ def analyze(
     """Says where the time of a run went.
 
     ``source`` is what `kinetoscope.load` takes, or traces that it returned. ``step`` is the name of the spans that are
-    steps, if not ``event/batch`` or ``ProfilerStep``. With ``ranks``, only these are looked at; with ``last_s``, only
-    the last seconds that each rank recorded. Of a run that was restarted, the last attempt is looked at, or the
-    ``attempt`` of this number, and a note says so. Several traces are analyzed by ``executor``, where one is given: its
-    processes, or the workers of a Dask cluster (``client.get_executor()``), read the files and send back a summary of
-    each.
+    steps, if not ``event/batch`` or ``ProfilerStep``; what was recorded before the first of them and after the last one
+    is left out. With ``ranks``, only these are looked at; with ``last_s``, only the last seconds that each rank
+    recorded. Of a run that was restarted, the last attempt is looked at, or the ``attempt`` of this number, and a note
+    says so. Several traces are analyzed by ``executor``, where one is given: its processes, or the workers of a Dask
+    cluster (``client.get_executor()``), read the files and send back a summary of each.
 
         report = kinetoscope.analyze("runs/digits")
         print(report.steps[0].data_wait_ns)

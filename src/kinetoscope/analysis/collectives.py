@@ -94,7 +94,7 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
         ]
     ).sort("launch_begin", "begin")
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "after")
-    return calls.with_columns(order=order).drop("launch_begin")
+    return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
 
 
 def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:

@@ -52,9 +52,8 @@ class HostLedger:
 
     @property
     def _before_first(self) -> pl.Series:
-        """How long the loop waited for the batch of the first step."""
-        since, _ = self._host.of_steps
-        return Coverage(self._host.fetches).within(pl.Series([since]), self._begins[:1])
+        """How long the loop waited for the batch with which the recording begins."""
+        return Coverage(self._host.fetches).until(self._begins[:1])
 
     def _take(self, *spans: pl.DataFrame) -> pl.Series:
         """How much of each step these spans cover of what none has covered before."""

@@ -12,6 +12,7 @@ from kinetoscope.analysis.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_
 from kinetoscope.analysis.window import (
     COMMUNICATION_CALLS,
     CPU_COLLECTIVES,
+    FETCH,
     FEWEST_STEPS,
     OPERATORS,
     RUNTIME_CALLS,
@@ -21,7 +22,6 @@ from kinetoscope.analysis.window import (
     said_in,
 )
 
-_FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
 _NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
 _WORKER = r"^DataLoader worker (\d+)(?:$|: )"
 _EVALUATION = r"^event/eval$"
@@ -92,23 +92,12 @@ class HostTime:
     @cached_property
     def fetches(self) -> pl.DataFrame:
         """Where the loop waits for its next batch; not where an evaluation waits for one of its own."""
-        fetches = self.window.on_loop(self.window.named(_FETCH))
+        fetches = self.window.on_loop(self.window.named(FETCH))
         fetches = fetches if len(fetches) else self.of_phase("data")
         if not len(self.evaluations):
             return fetches
         evaluated = Coverage(self.evaluations).within(fetches["begin"], fetches["end"])
         return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
-
-    @cached_property
-    def of_steps(self) -> tuple[int, int]:
-        """From where the loop waits for the batch of the first step, or that begins, to the end of the last one; no
-        time without steps."""
-        begins, ends = self.window.steps["begin"], self.window.steps["end"]
-        if not len(begins):
-            return 0, 0
-        waits = Coverage(self.fetches).islands
-        before = waits["begin"].filter(waits["end"] <= begins[0])
-        return int(before[-1] if len(before) else begins[0]), int(ends[-1])
 
     @cached_property
     def epoch_start_share(self) -> float | None:

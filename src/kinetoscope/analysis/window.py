@@ -60,6 +60,9 @@ _HOST = 0  # c10::DeviceType
 FEWEST_STEPS = 8
 """With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
 
+FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
+"""Spans in which a loop waits for its next batch."""
+
 _NEVER = pl.Series("end", [-(2**63)])
 _NO_TRACK = 2**32 - 1
 _OF_OPERATORS = ("begin", "end", "track", "name", "shapes", "types")
@@ -269,7 +272,8 @@ class RankWindow:
 
 
 def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
-    """The windows in a trace, of each rank in it. ``step_name`` is the span that is a step, if not the usual."""
+    """The windows in a trace, of each rank in it. ``step_name`` is the span that is a step, if not the usual: then a
+    window is what was recorded from the first of them to the last."""
     return [_window(part, _spans(part), step_name) for part in trace.parts]
 
 
@@ -326,8 +330,32 @@ def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWin
         else others.clear()
         for categories in (DEVICE_CATEGORIES, SAMPLES, (_WATCHED,))
     )
-    device, steps = _with_launches(_device_events(device), host), find_steps(host, step_name)
+    steps = find_steps(host, step_name)
+    since_until = _with_first_fetch(steps, host) if step_name is not None and len(steps) else None
+    if since_until is not None:
+        host, samples, watched = (_within(frame, *since_until) for frame in (host, samples, watched))
+    device = _with_launches(_device_events(device), host)
+    if since_until is not None:
+        device = device.filter(pl.col("launch_begin").is_not_null() | pl.col("begin").is_between(*since_until))
     return RankWindow(trace, trace.rank, host, device, steps, samples, watched, unclear)
+
+
+def _with_first_fetch(steps: pl.DataFrame, host: pl.DataFrame) -> tuple[int, int]:
+    """From the begin of the first step to the end of the last one; if a step does not fetch its batch itself, from
+    where the loop waited for that of the first."""
+    begin, end = steps["begin"][0], steps["end"][0]
+    fetches = host.filter((pl.col("track") == steps["track"][0]) & pl.col("name").str.contains(FETCH))
+    before = fetches.filter(pl.col("end") <= begin)
+    if not len(before) or fetches["begin"].is_between(begin, end).any():
+        return begin, steps["end"][-1]
+    return before["begin"].filter(before["end"] > before["begin"][-1])[0], steps["end"][-1]
+
+
+def _within(spans: pl.DataFrame, since: int, until: int) -> pl.DataFrame:
+    """The spans that began then, and the frames of sampled stacks as far as they were there then."""
+    is_sample = pl.col("category").is_in(list(SAMPLES)).fill_null(False)
+    end = pl.when(is_sample).then(pl.col("end").clip(upper_bound=until)).otherwise("end")
+    return _since(spans, since).filter(pl.col("begin") < until).with_columns(end=end)
 
 
 def _split(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:

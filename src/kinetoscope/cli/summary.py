@@ -60,7 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which part of a run is meant."""
-    parser.add_argument("--step", metavar="SPAN", help="the name of the spans that are steps")
+    parser.add_argument(
+        "--step",
+        metavar="SPAN",
+        help="the spans that are steps; nothing else is looked at than what is from the first to the last of them",
+    )
     add_ranks(parser)
     add_last(parser)
     add_attempt(parser)

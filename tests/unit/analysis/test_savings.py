@@ -123,13 +123,18 @@ def test_a_batch_that_is_slow_now_and_then_comes_no_earlier_than_it_was_asked_fo
         assert report.saving_ns_per_step(Change(frozenset([cause]))) == near(run, run.with_ideal(cause)), cause
 
 
-def mark_steps(path, first, last):
-    """Adds a span ``part`` around each of some of torch's steps."""
+def mark_steps(path, first, last, *, with_fetch=True):
+    """Adds a span ``part`` for each of some of torch's steps, or for what is after the fetch with which it begins."""
     trace = json.loads(path.read_text(encoding="utf-8"))
     names = {f"ProfilerStep#{number}" for number in range(first, last + 1)}
     steps = [event for event in trace["traceEvents"] if event["name"] in names and event["cat"] == "user_annotation"]
+    fetches = [event for event in trace["traceEvents"] if event["name"].startswith("enumerate(DataLoader)#")]
     assert len(steps) == len(names)
-    trace["traceEvents"] += [event | {"name": f"part {number}"} for number, event in enumerate(steps)]
+    for number, step in enumerate(steps):
+        begin, end = step["ts"], step["ts"] + step["dur"]
+        (fetch,) = (event for event in fetches if begin <= event["ts"] < end)
+        begin = begin if with_fetch else fetch["ts"] + fetch["dur"] + 0.01
+        trace["traceEvents"].append(step | {"name": f"part {number}", "ts": begin, "dur": end - begin})
     path.write_text(json.dumps(trace), encoding="utf-8")
 
 
@@ -137,21 +142,24 @@ FAULTS = {
     "sync": Fault(kind="items", count=60),
     "data": Fault(kind="slow_loader", cost_ns=9_000_000),
     "transfer": Fault(kind="slow_network", cost_ns=600_000),
+    "late": Fault(kind="late_host", ranks=(1,), cost_ns=2_000_000),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_what_was_recorded_before_and_after_the_steps_saves_nothing_in_them(fault, tmp_path):
-    """A step saves as much as one of the whole run. Where the loop gets ahead of its device in the last step, it stays
-    so for a part of the next one."""
-    run = simulate(Settings(num_ranks=2, num_steps=48, reads_loss="each step", faults=(fault,)))
+@pytest.mark.parametrize(("fault", "with_fetch"), [*((name, True) for name in FAULTS), ("data", False)])
+def test_of_a_part_of_the_steps_is_said_what_is_said_of_all(fault, with_fetch, tmp_path):
+    run = simulate(Settings(num_steps=24, reads_loss="each step", faults=(FAULTS[fault],)))
     for path in run.write(tmp_path):
-        mark_steps(path, 15, 38)
-    of_all, of_some = (kinetoscope.analyze(tmp_path, step=name, cache=False) for name in (None, "part"))
-    assert (of_all.run["num_steps"], of_some.run["num_steps"]) == (48, 24)
+        mark_steps(path, 9, 20, with_fetch=with_fetch)
+    of_all, of_part = (kinetoscope.analyze(tmp_path, step=name, cache=False) for name in (None, "part"))
+    assert (of_all.run["num_steps"], of_part.run["num_steps"]) == (24, 12)
+    assert [one.title for one in of_part.findings] == [one.title for one in of_all.findings]
+    near = {"rel": 0.05, "abs": 0.02 * of_all.run["step_ns"]}
+    for one, other in zip(of_part.findings, of_all.findings, strict=True):
+        assert one.cost_ns_per_step == pytest.approx(other.cost_ns_per_step, **near), one.kind
     for cause in CAUSES:
-        of_step, of_part = (report.saving_ns_per_step(Change(frozenset([cause]))) for report in (of_all, of_some))
-        assert of_part == pytest.approx(of_step, rel=0.1, abs=0.02 * of_all.run["step_ns"]), cause
+        of_step, of_one = (report.saving_ns_per_step(Change(frozenset([cause]))) for report in (of_all, of_part))
+        assert of_one == pytest.approx(of_step, **near), cause
 
 
 def show_workers(path, num_workers):

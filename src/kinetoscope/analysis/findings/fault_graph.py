@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
-from kinetoscope.analysis.replay.replay import KEPT, PARTS, Change, ReplayGraph
+from kinetoscope.analysis.replay.replay import PARTS, Change, ReplayGraph
 
 SMALL_KERNEL_NS = 20_000
 """A small kernel takes less than this, and less than the host takes for it."""
@@ -98,7 +98,7 @@ class FaultGraph:
         copies = self._device_edges.filter(pl.col("name").str.contains(COPY_TO_DEVICE))
         is_of_copy = pl.col("source").is_in(copies["target"].implode())
         is_other = (pl.col("kind") == "sync") & (is_of_copy != wanted)
-        return self.edges.with_columns(kind=pl.when(is_other).then(pl.lit(KEPT)).otherwise("kind"))
+        return self.edges.with_columns(kind=pl.when(is_other).then(pl.lit("kept")).otherwise("kind"))
 
     @property
     def _device_edges(self) -> pl.DataFrame:

@@ -13,7 +13,6 @@ from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
-from kinetoscope.analysis.replay.replay import KEPT
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
 
@@ -103,11 +102,6 @@ class _Finder:
         node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
         return points.with_columns(node=node, is_step_end=is_step_end)
 
-    def _is_of_steps(self, spans: pl.DataFrame) -> pl.Series:
-        """Which of these spans (``begin``, ``end``) are what a replay may change."""
-        since, until = self._host.of_steps
-        return (spans["end"] > since) & (spans["begin"] < until)
-
     def _with_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
         """The rows with the node of a moment of a thread."""
         points = columns_of(self._points, **{track: "track", time: "time", node: "node"})
@@ -116,10 +110,9 @@ class _Finder:
     def _with_parts(self) -> pl.DataFrame:
         """The edges of threads with what their time is made of."""
         edges = pl.concat([self._host_edges(), self._thread_edges()]) if len(self._host.visits) else self._host_edges()
-        is_of_steps = self._is_of_steps(edges)
-        found = [part * is_of_steps for part in (*self._host.parts(edges), *self._operators.on_threads(edges))]
+        parts = [part for part in self._host.parts(edges) if (part != 0).any()]
         plain = edges[[name for name in edges.columns if name not in ("track", "begin", "end")]]
-        return plain.hstack([part for part in found if (part != 0).any()])
+        return plain.hstack([*parts, *self._operators.on_threads(edges)])
 
     def _host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
@@ -166,8 +159,7 @@ class _Finder:
         first = self._points.filter(pl.col("track") == self._window.loop_track)["time"].min()
         late = self._late_fetches.with_columns(pl.col("since").fill_null(pl.lit(first, pl.Int64)))
         late = self._with_node(self._with_node(late, "target", "track", "end"), "source", "track", "since")
-        kind = pl.when(self._is_of_steps(late)).then(pl.lit("loader")).otherwise(pl.lit(KEPT))
-        return late.select("source", "target", kind=kind, weight=pl.col("end") - pl.col("since"))
+        return late.select("source", "target", kind=pl.lit("loader"), weight=pl.col("end") - pl.col("since"))
 
     # -- waits for the device --
 
@@ -180,11 +172,7 @@ class _Finder:
         delay = pl.col("end") - pl.col("event_end")
         weight = pl.when(pl.col("event_end") > pl.col("begin")).then(delay).otherwise(0)
         return edges.select(
-            "target",
-            "is_guessed",
-            kind=pl.when(self._is_of_steps(edges)).then("kind").otherwise(pl.lit(KEPT)),
-            source="event",
-            weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0),
+            "target", "kind", "is_guessed", source="event", weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0)
         )
 
     # -- streams of the device --
@@ -215,20 +203,19 @@ class _Finder:
         return found
 
     def _device_edges(self) -> pl.DataFrame:
-        """From each event's begin to its end. What was launched before the first step began, or after the last one's
-        end, is as it was, whatever is changed: it has no name."""
-        device = self._device
-        is_of_steps = self._is_of_steps(columns_of(device, begin="launch_begin", end="launch_begin")).fill_null(False)
-        return device.select(
+        """From each event's begin to its end. What was launched before the recording began is as it was, whatever is
+        changed: it has no name."""
+        is_launched = pl.col("launch_begin").is_not_null()
+        return self._device.select(
             source="begin_node",
             target="end_node",
             kind=pl.lit("device"),
             weight=pl.col("end") - pl.col("begin"),
-            name=pl.when(is_of_steps).then("name"),
-            is_communication=(pl.col("kind") == "communication") & is_of_steps,
+            name=pl.when(is_launched).then("name"),
+            is_communication=(pl.col("kind") == "communication") & is_launched,
             exposed_ns=self._exposed_ns(),
             group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
-        ).hstack([inside * is_of_steps for inside in self._operators.on_device(device)])
+        ).hstack(self._operators.on_device(self._device))
 
     def _exposed_ns(self) -> pl.Series:
         """For how much of each communication nothing is computed meanwhile; nothing for other events."""

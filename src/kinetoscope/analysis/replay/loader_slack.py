@@ -28,8 +28,7 @@ class LoaderSlack(NamedTuple):
 def loader_slack(host: HostTime, late: LateBatches) -> LoaderSlack:
     """What the workers of one window's loader had to spare. For some steps, the loop can be faster than they are, while
     it takes the batches that were made ahead."""
-    (since, until), num_workers = host.of_steps, host.num_workers
-    ends = late.of_workers["end"].filter(late.of_workers["end"].is_between(since, until)).sort()
+    ends, num_workers = late.of_workers["end"].sort(), host.num_workers
     is_waited_for = len(late.fetches) >= _SHARE_OF_LATE * len(ends)
     if num_workers == 0 or len(ends) < _FEWEST_FETCHES or is_waited_for:
         return LoaderSlack()

@@ -3,8 +3,7 @@
 The graph has a node for each moment that something else may wait for: on a host thread the begin of a launch, begin
 and end of a synchronising call and of a step; on a device begin and end of each event. An edge says that a node comes
 at least so long after another one. The time of a node is the latest that its edges ask for, and its lag: what the graph
-does not explain. So without a change, each node keeps the time that was recorded. What a window has before its first
-step and after its last one is as it was, whatever is changed: a step gains nothing by it.
+does not explain. So without a change, each node keeps the time that was recorded.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,9 +28,6 @@ EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collecti
 event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an
 event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; to a batch
 that came late, from when it was asked for, or from the late one before it."""
-
-KEPT = "kept"
-"""The kind of a ``sync`` or ``loader`` edge that no change drops."""
 
 CAUSES = ("data", "sync", "launch", "transfer", "python", "blocked", "gc", "compile")
 """What a replay can be without."""
@@ -119,12 +115,11 @@ class ReplayGraph:
         )
         first_node = pl.lit(pl.Series(offsets, dtype=pl.UInt32)).gather("part")
         begin_node = first_node + 2 * pl.col("row")
-        calls = calls.with_columns(begin_node=begin_node, end_node=begin_node + 1)
-        events = edges.filter(pl.col("kind") == "device").select("name", "exposed_ns", "group_size", end_node="target")
-        calls = calls.select("rank", "step", "call", "begin", "end", "begin_node", "end_node")
         hubs, of_calls = _collective_edges(
-            calls.join(events, on="end_node", how="left", maintain_order="left"), offsets[-1]
+            calls.with_columns(begin_node=begin_node, end_node=begin_node + 1), offsets[-1]
         )
+        ends = edges.filter(pl.col("kind") == "device").select("target", "name", "exposed_ns", "group_size")
+        of_calls = of_calls.join(ends, on="target", how="left", maintain_order="left")
         is_call = of_calls.filter(~pl.col("is_entry")).select("target", kind=pl.lit("device"))
         edges = edges.join(is_call, on=["target", "kind"], how="anti")
         edges = pl.concat([edges, of_calls], how="diagonal_relaxed")
@@ -298,14 +293,14 @@ def _collective_edges(calls: pl.DataFrame, first_node: int) -> tuple[pl.DataFram
     hub = (first_node + pl.col("call").rank("dense") - 1).cast(pl.UInt32)
     calls = calls.with_columns(hub=hub, last_begin=pl.col("begin").max().over("call"))
     hubs = calls.unique("hub").sort("hub").select(time="last_begin", is_end=pl.lit(False))
-    kind, is_of_steps = pl.lit("collective"), pl.col("name").is_not_null()
+    kind = pl.lit("collective")
     entries = calls.select(
         "rank",
         source="begin_node",
         target="hub",
         kind=kind,
         step="step",
-        is_entry=is_of_steps,  # a rank was late for a call in flight before anything changed
+        is_entry="is_launched",  # a rank was late for a call in flight before anything changed
         is_communication=pl.lit(False),
         num_ranks=pl.len().over("call"),
         weight=pl.lit(0, dtype=pl.Int64),
@@ -315,11 +310,8 @@ def _collective_edges(calls: pl.DataFrame, first_node: int) -> tuple[pl.DataFram
         source="hub",
         target="end_node",
         kind=kind,
-        name="name",
-        exposed_ns="exposed_ns",
-        group_size="group_size",
         is_entry=pl.lit(False),
-        is_communication=is_of_steps.all().over("call"),
+        is_communication=pl.col("is_launched").all().over("call"),
         num_ranks=pl.len().over("call"),
         weight=pl.col("end") - pl.col("last_begin"),
     )
