@@ -119,7 +119,7 @@ def notes_on_run(
     return [
         *_on_contents(traces),
         *_on_ranks(traces),
-        *_on_steps(windows, steps),
+        *_on_steps(traces, windows, steps),
         *_on_devices(ranks, windows),
         *_on_clocks(shifts, steps),
     ]
@@ -176,10 +176,15 @@ def _stretches(numbers: Sequence[int]) -> str:
     return f"step{'s' if len(numbers) > 1 else ''} {', '.join(shown)}{more}"
 
 
-def _on_steps(windows: Sequence[WindowSummary], steps: Sequence[StepRow]) -> Iterable[str]:
+def _on_steps(
+    traces: Sequence[SummedTrace], windows: Sequence[WindowSummary], steps: Sequence[StepRow]
+) -> Iterable[str]:
     if not steps:
+        name = next((trace.step_name for trace in traces), None)
         yield (
-            "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
+            f"No step was found: no span of a thread is called {shown(name)}, nor that and a number."
+            if name is not None
+            else "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
             "event/batch. If they are called otherwise, say so with step=, or --step on the command line."
         )
         return

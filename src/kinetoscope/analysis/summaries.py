@@ -95,9 +95,11 @@ class WindowSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
-    """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted."""
+    """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted.
+    ``step_name`` is what was asked for in place of the usual steps."""
 
     name: str
+    step_name: str | None
     rank: int | None
     ranks: tuple[int, ...]
     world_size: int | None
@@ -127,6 +129,7 @@ def sum_trace(
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
         name=trace.name,
+        step_name=selection.step,
         rank=trace.rank,
         ranks=tuple(trace.ranks),
         world_size=trace.world_size,
