@@ -346,9 +346,11 @@ def _with_first_fetch(steps: pl.DataFrame, host: pl.DataFrame) -> tuple[int, int
     begin, end = steps["begin"][0], steps["end"][0]
     fetches = host.filter((pl.col("track") == steps["track"][0]) & pl.col("name").str.contains(FETCH))
     before = fetches.filter(pl.col("end") <= begin)
-    if not len(before) or fetches["begin"].is_between(begin, end).any():
+    if not len(before) or fetches["begin"].is_between(begin, end, closed="left").any():
         return begin, steps["end"][-1]
-    return before["begin"].filter(before["end"] > before["begin"][-1])[0], steps["end"][-1]
+    last = before["begin"][-1]
+    is_same_wait = (before["begin"] == last) | (before["end"] > last)  # it, or one around it
+    return before["begin"].filter(is_same_wait)[0], steps["end"][-1]
 
 
 def _within(spans: pl.DataFrame, since: int, until: int) -> pl.DataFrame:
