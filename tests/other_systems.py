@@ -4,11 +4,18 @@ Nothing here ran on a Mac or on Windows. What a system has and Linux has not, or
 name, is not seen by these tests.
 """
 
+import atexit
+import functools
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from prepared_python import COMPILING, OURS, RUN_COMMAND, run_prepared
+
+_LONGEST_S = 300
 # Python runs this as it starts. Libraries that choose their way into the system as they are imported come first.
 _BEGIN = """
 import errno, io, mmap, os, resource, select, signal, socket, sys, sysconfig, time, types
@@ -112,23 +119,48 @@ sys.platform = "win32"
 
 
 class OtherSystem:
-    """Runs Python in ``folder`` as on another system: commands of ours, and programs."""
+    """Runs Python in ``folder`` as on another system: commands of ours, and programs.
+
+    Each runs in a process of its own, in which all was taken away before anything of ours was imported; those that are
+    not ``new`` are forked after that.
+    """
 
     def __init__(self, system: str, folder: Path, **environment: str) -> None:
-        (folder / "taken").mkdir()
-        (folder / "taken" / "sitecustomize.py").write_text(system)
-        self._environment = {**os.environ, "PYTHONPATH": str(folder / "taken"), **environment}
+        self._variables = {"PYTHONPATH": _folder_with(system), **environment}
         self._folder = folder
 
-    def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: object, new: bool = False) -> subprocess.CompletedProcess[str]:
         """Runs one of our commands to its end."""
-        return self._run("-m", "kinetoscope", *arguments)
+        if new:
+            return self._run_new("-m", "kinetoscope", *arguments)
+        return self._run((*OURS, "polars"), RUN_COMMAND, arguments)
 
-    def program(self, text: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    def program(self, text: str, *arguments: object, new: bool = False) -> subprocess.CompletedProcess[str]:
         """Runs a program to its end."""
-        return self._run("-c", text, *arguments, **environment)
+        return self._run_new("-c", text, *arguments) if new else self._run((*OURS, "polars"), text, arguments)
 
-    def _run(self, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    def program_with_torch(self, text: str) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end that has imported torch before anything was taken away."""
+        return self._run(COMPILING, text, (), WITH_TORCH="1")
+
+    def _run(
+        self, modules: tuple[str, ...], text: str, arguments: Sequence[object], **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        variables = {**self._variables, **more}
+        environment = {**os.environ, **variables}
+        where = {"folder": self._folder, "environment": environment, "prepared_with": variables}
+        return run_prepared(modules, text, *arguments, **where, timeout_s=_LONGEST_S)
+
+    def _run_new(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *map(str, arguments)]
-        environment = {**self._environment, **environment}
-        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=self._folder, timeout=300)
+        where = {"cwd": self._folder, "env": {**os.environ, **self._variables}}
+        return subprocess.run(command, capture_output=True, text=True, **where, timeout=_LONGEST_S)
+
+
+@functools.cache
+def _folder_with(system: str) -> str:
+    """A folder from which Python takes ``system`` away as it starts; there until the tests end."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    Path(folder.name, "sitecustomize.py").write_text(system)
+    return folder.name

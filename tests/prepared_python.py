@@ -17,6 +17,7 @@ import importlib
 import io
 import json
 import os
+import posix  # its fork is there where tests take away that of os
 import select
 import signal
 import socket
@@ -38,8 +39,9 @@ COMPILING = ("torch", "torch._dynamo", "torch._inductor.config")
 TORCH = (*COMPILING, "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _BASES = (COMPILING, COMPILING[:1])
 _FORK = "fork"
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _ENVIRONMENT = dict(os.environ)
+_Variables = tuple[tuple[str, str], ...]
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 
 
@@ -76,11 +78,13 @@ def run_prepared(
     *arguments: object,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    prepared_with: Mapping[str, str] | None = None,
     timeout_s: float = 120,
     whole_end: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end. For the rest see `start_prepared`."""
-    where = {"folder": folder, "environment": environment, "whole_end": whole_end}
+    where: dict[str, Any] = {"folder": folder, "environment": environment, "prepared_with": prepared_with}
+    where["whole_end"] = whole_end
     return start_prepared(modules, program, *arguments, **where).wait(timeout_s)
 
 
@@ -90,6 +94,7 @@ def start_prepared(
     *arguments: object,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    prepared_with: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     whole_end: bool = False,
 ) -> "Running":
@@ -97,7 +102,7 @@ def start_prepared(
     a pipe; None is no standard input. With ``whole_end`` Python is finalized when the program has ended.
 
     Environment variables that modules read when they are imported are those with which the tests were started, whatever
-    test comes first.
+    test comes first, and those of ``prepared_with``.
 
     The output of a killed or crashed program is returned, and the next program still works. Programs that run at the
     same time have different parents.
@@ -105,8 +110,9 @@ def start_prepared(
     request: dict[str, Any] = {"program": program, "arguments": list(map(str, arguments)), "whole_end": whole_end}
     request["folder"] = str(folder or Path.cwd())
     request["environment"] = dict(os.environ if environment is None else environment)
-    idle = _idle.setdefault(modules, [])
-    connection = idle.pop() if idle else _another(_prepared(modules))
+    variables = tuple(sorted((prepared_with or {}).items()))
+    idle = _idle.setdefault((modules, variables), [])
+    connection = idle.pop() if idle else _another(_prepared(modules, variables))
     return Running(connection, request, idle, stdin)
 
 
@@ -170,7 +176,7 @@ def _write_all(write_end: int, text: bytes) -> None:
         pipe.write(text)
 
 
-_idle: dict[tuple[str, ...], list[socket.socket]] = {}
+_idle: dict[tuple[tuple[str, ...], _Variables], list[socket.socket]] = {}
 """Connections to prepared processes that run no program."""
 
 
@@ -184,15 +190,16 @@ def _another(prepared: socket.socket, *modules: str) -> socket.socket:
 
 
 @functools.cache
-def _prepared(modules: tuple[str, ...]) -> socket.socket:
+def _prepared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
     """The connection to the process that has imported these. What is in `_BASES` is imported once for all of them."""
     for base in _BASES:
         if modules[: len(base)] == base != modules:
-            return _another(_prepared(base), *modules[len(base) :])
+            return _another(_prepared(base, variables), *modules[len(base) :])
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, __file__, str(its.fileno()), *modules]
+    environment = {**_ENVIRONMENT, **dict(variables)}
     process = subprocess.Popen(
-        command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()]
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()]
     )
     its.close()
     atexit.register(process.wait)
@@ -203,7 +210,7 @@ def _prepared(modules: tuple[str, ...]) -> socket.socket:
 def _end_with_parent() -> None:
     """Of a test run that was interrupted, or killed, nothing goes on."""
     with contextlib.suppress(AttributeError):  # no Linux
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def _serve(connection: socket.socket) -> None:
@@ -213,7 +220,7 @@ def _serve(connection: socket.socket) -> None:
         if not message:
             return
         if message.startswith(_FORK.encode()):
-            if os.fork() == 0:
+            if posix.fork() == 0:
                 _end_with_parent()
                 connection.close()
                 connection = socket.socket(fileno=files[0])
@@ -221,7 +228,7 @@ def _serve(connection: socket.socket) -> None:
             else:
                 os.close(files[0])
             continue
-        pid = os.fork()
+        pid = posix.fork()
         if pid == 0:
             _end_with_parent()
             connection.close()

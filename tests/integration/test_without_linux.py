@@ -46,13 +46,13 @@ def macos(tmp_path):
 
 
 def test_nothing_of_linux_is_there(macos):
-    done = macos.program("import os, time\nprint(hasattr(time, 'CLOCK_BOOTTIME'))\nopen('/proc/self/stat')")
+    done = macos.program("import os, time\nprint(hasattr(time, 'CLOCK_BOOTTIME'))\nopen('/proc/self/stat')", new=True)
     assert (done.stdout, done.returncode) == ("False\n", 1)
     assert "FileNotFoundError" in done.stderr
 
 
 def test_a_process_records_two_runs_with_all_sources_and_each_command_reads_them(macos, tmp_path):
-    done = macos.program(TRAINING, "run", "run2")
+    done = macos.program(TRAINING, "run", "run2", new=True)
     assert (done.returncode, done.stdout) == (0, "trained darwin\n"), done.stderr
     assert done.stderr == ""
     for name in ("run", "run2"):
