@@ -43,6 +43,9 @@ _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _ENVIRONMENT = dict(os.environ)
 _Variables = tuple[tuple[str, str], ...]
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
+UPLOADING = (*OURS, "s3fs")
+"""What talks to S3. It reads its settings when it is imported, so programs begin with `READ_SETTINGS`."""
+READ_SETTINGS = "from fsspec.config import conf, set_conf_env\nset_conf_env(conf)\n"
 
 
 def run_program(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:

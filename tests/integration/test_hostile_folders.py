@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,15 @@ pytestmark = pytest.mark.skipif(
 )
 from hostile_folders.making import STRANGE, Outside, make_hostile, make_outside  # noqa: E402
 from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
-from prepared_python import OURS, run_prepared  # noqa: E402
+from prepared_python import READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared  # noqa: E402
 
 NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
 ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
-VISIT = (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
+VISIT = READ_SETTINGS + (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
 VISITING = (
-    *(*OURS, "polars", "aiobotocore.session", "rich.markdown", "kinetoscope.serving.site"),
+    *(*UPLOADING, "polars", "rich.markdown", "rich._emoji_codes", "kinetoscope.serving.site"),
+    *map("kinetoscope.report.{}".format, ("terminal", "comparison", "what_if", "sections.build")),
     *map("kinetoscope.cli.{}".format, ("summary", "report", "whatif", "diff")),
 )
 
@@ -52,12 +51,12 @@ with Profiler(plan, JSONTraceHandler(f"{run}/traces", num_traces_to_keep=1, remo
 def killed(tmp_path_factory):
     """A run with saved windows and an open one, a merged trace, a cache and a queue."""
     folder = tmp_path_factory.mktemp("killed") / "run"
-    done = subprocess.run([sys.executable, "-c", RUN, folder, f"s3://{BUCKET}/allowed"], stdin=subprocess.DEVNULL)
+    done = run_prepared(VISITING, RUN, folder, f"s3://{BUCKET}/allowed")
     assert done.returncode == -signal.SIGKILL
     traces = folder / "traces"
     more = ["convert", traces / "ep0-ba2-rank0.json", traces / "some.parquet"]
     for arguments in (["merge", traces / "merged_trace.json", traces], ["info", folder], more):
-        subprocess.run([sys.executable, "-m", "kinetoscope", *map(str, arguments)], check=True, capture_output=True)
+        run_prepared(VISITING, RUN_COMMAND, *arguments).check_returncode()
     [live] = (folder / "live").iterdir()
     (live / "contributed" / "2").mkdir(parents=True)
     shutil.copy(traces / "ep0-ba2-rank0.json", live / "contributed" / "2" / "kineto.json")
@@ -66,10 +65,8 @@ def killed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto")
     server = S3Server(tmp_path_factory.mktemp("s3"))
-    server.files().mkdir(f"other-{BUCKET}")
+    server.make_bucket(f"other-{BUCKET}")
     yield server
     server.close()
 

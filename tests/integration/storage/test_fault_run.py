@@ -16,11 +16,10 @@ import pytest
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.storage.upload_queue import read_queue
 from object_store.s3 import BUCKET, SECRET
-from prepared_python import OURS, RUN_COMMAND, run_prepared, start_prepared
+from prepared_python import OURS, READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared, start_prepared
 
 DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
 NUM_RANKS, KILLED, FULL = 4, 1, 2
-UPLOADS = (*OURS, "aiobotocore.session")
 RANK = """
 import os, sys, time
 from pathlib import Path
@@ -78,7 +77,8 @@ def upload_the_rest(tmp_path, rank, environment):
     arguments = ["upload", tmp_path / f"node{rank}", "--retry-for", "30", "--to", f"s3://{BUCKET}/faults"]
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:
-        done = run_prepared(UPLOADS, RUN_COMMAND, *arguments, environment=environment, timeout_s=300)
+        program = READ_SETTINGS + RUN_COMMAND
+        done = run_prepared(UPLOADING, program, *arguments, environment=environment, timeout_s=300)
         if "Another process" not in done.stdout:
             return done
         time.sleep(0.5)
