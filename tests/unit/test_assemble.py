@@ -13,6 +13,9 @@ from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
 
+QUIET = {"torch": False, "quiet": True}
+"""A quiet run starts no process at its end that looks for a finding to tell."""
+
 
 def run(profiler, batches=14, epochs=2):
     with profiler:
@@ -41,7 +44,7 @@ def test_the_traces_are_below_out_and_the_run_is_named_after_it(tmp_path):
 
 
 def test_time_in_out_is_the_moment_the_run_began(tmp_path):
-    profiler = run(kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False))
+    profiler = run(kinetoscope.profile(f"{tmp_path}/{{time}}", **QUIET))
     assert profiler.state.run_name.startswith(time.strftime("%Y%m%d-"))
     assert (tmp_path / profiler.state.run_name / "traces").is_dir()
 
@@ -93,14 +96,14 @@ def test_a_schedule_of_ones_own_is_followed(tmp_path):
 
 
 def test_a_run_into_the_folder_of_another_is_refused_unless_it_may_overwrite(tmp_path):
-    run(kinetoscope.profile(tmp_path, torch=False))
+    run(kinetoscope.profile(tmp_path, **QUIET))
     with pytest.raises(FolderNotEmptyError, match="overwrite=True"):
-        run(kinetoscope.profile(tmp_path, torch=False))
-    run(kinetoscope.profile(tmp_path, torch=False, overwrite=True))
+        run(kinetoscope.profile(tmp_path, **QUIET))
+    run(kinetoscope.profile(tmp_path, **QUIET, overwrite=True))
 
 
 def test_out_may_use_the_variables_of_file_names(tmp_path):
-    run(kinetoscope.profile(f"{tmp_path}/node{{node_rank}}", torch=False))
+    run(kinetoscope.profile(f"{tmp_path}/node{{node_rank}}", **QUIET))
     assert files(tmp_path / "node0/traces") == ["ep0-ba12-rank0.json", "merged_trace.json"]
 
 
@@ -115,7 +118,7 @@ def test_a_torch_profiler_and_a_handler_brought_along_write_below_out_and_overwr
     for _ in range(2):
         torch = kinetoscope.TorchProfiler(record_shapes=True)
         handler = kinetoscope.JSONTraceHandler()
-        run(kinetoscope.profile("runs/mine", torch=torch, handlers=handler, system=False, overwrite=True))
+        run(kinetoscope.profile("runs/mine", torch=torch, handlers=handler, system=False, overwrite=True, quiet=True))
     assert {path.split("/")[2] for path in files(tmp_path)} == {"traces", "torch_traces"}
     assert "runs/mine/torch_traces/rank0.12.pt.trace.json" in files(tmp_path)
     assert "runs/mine/traces/merged_trace.json" in files(tmp_path)
@@ -124,7 +127,7 @@ def test_a_torch_profiler_and_a_handler_brought_along_write_below_out_and_overwr
 def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
     pytest.importorskip("torch")
     own = kinetoscope.TorchProfiler(str(tmp_path / "elsewhere"))
-    run(kinetoscope.profile(tmp_path / "mine", torch=own, system=False))
+    run(kinetoscope.profile(tmp_path / "mine", torch=own, system=False, quiet=True))
     assert "elsewhere/rank0.12.pt.trace.json" in files(tmp_path)
 
 
