@@ -86,16 +86,30 @@ def recover(run, *options):
     return code, said.getvalue()
 
 
+class Event(msgspec.Struct, gc=False):
+    ph: str
+    name: str
+
+
+class Told(msgspec.Struct):
+    repaired: list[str]
+
+
+class Trace(msgspec.Struct, rename={"events": "traceEvents"}):
+    kinetoscope: Told
+    events: list[Event]
+
+
 def traces(run):
-    return [msgspec.json.decode(path.read_bytes()) for path in (run / "traces").glob("ep*.json")]
+    return [msgspec.json.decode(path.read_bytes(), type=Trace) for path in (run / "traces").glob("ep*.json")]
 
 
 def count_spans(run, name="work"):
-    return sum(event["ph"] == "X" and event["name"] == name for trace in traces(run) for event in trace["traceEvents"])
+    return sum(event.ph == "X" and event.name == name for trace in traces(run) for event in trace.events)
 
 
 def notes(run):
-    return [note for trace in traces(run) for note in trace["kinetoscope"]["repaired"]]
+    return [note for trace in traces(run) for note in trace.kinetoscope.repaired]
 
 
 @pytest.fixture(scope="module")
