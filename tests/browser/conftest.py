@@ -14,10 +14,10 @@ IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_BROWSER", "0") not in ("", "0"
 VIEWPORT = {"width": 1280, "height": 800}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
-    """Chromium; one for all tests of a file. While it runs, asyncio takes its thread for one with a running loop, so it
-    ends with the file."""
+    """Chromium; one for all files of this folder that run one after the other, since it takes 0.8 s of processor time to
+    start and end. While it runs, asyncio takes its thread for one with a running loop, so it ends with the folder."""
     if chromium() is None and not IS_REQUIRED:
         pytest.skip("Chromium is not installed")
     from playwright.sync_api import sync_playwright

@@ -1,9 +1,9 @@
 """The report's view of communication: which calls took long, and how much of that was waiting."""
 
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from simulated_training import Fault, Settings
+from small_pages import serious_faults
 
 
 def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the_late_rank(report_of, page, open_file):
@@ -21,8 +21,7 @@ def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the
     expect(page.locator(".part-legend")).to_contain_text("all_reduce, group 0, ")
     assert page.locator(".scatter svg[role=img]").count() == 2
 
-    found = Axe().run(page).response["violations"]
-    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+    assert serious_faults(page) == []
     page.get_by_role("searchbox").fill("all_gather")
     expect(page.get_by_role("status").first).to_contain_text("0 of")
     longest.get_by_role("button", name="all_reduce").first.click()

@@ -6,13 +6,13 @@ from urllib.parse import parse_qs
 
 import polars as pl
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, Counter, Flows, LeftOut, PageData, Spans, Stacks, Timeline, Track
 from kinetoscope.report.sections.columns import differences, numbers
 from simulated_training import Fault, Settings
+from small_pages import assert_accessible
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -91,14 +91,6 @@ def selected(page):
 def expect_selected(page, name):
     """The selected span has a name, or this in it."""
     expect(selected(page).locator("strong")).to_contain_text(name)
-
-
-def assert_accessible(page):
-    """Axe finds nothing serious, light and dark."""
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page).response["violations"]
-        assert not [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")]
 
 
 def test_wheel_keys_and_drags_move_the_view_and_the_link_leads_back_to_it(report, page, open_file):
