@@ -87,27 +87,35 @@ def test_ten_thousand_short_threads_lose_no_span_and_leave_nothing_in_memory(tmp
 
 
 AT_ONCE = """
-import sys, threading
+import queue, sys, threading
 from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 
 folder, num_threads = sys.argv[1], int(sys.argv[2])
 threading.stack_size(64 << 10)
-together = threading.Barrier(num_threads)
+begin, end = threading.Lock(), threading.Lock()  # each thread lets the next one through: a barrier wakes all for each
+recorded = queue.SimpleQueue()
 handler = MemoryTraceHandler()
 
 def record():
-    together.wait()
+    with begin:
+        pass
     with short:
         pass
-    together.wait()
+    recorded.put(1)
+    with end:
+        pass
 
 always = lambda state: ProfilerAction.ACTIVE
 with Profiler(always, handler, live_folder=folder or False, live_bytes_max=32 << 20) as profiler:
     short = profiler.marker("short")
     threads = [threading.Thread(target=record) for _ in range(num_threads)]
-    for thread in threads:
-        thread.start()
+    with end:
+        with begin:
+            for thread in threads:
+                thread.start()
+        for thread in threads:
+            recorded.get()
     for thread in threads:
         thread.join()
 dropped = sum(thread.num_dropped for cycle in handler.cycles for thread in cycle.threads)
