@@ -1,7 +1,7 @@
 """Runs programs as `python -c` does, each in a process of its own that has already imported the slow modules.
 
 Importing torch takes two seconds of processor time, and the imports of a command a quarter of a second. So one process
-imports them once, and is forked for each program.
+imports them once, for all processes of a test run, and is forked for each program.
 
 At the end of a program, Python and C++ take apart what was imported, object by object: a third of a second for torch. A
 program that has run to its end is spared that, unless its test asks for it with ``whole_end``. All else is done that
@@ -25,7 +25,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import types
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ COMPILING = ("torch", "torch._dynamo", "torch._inductor.config")
 TORCH = (*COMPILING, "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _BASES = (COMPILING, COMPILING[:1])
 _FORK = "fork"
+_LONGEST_START_S = 300
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _ENVIRONMENT = dict(os.environ)
 _Variables = tuple[tuple[str, str], ...]
@@ -183,10 +186,10 @@ _idle: dict[tuple[tuple[str, ...], _Variables], list[socket.socket]] = {}
 """Connections to prepared processes that run no program."""
 
 
-def _another(prepared: socket.socket, *modules: str) -> socket.socket:
-    """The connection to a fork of a prepared process, which imports these, too, and runs programs of its own."""
+def _another(prepared: socket.socket) -> socket.socket:
+    """The connection to a fork of a prepared process, which runs programs of its own."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    socket.send_fds(prepared, [" ".join([_FORK, *modules]).encode()], [its.fileno()])
+    socket.send_fds(prepared, [_FORK.encode()], [its.fileno()])
     its.close()
     atexit.register(ours.close)
     return ours
@@ -194,20 +197,56 @@ def _another(prepared: socket.socket, *modules: str) -> socket.socket:
 
 @functools.cache
 def _prepared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
-    """The connection to the process that has imported these. What is in `_BASES` is imported once for all of them."""
+    """The connection to a process that has imported these, and runs programs for us alone. All processes of a test run
+    share these imports, if the system can do that."""
+    if "PYTEST_XDIST_TESTRUNUID" in os.environ and sys.platform == "linux":
+        return _shared(modules, variables)
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    _start(its, modules, variables)
+    its.close()
+    atexit.register(ours.close)
+    return ours
+
+
+def _start(its: socket.socket, modules: tuple[str, ...], variables: _Variables) -> None:
+    """Starts a process that imports the modules, and serves its end of a connection, or all who connect to it. What is
+    in `_BASES` is imported once for all such processes."""
     for base in _BASES:
         if modules[: len(base)] == base != modules:
-            return _another(_prepared(base, variables), *modules[len(base) :])
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            message = " ".join([_FORK, *modules[len(base) :]]).encode()
+            socket.send_fds(_prepared(base, variables), [message], [its.fileno()])
+            return
     command = [sys.executable, __file__, str(its.fileno()), *modules]
     environment = {**_ENVIRONMENT, **dict(variables)}
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()]
     )
-    its.close()
-    atexit.register(process.wait)
-    atexit.register(ours.close)
-    return ours
+    if its.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        process.wait()
+    else:
+        atexit.register(process.wait)
+
+
+def _shared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
+    """The connection to a fork, for us alone, of the process that has imported the modules for all processes of this
+    test run. Who comes first starts that."""
+    run = os.environ["PYTEST_XDIST_TESTRUNUID"]
+    address = f"\0kinetoscope {run} {zlib.crc32(repr((modules, variables)).encode())}"  # in no file system
+    until = time.monotonic() + _LONGEST_START_S
+    while time.monotonic() < until:
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with contextlib.suppress(ConnectionError):
+            ours.connect(address)
+            if ours.recv(100):
+                atexit.register(ours.close)
+                return ours
+        ours.close()
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as its:
+            its.bind(address)  # only one process can
+            its.listen(100)
+            _start(its, modules, variables)
+        time.sleep(0.01)
+    raise TimeoutError(f"No process imports {modules}.")
 
 
 def _end_with_parent() -> None:
@@ -216,20 +255,53 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
+def _import_and_serve(connection: socket.socket, modules: list[str]) -> None:
+    is_shared = bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    if not is_shared:
+        _end_with_parent()
+    _import(modules)
+    (_serve_all if is_shared else _serve)(connection)
+
+
+def _serve_all(listening: socket.socket) -> None:
+    """Forks a process for each who connects. Ends when all of these have ended.
+
+    Returns in a process that has become a program, when that has ended.
+    """
+    num_forks = 0
+    while True:
+        if select.select([listening], [], [], 1.0)[0]:
+            connection, _ = listening.accept()
+            if posix.fork() == 0:
+                _end_with_parent()
+                listening.close()
+                connection.send(b"ready")
+                _serve(connection)
+                return
+            connection.close()
+            num_forks += 1
+        while num_forks and os.waitpid(-1, os.WNOHANG)[0]:
+            num_forks -= 1
+        if not num_forks:
+            os._exit(0)
+
+
 def _serve(connection: socket.socket) -> None:
-    """Runs a program for each request; sends its pid, and then how it ended. Returns when the connection is closed."""
+    """Runs a program for each request; sends its pid, and then how it ended. Ends when the connection is closed, and
+    does not take apart what was imported.
+
+    Returns in a process that has become a program, when that has ended.
+    """
     while True:
         message, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
         if not message:
-            return
+            os._exit(0)
         if message.startswith(_FORK.encode()):
             if posix.fork() == 0:
-                _end_with_parent()
                 connection.close()
-                connection = socket.socket(fileno=files[0])
-                _import(message.decode().split()[1:])
-            else:
-                os.close(files[0])
+                _import_and_serve(socket.socket(fileno=files[0]), message.decode().split()[1:])
+                return
+            os.close(files[0])
             continue
         pid = posix.fork()
         if pid == 0:
@@ -284,13 +356,20 @@ def _end_soon(status: int) -> None:
 
 
 def _import(modules: list[str]) -> None:
+    gc.disable()  # what is imported stays
     for module in modules:
         with contextlib.suppress(ImportError):  # the program reports it better
             importlib.import_module(module)
+    gc.enable()
     gc.freeze()  # or each program looks through all that torch has made, a second of processor time
 
 
+def _main() -> None:
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and os.fork():
+        os._exit(0)  # the fork stays as long as anybody needs it
+    _import_and_serve(connection, sys.argv[2:])
+
+
 if __name__ == "__main__":
-    _import(sys.argv[2:])
-    _end_with_parent()
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _main()

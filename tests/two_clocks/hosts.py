@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ports import free_port
-from prepared_python import Running, start_with_torch
+from prepared_python import Running, start_prepared, start_with_torch
 
 HOURS_AHEAD = 2
+_IMPORTED = ("torch", "kinetoscope.assemble")
 _FOLDER = Path(__file__).parent
 _RANK = (_FOLDER / "rank.py").read_text()
 _FAKETIME = [f"/usr/lib/{kind}-linux-gnu/faketime/libfaketimeMT.so.1" for kind in ("x86_64", "aarch64")]
@@ -62,13 +63,18 @@ def compare(before_rank1: list[str], truth: str, num_runs: int, before_rank0: li
         answering.wait()
 
 
-def start_rank(before: list[str], program: str, *arguments: object, **where: Any) -> "Running | _RunningAfter":
+def start_rank(
+    before: list[str], program: str, *arguments: object, environment: Mapping[str, str] | None = None, **where: Any
+) -> Running:
     """Starts a program in what the command ``before`` makes, if there is one."""
-    if any(word.startswith("LD_PRELOAD=") for word in before):
-        return _RunningAfter(before, program, *arguments, **where)
+    environment = dict(os.environ if environment is None else environment)
+    if before[:1] == ["env"]:
+        settings = dict(setting.split("=", 1) for setting in before[1:])
+        where |= {"environment": environment | settings, "prepared_with": settings}
+        return start_prepared(_IMPORTED, program, *arguments, **where)
     namespaces = _ENTER_NETWORK.format(name=before[3]) if before[:3] == IN_A_NETWORK else ""
     namespaces += _ENTER_TIME if before[-len(IN_A_TIME_NAMESPACE) :] == IN_A_TIME_NAMESPACE else ""
-    return start_with_torch(namespaces + program, *arguments, **where)
+    return start_with_torch(namespaces + program, *arguments, environment=environment, **where)
 
 
 # As the commands do, but without a new Python, which would import torch again.
@@ -90,27 +96,6 @@ if child := os.fork():
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 libc.prctl(1, signal.SIGKILL, 0, 0, 0)
 """
-
-
-class _RunningAfter:
-    """As `Running`, with a Python of its own: what a command changes, it changes for what it starts."""
-
-    def __init__(
-        self,
-        before: list[str],
-        program: str,
-        *arguments: object,
-        folder: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        command = [*before, sys.executable, "-c", program, *map(str, arguments)]
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self._process = subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
-        self.kill = self._process.kill
-
-    def wait(self, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        output, errors = self._process.communicate(timeout=timeout_s)
-        return subprocess.CompletedProcess(self._process.args, self._process.returncode, output, errors)
 
 
 NEAR, FAR = f"kinetoscope-near-{os.getpid()}", f"kinetoscope-far-{os.getpid()}"
