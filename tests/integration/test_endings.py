@@ -269,7 +269,7 @@ def said_of(err, what):
 
 
 @pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
-@pytest.mark.parametrize("num_windows", [8, 40])
+@pytest.mark.parametrize("num_windows", [8, 16])
 def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it_is(tmp_path, small_run, num_windows):
     status, _, err = run(tmp_path, FILL_THE_DISK.format(num_windows=num_windows, after=""))
     assert status == 0, err
@@ -290,17 +290,17 @@ def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it
 
 @pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 def test_once_a_full_disk_has_space_again_a_kill_loses_nothing_of_what_was_in_memory_only(tmp_path, small_run):
-    after = """if batch == 30:
+    after = """if batch == 12:
             assert profiler.run.drain(60)
             subprocess.run(["mount", "-o", "remount,size=200m", "small"], check=True)
-        if batch == 39:
+        if batch == 15:
             assert profiler.run.drain(60)
             os.kill(os.getpid(), signal.SIGKILL)
 """
-    status, _, err = run(tmp_path, "import subprocess\n" + FILL_THE_DISK.format(num_windows=40, after=after))
+    status, _, err = run(tmp_path, "import subprocess\n" + FILL_THE_DISK.format(num_windows=16, after=after))
     assert status == -signal.SIGKILL, err
     assert run_command("recover", small_run).returncode == 0
-    assert count_in(small_run, "train") == 40 * 10_000
+    assert count_in(small_run, "train") == 16 * 10_000
 
 
 def count_in(run_folder, name):
