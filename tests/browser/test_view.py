@@ -303,15 +303,29 @@ def simulated(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def analysed(simulated, tmp_path, monkeypatch):
+@contextmanager
+def analysed_copy(simulated, place):
     """A server with its processes beside it, and an empty cache; and the folder of its runs."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = tmp_path / "all"
-    shutil.copytree(simulated, folder)
-    (tmp_path / "made").mkdir()
-    with served(folder, works_in=tmp_path / "made") as server:
-        yield server, folder
+    shutil.copytree(simulated, place / "all")
+    (place / "made").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        with served(place / "all", works_in=place / "made") as server:
+            yield server, place / "all"
+
+
+@pytest.fixture
+def analysed(simulated, tmp_path):
+    """See `analysed_copy`. For tests that change runs, or look at what is not known of them."""
+    with analysed_copy(simulated, tmp_path) as server_and_folder:
+        yield server_and_folder
+
+
+@pytest.fixture(scope="module")
+def analysed_once(simulated, tmp_path_factory):
+    """The same server for all tests that only look at what is known of its runs in the end."""
+    with analysed_copy(simulated, tmp_path_factory.mktemp("once")) as (server, _):
+        yield server
 
 
 def cells(tab, run):
@@ -363,8 +377,8 @@ def test_two_ticked_runs_lead_to_their_comparison_and_a_third_takes_the_place_of
     assert not [path for path in folder.rglob("*") if path.suffix == ".html"], "nothing is written beside the runs"
 
 
-def test_the_change_against_the_run_before_leads_to_the_comparison(analysed, tab):
-    server, _ = analysed
+def test_the_change_against_the_run_before_leads_to_the_comparison(analysed_once, tab):
+    server = analysed_once
     tab.goto(server.link)
     wait_for_cell(tab, "after", "Change", "+")
     link = tab.locator(".change-link")
@@ -374,8 +388,8 @@ def test_the_change_against_the_run_before_leads_to_the_comparison(analysed, tab
     tab.locator(".verdict").first.wait_for(timeout=WAIT_MS)
 
 
-def test_a_report_that_is_not_there_is_made_and_shown(analysed, tab):
-    server, _ = analysed
+def test_a_report_that_is_not_there_is_made_and_shown(analysed_once, tab):
+    server = analysed_once
     tab.goto(server.link)
     tab.get_by_role("link", name="after", exact=True).click()
     tab.get_by_role("link", name="Make the report and show it").click()
@@ -509,8 +523,8 @@ def test_the_reader_switches_the_colours_and_they_stay(runs, tab):
         tab.get_by_role("button", name="Switch to light colours").wait_for(timeout=WAIT_MS)
 
 
-def test_what_is_copied_can_be_pasted_into_a_spreadsheet(analysed, tab):
-    server, _ = analysed
+def test_what_is_copied_can_be_pasted_into_a_spreadsheet(analysed_once, tab):
+    server = analysed_once
     tab.goto(server.link)
     wait_for_cell(tab, "after", "Change", "+")
     tab.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
