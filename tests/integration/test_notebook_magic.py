@@ -7,8 +7,6 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.integrations import notebook
 from unmodified_runs import frame_of
 
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 pytest.importorskip("torch")
 
@@ -66,6 +64,7 @@ def shown(folder):
     with pytest.MonkeyPatch.context() as patch:
         for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
             patch.setenv(variable, str(folder / variable))
+        nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))  # 0.2 s, so not in all who collect this
         cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS.values()]
         document = nbformat.v4.new_notebook(cells=cells)
         place = {"metadata": {"path": str(folder)}}

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import cache
 
 import pytest
 
@@ -10,7 +11,12 @@ from kinetoscope.cli import main
 SPAN = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
 TRACE = json.dumps({"baseTimeNanoseconds": 1_790_857_026_000_000_000, "traceEvents": [SPAN]})
 PACKED = gzip.compress(TRACE.encode())
-BOMB = gzip.compress(b"[" + b'{"a":' * 9_000_000, 1)
+
+
+@cache
+def bomb():
+    return gzip.compress(b"[" + b'{"a":' * 9_000_000, 1)
+
 
 VERBS = {
     "info": ["info", "{file}"],
@@ -77,4 +83,4 @@ def test_utf_16_is_named_with_the_way_out(refusal, encoding):
 
 @pytest.mark.parametrize("refusal", ["info", "check"], indirect=True)
 def test_reading_of_deeply_nested_objects_stops_after_32_mb(refusal):
-    assert "no event in its first 32 MB" in refusal(BOMB, "in.json.gz")
+    assert "no event in its first 32 MB" in refusal(bomb(), "in.json.gz")
