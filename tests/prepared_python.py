@@ -229,9 +229,11 @@ def _start(its: socket.socket, modules: tuple[str, ...], variables: _Variables) 
 
 def _shared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
     """The connection to a fork, for us alone, of the process that has imported the modules for all processes of this
-    test run. Who comes first starts that."""
+    test run with the same environment. Who comes first starts that."""
+    own = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("PYTEST_")}
+    what = repr((modules, variables, sys.executable, __file__, sorted(own.items())))
     run = os.environ["PYTEST_XDIST_TESTRUNUID"]
-    address = f"\0kinetoscope {run} {zlib.crc32(repr((modules, variables)).encode())}"  # in no file system
+    address = f"\0kinetoscope {run} {zlib.crc32(what.encode())}"  # in no file system
     until = time.monotonic() + _LONGEST_START_S
     while time.monotonic() < until:
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
