@@ -368,7 +368,7 @@ def _import(modules: list[str]) -> None:
 
 def _main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
-    if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and os.fork():
+    if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and posix.fork():
         os._exit(0)  # the fork stays as long as anybody needs it
     _import_and_serve(connection, sys.argv[2:])
 
