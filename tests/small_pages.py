@@ -1,5 +1,6 @@
 """Pages of a few rows, for tests that look at one view; names that try to be more than text; and axe."""
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import call_tables
 from kinetoscope.report.sections.overview import call_totals
 
+LONGEST_WAIT_S = 60
 RUN = {"name": "a run", "title": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
 RUN |= {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": None, "state": "finished"}
 RUN |= {
@@ -38,6 +40,15 @@ def write_page(path: Path, data: dict | None = None, run: dict | None = None, **
     data = {"call_totals": call_totals(*calls), "call_tables": call_tables(*calls)} | (data or {})
     path.write_text(render_page(PageData(version="1", title="a page", report=report, **data)), encoding="utf-8")
     return path
+
+
+def reload_until(page, condition: str) -> None:
+    """Reloads a page until what it has kept in the browser is there, which may be some milliseconds later."""
+    until = time.monotonic() + LONGEST_WAIT_S
+    page.reload()
+    while not page.evaluate(condition):
+        assert time.monotonic() < until, condition
+        page.reload()
 
 
 def axe_violations(page, **options) -> list[dict]:

@@ -9,6 +9,7 @@ import pytest
 from chromium import chromium, launch_chromium
 from kinetoscope.cli import main
 from simulated_training import simulate
+from small_pages import reload_until
 
 IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_BROWSER", "0") not in ("", "0")
 VIEWPORT = {"width": 1280, "height": 800}
@@ -56,7 +57,9 @@ def page(reused_page) -> Iterator:
 
 def _reset(page) -> None:
     """Makes a page like a new one."""
-    page.evaluate("() => { try { localStorage.clear() } catch { } }")
+    if page.evaluate("() => { try { return localStorage.length } catch { return 0 } }"):
+        page.evaluate("localStorage.clear()")
+        reload_until(page, "localStorage.length == 0")
     page.goto("about:blank")
     page.mouse.move(0, 0)
     page.set_viewport_size(VIEWPORT)

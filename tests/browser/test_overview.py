@@ -10,7 +10,7 @@ from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.sections.build import build_page
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed
-from small_pages import assert_accessible, serious_faults
+from small_pages import assert_accessible, reload_until, serious_faults
 
 _SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
 _LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
@@ -77,7 +77,7 @@ def test_keys_go_to_views_and_a_chosen_theme_is_kept(slow_loader, page, open_fil
     expect(page.get_by_role("button", name="Switch to light colours")).to_be_visible()
     assert page.evaluate(ground) != light
     assert serious_faults(page, runOnly=["cat.color"]) == []
-    page.reload()
+    reload_until(page, "localStorage.length == 1")
     expect(page.get_by_role("button", name="Switch to light colours")).to_be_visible()
     assert page.evaluate(ground) != light
 
