@@ -49,9 +49,11 @@ def screen(report, width=400):
 def _assert_screen(report, run):
     lines = screen(report)
     if run["step_ns"] is None:
-        assert " ms each" not in lines[0]
+        assert " ms" not in lines[0]
         return
-    assert _is_rounded(re.search(r", ([\d.,]+) ms each", lines[0])[1], run["step_ns"] / _MS)
+    told = re.search(r" steps?, ([\d.,]+) ms( each)?", lines[0])
+    assert _is_rounded(told[1], run["step_ns"] / _MS)
+    assert bool(told[2]) == (run["num_steps"] > 1)
     assert (run["state"] == "killed") == lines[1].startswith("This run was killed")
     for name, words in (("Host", HOST_PARTS), ("Device", DEVICE_PARTS)):
         _assert_told(lines, name, words, run["parts"][name.lower()])

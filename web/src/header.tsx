@@ -58,7 +58,9 @@ function Facts({ page: { report, overview } }: { page: PageData }) {
     `${counted(run.ranks.length || 1, "rank")}${of}`,
     run.hosts.length ? counted(run.hosts.length, "host") : "",
     devices.join(", ") || (hasDevice || !overview.is_judged ? "" : "no device recorded"),
-    run.num_steps ? `${counted(run.num_steps, "step")}, ${formatDuration(run.step_ns)} each` : "no steps",
+    run.num_steps
+      ? `${counted(run.num_steps, "step")}, ${formatDuration(run.step_ns)}${run.num_steps > 1 ? " each" : ""}`
+      : "no steps",
     overview.bound,
   ];
   return (

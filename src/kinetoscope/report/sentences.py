@@ -61,7 +61,8 @@ def headline(run: RunFacts) -> str:
     """Which run it is, its ranks and steps, and how long a step takes."""
     of = f" of {run['world_size']}" if run["world_size"] else ""
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
-    typical = f", {in_ms(run['step_ns'])} ms each" if run["step_ns"] is not None else ""
+    each = " each" if run["num_steps"] > 1 else ""
+    typical = f", {in_ms(run['step_ns'])} ms{each}" if run["step_ns"] is not None else ""
     why = f", {said}" if typical and (said := bound(run)) else ""
     return f"{shown(run['title'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
 
