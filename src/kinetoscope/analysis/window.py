@@ -357,7 +357,7 @@ def _within(spans: pl.DataFrame, since: int, until: int) -> pl.DataFrame:
     """The spans that began then, and the frames of sampled stacks as far as they were there then."""
     is_sample = pl.col("category").is_in(list(SAMPLES)).fill_null(False)
     end = pl.when(is_sample).then(pl.col("end").clip(upper_bound=until)).otherwise("end")
-    return _since(spans, since).filter(pl.col("begin") < until).with_columns(end=end)
+    return _since(spans, since).filter(pl.col("begin") < until).with_columns(end=end).rechunk()
 
 
 def _split(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
