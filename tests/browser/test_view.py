@@ -19,7 +19,7 @@ from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.cli import main
 from prepared_python import OURS, start_prepared
 from simulated_training import Fault, Settings, simulate
-from small_pages import axe_violations
+from small_pages import axe_violations, reload_until
 from viewing import LONGEST_WAIT_S, served
 
 REPORT_MARK = '<!doctype html><meta name="generator" content="kinetoscope 0.1.0" />'
@@ -520,6 +520,8 @@ def test_the_reader_switches_the_colours_and_they_stay(runs, tab):
         tab.get_by_role("button", name="Switch to dark colours").click()
         assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
         tab.get_by_role("link", name="digits", exact=True).click()
+        tab.wait_for_url("**/run/digits**")
+        reload_until(tab, "localStorage.length == 1")
         tab.get_by_role("button", name="Switch to light colours").wait_for(timeout=WAIT_MS)
 
 

@@ -182,7 +182,7 @@ def _on_steps(
     if not steps:
         name = next((trace.step_name for trace in traces), None)
         yield (
-            f"No step was found: no span of a thread is called {shown(name)}, nor that and a number."
+            f"No step was found: no span of a thread is called {shown(name)}, with or without a number after it."
             if name is not None
             else "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
             "event/batch. If they are called otherwise, say so with step=, or --step on the command line."

@@ -73,7 +73,7 @@ class RunFacts(Computed, TensorCores):
 @dataclass(frozen=True, kw_only=True)
 class ReportRows:
     """The part of a report that can be kept in a file. ``is_judged`` is whether faults were looked for: not in traces
-    without steps, nor where ``why_unjudged`` has sentences, the first of the run's notes."""
+    without steps, nor where ``why_unjudged`` has reasons. These are the first of the run's notes."""
 
     run: RunFacts
     ranks: list[RankRow]

@@ -63,7 +63,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step",
         metavar="SPAN",
-        help="the spans that are steps; nothing else is looked at than what is from the first to the last of them",
+        help="the name of the spans that are steps; what is before the first and after the last is left out",
     )
     add_ranks(parser)
     add_last(parser)

@@ -59,7 +59,7 @@ def test_without_steps_the_report_says_what_a_step_is(tmp_path):
 def test_a_name_that_no_step_has_is_told(tmp_path):
     (path,) = traces(tmp_path)[:1]
     report = kinetoscope.analyze(path, step="train", cache=False)
-    assert is_said(report, "No step was found: no span of a thread is called train, nor that and a number.")
+    assert is_said(report, "No step was found: no span of a thread is called train, with or without a number after it.")
 
 
 def test_a_rank_without_steps_is_named(tmp_path):

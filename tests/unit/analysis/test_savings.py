@@ -153,13 +153,14 @@ def test_of_a_part_of_the_steps_is_said_what_is_said_of_all(fault, with_fetch, t
         mark_steps(path, 9, 20, with_fetch=with_fetch)
     of_all, of_part = (kinetoscope.analyze(tmp_path, step=name, cache=False) for name in (None, "part"))
     assert (of_all.run["num_steps"], of_part.run["num_steps"]) == (24, 12)
+    assert of_all.findings
     assert [one.title for one in of_part.findings] == [one.title for one in of_all.findings]
-    near = {"rel": 0.05, "abs": 0.02 * of_all.run["step_ns"]}
+    little = {"rel": 0.05, "abs": 0.02 * of_all.run["step_ns"]}
     for one, other in zip(of_part.findings, of_all.findings, strict=True):
-        assert one.cost_ns_per_step == pytest.approx(other.cost_ns_per_step, **near), one.kind
+        assert one.cost_ns_per_step == pytest.approx(other.cost_ns_per_step, **little), one.kind
     for cause in CAUSES:
         of_step, of_one = (report.saving_ns_per_step(Change(frozenset([cause]))) for report in (of_all, of_part))
-        assert of_one == pytest.approx(of_step, **near), cause
+        assert of_one == pytest.approx(of_step, **little), cause
 
 
 def show_workers(path, num_workers):

@@ -314,7 +314,7 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def _notes_on_losses(before: RunReport, after: RunReport) -> list[str]:
-    """What makes a run's traces no ground for a judgement: operators that are gone may have been cut away."""
+    """Why nothing was concluded from a run: what its traces lack may only have been cut away."""
     sides = {"Before": before, "After": after}
     return [f"{when}: {why}" for when, report in sides.items() for why in report.why_unjudged]
 
