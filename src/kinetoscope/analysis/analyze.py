@@ -237,7 +237,9 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     sums = join_sums(summary.sums for summary in summaries)
     graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
     operators = operator_rows(sums.operators)
-    notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
+    why = why_unjudged(traces)
+    notes = [*why, *(note for trace in traces for note in trace.notes), *copies]
+    notes += [*notes_on_run(traces, summaries, ranks, steps, by_rank)]
     kernels = kernel_rows(sums.kernels)
     notes += [*notes_on_communication(row.name for row in kernels if row.kind == "compute")]
     is_partial = any(summary.is_partial for summary in summaries)
@@ -259,12 +261,12 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
         is_judged=False,
-        why_unjudged=why_unjudged(traces),
+        why_unjudged=why,
         build_graph=lambda: graph,
         by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
         clock_shifts=dict(by_rank),
     )
-    if is_cut or graph is None or is_partial or not steps:
+    if why or graph is None or not steps:
         return report
     signs = [summary.signs for summary in summaries if summary.signs is not None]
     found = find_faults(report, graph, signs, late.candidates)
@@ -326,8 +328,7 @@ def _about(
         bound_by = "unknown"  # there may be a device, of which nothing was recorded
     parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_partial else step_ns
     rates = computed(parts_computed, timed_ns)
-    notes = [*why_unjudged(traces), *(note for trace in traces for note in trace.notes), *notes]
-    notes += notes_on_rates(parts_computed, timed_ns)
+    notes = [*notes, *notes_on_rates(parts_computed, timed_ns)]
     return {
         "name": name,
         "title": name,
