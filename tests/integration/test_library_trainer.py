@@ -21,7 +21,7 @@ class Trainer:
 
     def training_step(self, batch):
         self.model(batch).sum().backward()
-        self._log(range(100_000))
+        self._log(range(300_000))  # many samples long
         self.model(batch).sum().backward()
 
     def _log(self, rows):
