@@ -1,6 +1,6 @@
 """analysis: what comes in every n-th step, as far as the times of single steps tell."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -20,11 +20,15 @@ def period_of(times: Mapping[int, float], num_steps: int) -> int | None:
     its time. Nearly all distances between these are multiples of the usual one, and there are as many of them as a
     recording of this length would have.
     """
-    if num_steps < FEWEST_STEPS or not sum(times.values()):
+    if not sum(times.values()):
         return None
     least = _LEAST_OF_THOSE * _shortest_of_most(times)
-    steps = sorted(step for step, time in times.items() if time >= least)
-    if len(steps) < _FEWEST_TIMES:
+    return period_of_steps(sorted(step for step, time in times.items() if time >= least), num_steps)
+
+
+def period_of_steps(steps: Sequence[int], num_steps: int) -> int | None:
+    """The same of what comes in these ``steps``, in order, of ``num_steps``."""
+    if num_steps < FEWEST_STEPS or len(steps) < _FEWEST_TIMES:
         return None
     apart = [other - one for one, other in pairwise(steps)]
     usual = max(1, round(median(apart)))

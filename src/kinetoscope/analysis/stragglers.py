@@ -4,24 +4,24 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from statistics import fmean, median, stdev
 from typing import Any
 
 from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.periods import period_of_steps
 from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.window import FEWEST_STEPS
 
 SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
 
 CLOCK_BOUNDS = 4
-_FEWEST_LATE_STEPS, _FEWEST_OF_A_PERIOD = 2, 3
-_REGULAR_SHARE = 0.7
+_FEWEST_LATE_STEPS = 2
 _LATE_SHARE, _ALWAYS_LATE_SHARE = 0.5, 0.25
 """A step counts as late if the wait in it is at least half of that in the steps with the longest waits. Of a rank that
 is late by a quarter of that in nearly all steps, these count."""
+_NEARLY_ALL = 0.7
 
 _EARLY_SHARE = 0.25
 """How late a rank is counts from this part of the ranks, the earliest. The earliest one of many is early by chance."""
@@ -198,7 +198,7 @@ def _row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float)
         cost_ns_per_step=round(sum(waits[step] for step in late) / num_steps),
         steps=late,
         cause="unknown",
-        period=_period(late, num_steps),
+        period=period_of_steps(late, num_steps),
         evidence=(),
     )
 
@@ -214,18 +214,7 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
     if not waits:
         return ()
     always = late(_ALWAYS_LATE_SHARE)
-    return always if len(always) >= _REGULAR_SHARE * len(waits) else late(_LATE_SHARE)
-
-
-def _period(late: Sequence[int], num_steps: int) -> int | None:
-    """The usual distance between late steps, if nearly all are multiples of it apart, and there are as many of them as
-    a recording of this length would have."""
-    apart = [other - one for one, other in pairwise(late)]
-    if num_steps < FEWEST_STEPS or len(late) < _FEWEST_OF_A_PERIOD:
-        return None
-    usual = max(1, round(median(apart)))
-    is_regular = sum(distance % usual == 0 for distance in apart) >= _REGULAR_SHARE * len(apart)
-    return usual if is_regular and len(late) >= _REGULAR_SHARE * (num_steps // usual) else None
+    return always if len(always) >= _NEARLY_ALL * len(waits) else late(_LATE_SHARE)
 
 
 def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) -> list[StragglerRow]:
