@@ -74,7 +74,8 @@ class Stretch:
             return [(self.rows[0].step, float(self.time_ns))]
         if not self.is_on_device:
             return [
-                (row.step, float(begin_ns - row.begin_ns - (row.evaluation_ns or 0))) for row, begin_ns in self._host
+                (row.step, float(following.begin_ns - row.begin_ns - (row.evaluation_ns or 0)))
+                for row, following in pairwise(self.rows)
             ]
         known = [
             (place, row, end_ns) for place, row in enumerate(self.rows) if (end_ns := device_end_ns(row)) is not None
@@ -89,11 +90,6 @@ class Stretch:
         ]
         alone = [(step, time_ns) for step, time_ns, has_evaluation in times if not has_evaluation]
         return alone or [(step, time_ns) for step, time_ns, _ in times]
-
-    @property
-    def _host(self) -> list[tuple[StepRow, int]]:
-        """Each step with the begin of the next one."""
-        return [(row, following.begin_ns) for row, following in pairwise(self.rows)]
 
 
 def device_end_ns(row: StepRow) -> int | None:
