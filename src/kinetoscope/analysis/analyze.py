@@ -142,7 +142,7 @@ def _kept_or_new(
             **vars(rows), build_graph=lambda: worked_out().graph, build_fixes=lambda: worked_out().build_fixes()
         )
     report = _work_out(found, selection, each, cache=cache)
-    if kept is not None and report.run["state"] != "recording":
+    if kept is not None:
         kept.write(report)
     return report
 
@@ -183,7 +183,7 @@ def report_to_keep(names: Sequence[str]) -> RunReport:
     if kept is not None and (rows := kept.read()) is not None:
         return RunReport(**vars(rows))
     report = _work_out(names, selection, map, cache=False)
-    if kept is not None and report.run["state"] != "recording":
+    if kept is not None:
         kept.write(report)
     return report
 

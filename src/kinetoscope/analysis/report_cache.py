@@ -55,7 +55,10 @@ class KeptReport:
         return kept.rows if kept.made_from == self._made_from else None
 
     def write(self, report: RunReport) -> None:
-        """Keeps a report, unless a file has changed meanwhile. If that fails, it is worked out again next time."""
+        """Keeps a report, unless the run goes on or a file has changed meanwhile. If that fails, it is worked out again
+        next time."""
+        if report.run["state"] == "recording":
+            return
         rows = ReportRows(**{field.name: getattr(report, field.name) for field in fields(ReportRows)})
         with suppress(OSError, ValueError, KinetoscopeError):  # ValueError: a name that is not Unicode
             if _made_from(self._names) == self._made_from:
