@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "assemble": LIVE,
     "testing": LIVE,
     "table": {"paths", "texts", "clock", "writing", "formats", "live", "pulse", "native"},
-    "analysis": {"paths", "pulse", "table", "clock", "formats", "native"},
+    "analysis": {"paths", "texts", "pulse", "table", "clock", "formats", "native"},
     "report": {"paths", "texts", "analysis", "table", "formats", "pages"},
     "status": {"texts", "training", "live", "pulse", "pages"},
     "serving": {"paths", "texts", "writing", "formats", "live", "pages", "status"},

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kinetoscope.analysis.kernel_names import own_name
-from kinetoscope.table.display import shown
+from kinetoscope.texts.wording import shown
 
 
 class KernelFamily(NamedTuple):

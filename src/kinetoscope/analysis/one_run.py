@@ -11,7 +11,7 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
-from kinetoscope.table.display import shown
+from kinetoscope.texts.wording import shown
 
 _MOST_NAMED = 3
 _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))

@@ -29,7 +29,8 @@ from kinetoscope.analysis.step_work import Computed
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
-from kinetoscope.table.display import shown, some
+from kinetoscope.table.display import some
+from kinetoscope.texts.wording import shown
 
 SCHEMA = 1
 _MOST_FINDINGS = 5

@@ -28,10 +28,10 @@ from kinetoscope.analysis.thinned import is_thinned
 from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
-from kinetoscope.table.display import shown
 from kinetoscope.table.load import load_one
 from kinetoscope.table.run_state import WrittenTrace
 from kinetoscope.table.trace import Trace
+from kinetoscope.texts.wording import shown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,6 @@ from typing import Any
 
 from kinetoscope.texts.wording import shown
 
-__all__ = ["MOST_ROWS", "html_text", "render_html", "shown", "some"]
-
 MOST_ROWS = 20
 _MOST_LETTERS = 200
 _MOST_PARTS = 8

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from kinetoscope.table.display import shown
-from kinetoscope.texts.wording import counted, sized
+from kinetoscope.texts.wording import counted, shown, sized
 
 if TYPE_CHECKING:
     from kinetoscope.table.trace import Trace

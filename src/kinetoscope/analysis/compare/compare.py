@@ -27,8 +27,9 @@ from kinetoscope.analysis.compare.series import (
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
-from kinetoscope.table.display import shown, some
+from kinetoscope.table.display import some
 from kinetoscope.table.trace import Trace, TraceSet
+from kinetoscope.texts.wording import shown
 
 if TYPE_CHECKING:
     from kinetoscope.table.load import PathLike

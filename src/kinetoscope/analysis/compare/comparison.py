@@ -8,7 +8,8 @@ import polars as pl
 
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
-from kinetoscope.table.display import shown, some
+from kinetoscope.table.display import some
+from kinetoscope.texts.wording import shown
 
 SCHEMA = 1
 _MOST_LINES = 8

@@ -6,7 +6,7 @@ from typing import Any
 
 from kinetoscope.analysis.findings.chapters import link_to
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
-from kinetoscope.table.display import shown
+from kinetoscope.texts.wording import shown
 
 HIGH_SHARE = 0.10
 """Confidence is high where mending saves this part of a step; where no replay can tell, if the fault costs as much."""

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.table.display import shown
+from kinetoscope.texts.wording import shown
 
 _OVERHEAD_IS_HIGH = 0.2
 """Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""

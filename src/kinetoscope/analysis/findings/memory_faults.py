@@ -4,7 +4,7 @@ from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.memory_owners import MemoryOwner
-from kinetoscope.table.display import shown
+from kinetoscope.texts.wording import memory_size, shown
 
 SOON_STEPS = 1000
 """Memory that will run out within so many steps comes before all other findings."""
@@ -45,7 +45,7 @@ def memory_growth(case: Case) -> Finding | None:
     whose = "The optimizer's memory" if is_of_optimizer else "Memory"
     return build_finding(
         "memory_growth",
-        f"{whose} grows by {_size(growth)} a step{held_by}",
+        f"{whose} grows by {memory_size(growth)} a step{held_by}",
         _who_holds_it(worst, owners) + (_ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_TENSORS),
         confidence="high" if is_sure else "medium",
         evidence={
@@ -80,11 +80,6 @@ def memory_limit(case: Case) -> Finding | None:
 def runs_out_soon(finding: Finding) -> bool:
     """Whether it is memory that will run out within `SOON_STEPS` steps."""
     return dict(finding.evidence).get("steps_until_full", SOON_STEPS) < SOON_STEPS
-
-
-def _size(num_bytes: int) -> str:
-    """As torch says sizes of memory."""
-    return f"{num_bytes / 2**20:,.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes / 2**10:,.1f} KiB"
 
 
 def _grows(row: MemoryRow) -> bool:
