@@ -42,7 +42,14 @@ from kinetoscope.analysis.step_parts import run_parts
 from kinetoscope.analysis.step_work import computed, notes_on_rates
 from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
-from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
+from kinetoscope.analysis.summaries import (
+    Selection,
+    SummedTrace,
+    WindowSummary,
+    begins_of_last,
+    recorded_until,
+    sum_trace,
+)
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.table.all_steps import pulses_of, slow_steps_of, stuck_phases_of
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
@@ -206,20 +213,11 @@ def _sum_all(
         return list(each(work, sources))
     sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
     recorded = list(each(partial(recorded_until, cache=cache), sources))
-    return list(each(work, sources, _since(recorded, selection.last_s)))
+    return list(each(work, sources, begins_of_last(recorded, selection.last_s)))
 
 
 def _can_be_read_once(source: str | Trace) -> TypeGuard[str]:
     return not isinstance(source, Trace) and (source == STDIN or is_url(source))
-
-
-def _since(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> list[int | None]:
-    """For the rank and the last moment of each trace: from when on it is looked at."""
-    last: dict[int | None, int] = {}
-    for rank, until_ns in recorded:
-        if until_ns is not None:
-            last[rank] = max(until_ns, last.get(rank, until_ns))
-    return [last[rank] - round(last_s * 1e9) if rank in last else None for rank, _ in recorded]
 
 
 def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> RunReport:

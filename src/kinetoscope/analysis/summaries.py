@@ -1,6 +1,6 @@
 """analysis: each trace of a run summed up alone, in the process that reads it: little is left to be joined."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
@@ -150,6 +150,16 @@ def recorded_until(
     """The rank of a trace, and when its last span ended."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
     return trace.rank, trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
+
+
+def begins_of_last(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> list[int | None]:
+    """From when on each trace is looked at, if only the ``last_s`` seconds of each rank are, for its `recorded_until`;
+    None where that is not known."""
+    last: dict[int | None, int] = {}
+    for rank, until_ns in recorded:
+        if until_ns is not None:
+            last[rank] = max(until_ns, last.get(rank, until_ns))
+    return [last[rank] - round(last_s * 1e9) if rank in last else None for rank, _ in recorded]
 
 
 def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None] | None) -> Trace:

@@ -8,7 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.summaries import recorded_until
+from kinetoscope.analysis.summaries import begins_of_last, recorded_until
 from kinetoscope.table.load import load_one
 from kinetoscope.table.trace import Trace, rank_in_name
 
@@ -81,14 +81,11 @@ class RankTraces:
         clocks = [(trace.rank, trace.clock) for trace in traces]
         self._clocks_of_0 += [clock for clock in clocks if clock[0] == 0]
         shifts = shifts_beside_rank_0([*self._clocks_of_0, *clocks])[-len(traces) :]
-        since_ns = self._since(traces)
-        for trace, shift in zip(traces, shifts, strict=True):
+        begins = [None] * len(traces)
+        if self._last_s is not None:
+            begins = begins_of_last([recorded_until(trace) for trace in traces], self._last_s)
+        for trace, shift, since_ns in zip(traces, shifts, begins, strict=True):
             yield from self._parts(trace if since_ns is None else trace.since(since_ns), shift)
-
-    def _since(self, traces: Sequence[Trace]) -> int | None:
-        ends = [recorded_until(trace)[1] for trace in traces] if self._last_s is not None else []
-        last = max((end for end in ends if end is not None), default=None)
-        return None if last is None or self._last_s is None else last - round(self._last_s * 1e9)
 
     def _parts(self, trace: Trace, shift: TimeShift) -> Iterator[RankTrace]:
         """The windows in a trace of the ranks that are in the report, first those that must be shown."""

@@ -279,3 +279,17 @@ def test_where_spans_are_left_out_is_known_by_track_and_time(tmp_path):
 
 def test_a_timeline_that_shows_all_spans_leaves_none_out(simulated):
     assert simulated[1].timeline.left_out is None
+
+
+def test_the_last_seconds_are_those_of_each_rank_also_of_files_whose_names_tell_no_rank(tmp_path):
+    """A rank whose clock is 30 s behind recorded just as much."""
+    files = [(tmp_path / name, 1_000.0 * start_s) for name, start_s in (("one.json", 0), ("two.json", 30))]
+    for rank, (path, start_ms) in enumerate(files):
+        events = [span(f"ProfilerStep#{step}", 1_000 * (start_ms + 1_000 * step), 500_000) for step in range(4)]
+        write_trace(path, events, distributedInfo={"rank": rank, "world_size": 2})
+    names = [str(path) for path, _ in files]
+    report = kinetoscope.analyze(names, cache=False, last_s=1.75)
+    windows = list(RankTraces(report, names, cache=False, last_s=1.75))
+    assert [read_spans(window.trace)["name"].to_list() for window in windows] == [
+        ["ProfilerStep#2", "ProfilerStep#3"]
+    ] * 2
