@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import PurePath
 
 from kinetoscope.analysis.collectives import FAR_NS, ClockShift
@@ -133,12 +134,9 @@ def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
 
 def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
     """Ranks whose traces are not here. Waits for them look like waits for nobody."""
-    present = set(_ranks(traces))
-    world_size = max((trace.world_size for trace in traces if trace.world_size is not None), default=0)
-    missing = sorted(set(range(world_size)) - present)
-    if missing and present:
+    if absent := _absent(traces):
         yield (
-            f"Not here: {_listed(missing)}, of {world_size:,}. How long others waited for them is not known, and "
+            f"Not here: {absent}, of {_world_size(traces):,}. How long others waited for them is not known, and "
             "savings hold only if they gain as much."
         )
 
@@ -148,9 +146,7 @@ def what_is_missing(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> 
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
     for row in steps:
         by_rank[row.rank].add(row.step)
-    world_size = max((trace.world_size for trace in traces if trace.world_size is not None), default=0)
-    absent = sorted(set(range(world_size)) - set(_ranks(traces))) if _ranks(traces) else []
-    said = [f"Nothing is here of {_listed(absent)}."] if absent else []
+    said = [f"Nothing is here of {absent}."] if (absent := _absent(traces)) else []
     if not by_rank:
         return [*said, "No step is here."]
     all_steps = set[int]().union(*by_rank.values())
@@ -242,11 +238,24 @@ def _ranks(traces: Iterable[SummedTrace]) -> list[int]:
     return sorted({rank for trace in traces for rank in trace.ranks})
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    """``rank 3 is``, ``ranks 1, 2 and 7 more``"""
-    more = len(ranks) - _MOST_NAMED
+def _world_size(traces: Iterable[SummedTrace]) -> int:
+    return max((trace.world_size for trace in traces if trace.world_size is not None), default=0)
+
+
+def _absent(traces: Sequence[SummedTrace]) -> str:
+    """The ranks of the run of which there is no trace; "" if there are none, or if nobody knows."""
+    present, world_size = set(_ranks(traces)), _world_size(traces)
+    num_absent = world_size - sum(rank < world_size for rank in present)
+    first = islice((rank for rank in range(world_size) if rank not in present), _MOST_NAMED + 1)
+    return _listed([*first], num_absent) if num_absent and present else ""
+
+
+def _listed(ranks: Sequence[int], num_ranks: int | None = None) -> str:
+    """``rank 3``, ``ranks 1, 2, 5 and 7 more``; of ``num_ranks``, these may be only the first four."""
+    num_ranks = len(ranks) if num_ranks is None else num_ranks
+    more = num_ranks - _MOST_NAMED
     names = ", ".join(map(str, ranks[:_MOST_NAMED] if more > 1 else ranks))
-    return f"rank{'s' if len(ranks) != 1 else ''} {names}{f' and {more:,} more' if more > 1 else ''}"
+    return f"rank{'s' if num_ranks != 1 else ''} {names}{f' and {more:,} more' if more > 1 else ''}"
 
 
 def _named(file: str) -> str:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
 
@@ -93,6 +94,25 @@ def test_ranks_that_were_not_asked_for_are_not_missing(tmp_path):
 def test_asking_for_a_rank_that_is_not_here_says_which_are(tmp_path):
     with pytest.raises(SettingsError, match=r"None of the ranks that were asked for .* is here, only ranks 0, 1\."):
         analyse(*traces(tmp_path), ranks=[7])
+
+
+@pytest.mark.parametrize("state", [None, "killed"])
+def test_a_number_of_ranks_that_no_run_has_takes_no_memory_to_tell(state, tmp_path):
+    def damage(trace):
+        trace["distributedInfo"] = {"rank": 0, "world_size": 20_000_000}
+        trace |= {"recovered": True} if state else {}
+
+    path = changed(traces(tmp_path)[0], damage)
+    tracemalloc.start()
+    try:
+        report = analyse(path)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert is_said(report, "Not here: ranks 1, 2, 3 and 19,999,996 more, of 20,000,000.")
+    assert peak_bytes < 500_000_000  # a list of them all takes more
+    if state:
+        assert report.run["missing"][0] == "Nothing is here of ranks 1, 2, 3 and 19,999,996 more."
 
 
 @pytest.mark.parametrize(
