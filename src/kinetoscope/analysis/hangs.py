@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.slow_steps import PHASE_WORDS
-from kinetoscope.pulse.stuck_phases import StuckPhase, unarrived
+from kinetoscope.pulse.stuck_phases import StuckPhase, Unarrived, unarrived
+from kinetoscope.texts.wording import ranks_named
 
 _MOST_NAMED = 3
 
@@ -54,13 +55,14 @@ def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, goes_on: 
 
 
 def _advice(last: Sequence[tuple[int, StuckPhase]]) -> str:
-    said = [
-        f"Ranks {_listed(found.waiting)} waited in {found.collective or 'a collective'} ({found.sequence:,} of group "
-        f"{found.group}), to which rank {_listed(found.missing)} had not come: look at what that one did."
-        for found in unarrived(last)
-    ]
-    return " ".join([*said, "The folder pulse of the run has the stacks of all threads, in files that end in .stuck."])
+    stacks = "The folder pulse of the run has the stacks of all threads, in files that end in .stuck."
+    return " ".join([*map(_on_unarrived, unarrived(last)), stacks])
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks))
+def _on_unarrived(found: Unarrived) -> str:
+    waiting, missing = (ranks_named([(rank, rank) for rank in ranks]) for ranks in (found.waiting, found.missing))
+    who = "it" if len(found.missing) == 1 else "they"
+    return (
+        f"{waiting.capitalize()} waited in {found.collective or 'a collective'} ({found.sequence:,} of group "
+        f"{found.group}), to which {missing} had not come: look at what {who} did."
+    )

@@ -6,7 +6,7 @@ from statistics import median
 
 from kinetoscope.pages.run_list import RankNow, RunNow
 from kinetoscope.status.judging import RankStatus, RunState, RunStatus
-from kinetoscope.texts.wording import counted, lasting, memory_size, printable, shortened, shown
+from kinetoscope.texts.wording import counted, lasting, memory_size, printable, ranks_named, shortened, shown
 
 MOST_ROWS = 16
 """Of more ranks, the odd ones have rows, and the rest is summed up."""
@@ -96,7 +96,7 @@ def _hanging(ranks: Sequence[RankStatus]) -> Iterable[str]:
         if rank.state is RunState.HANGING:
             alike.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
     for found in alike.values():
-        first, names = found[0], _named([(rank, rank) for rank in sorted(one.rank for one in found)]).capitalize()
+        first, names = found[0], ranks_named([(rank, rank) for rank in sorted(one.rank for one in found)]).capitalize()
         longest = max(found, key=lambda rank: rank.phase_ns or 0)
         where = f"in {_phase(first)} for {'' if len(found) == 1 else 'up to '}{_for(longest)}"
         if first.is_stopped:
@@ -130,27 +130,13 @@ def _about_collectives(status: RunStatus) -> Iterable[str]:
     """Who waits for whom."""
     for found in status.collectives[:_MOST_SENTENCES]:
         what, waits = printable(found.collective or "a collective"), "waits" if len(found.waiting) == 1 else "wait"
-        waiting, missing = (_named([(rank, rank) for rank in ranks]) for ranks in (found.waiting, found.missing))
+        waiting, missing = (ranks_named([(rank, rank) for rank in ranks]) for ranks in (found.waiting, found.missing))
         yield f"In {what}, number {found.sequence:,} of group {shown(found.group)}, {waiting} {waits} for {missing}."
 
 
 def _about_missing(status: RunStatus) -> Iterable[str]:
     if status.missing:
-        yield f"There is no pulse of {_named(status.missing)}."
-
-
-def _named(ranks: Sequence[tuple[int, int]]) -> str:
-    """Ranges of ranks, in order, as ``ranks 0-3, 7``."""
-    joined: list[tuple[int, int]] = []
-    for first, last in ranks:
-        if joined and joined[-1][1] + 1 == first:
-            joined[-1] = joined[-1][0], last
-        else:
-            joined.append((first, last))
-    texts = [str(first) if first == last else f"{first}-{last}" for first, last in joined]
-    more = f" and {len(texts) - MOST_ROWS:,} more groups" if len(texts) > MOST_ROWS else ""
-    word = "rank" if len(texts) == 1 and "-" not in texts[0] else "ranks"
-    return f"{word} {', '.join(texts[:MOST_ROWS])}{more}"
+        yield f"There is no pulse of {ranks_named(status.missing)}."
 
 
 def _summed_up(ranks: Sequence[RankStatus]) -> str:

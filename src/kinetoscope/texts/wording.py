@@ -1,7 +1,7 @@
 """Words for counts, sizes and options, and text that is safe to print."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 _KILO = 1000
 _LONG_S, _NEARLY_ONE = 99.95, 0.9995
@@ -13,6 +13,7 @@ _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 _HALVES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 _CUT, _BEFORE_DIFFERENCE = "\N{HORIZONTAL ELLIPSIS}", 4
 _MOST_OF_NAME, _MOST_OF_SENTENCE, _LONGEST_PATH = 200, 1000, 4096
+_MOST_RANGES = 16
 
 
 def missing_options(options: Mapping[str, object]) -> str:
@@ -54,6 +55,20 @@ def lasting(time_ns: float) -> str:
     size, unit, part, parts = next(units for units in _LONG_UNITS if whole >= units[0])
     number, left = divmod(whole // part, size // part)
     return f"{number:,} {'days' if unit == 'day' and number > 1 else unit} {left} {parts}"
+
+
+def ranks_named(ranges: Iterable[tuple[int, int]]) -> str:
+    """Ranges of ranks, in order, as ``ranks 0-3, 7``; those that follow one another become one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1] = joined[-1][0], last
+        else:
+            joined.append((first, last))
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in joined]
+    more = f" and {len(texts) - _MOST_RANGES:,} more groups" if len(texts) > _MOST_RANGES else ""
+    word = "rank" if len(texts) == 1 and "-" not in texts[0] else "ranks"
+    return f"{word} {', '.join(texts[:_MOST_RANGES])}{more}"
 
 
 def shown(text: object, most: int = _MOST_OF_NAME, *, in_html: bool = False) -> str:
