@@ -171,13 +171,12 @@ def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
     """How long each kernel's device would need for its call, at its peak."""
-    names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
     name = pl.col("name")
     is_full = name.str.contains(FULL_FLOAT32) & ~name.str.contains(TENSOR_FLOAT32)
     asked = runs.select("device", "dtype", is_full=is_full.any().over("call"))
     known = asked.unique()
     peaks = [
-        peak_flops_per_s(names.get(device, ""), dtype or "", is_full_float32=is_full)
+        peak_flops_per_s(window.device_names.get(device, ""), dtype or "", is_full_float32=is_full)
         for device, dtype, is_full in known.iter_rows()
     ]
     known = known.with_columns(peak=pl.Series(peaks, dtype=pl.Float64))

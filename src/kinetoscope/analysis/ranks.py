@@ -67,9 +67,8 @@ def rank_rows(window: RankWindow) -> list[RankRow]:
         return [RankRow(**about, **_device_times(window.device, window.device_time))]
     if not devices:
         return [RankRow(**about)]
-    names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
     return [
-        RankRow(**about, device=device, device_name=names.get(device), **_device_times(events, time))
+        RankRow(**about, device=device, device_name=window.device_names.get(device), **_device_times(events, time))
         for device, (events, time) in sorted(devices.items(), key=itemgetter(0))
     ]
 

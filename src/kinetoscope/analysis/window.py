@@ -196,6 +196,11 @@ class RankWindow:
         """When any device did something."""
         return self.device_times[0] if len(self.devices) == 1 else DeviceTime.of(self.device)
 
+    @cached_property
+    def device_names(self) -> dict[int, str]:
+        """What the devices are called, as far as the trace says it."""
+        return {device: str(said["name"]) for device, said in self.trace.devices.items() if "name" in said}
+
     def on_loop(self, spans: pl.DataFrame) -> pl.DataFrame:
         """Those of the thread of the loop."""
         if not len(spans):
