@@ -119,16 +119,13 @@ def device_words(rank: int | None, device: int | None) -> str:
 
 def device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:
     """What all devices did, on average, and then each; nothing without a device."""
-    each = [
-        _device(row, {name: getattr(row, name) or 0 for name in (*_WHOLE, *_USES)}, _busy_share(row))
-        for row in rows
-        if row.window_ns is not None
-    ]
-    if not each:
-        return []
     known = [row for row in rows if row.window_ns is not None]
-    mean = {name: fmean(getattr(row, name) or 0 for row in known) for name in (*_WHOLE, *_USES)}
-    shares = [one.busy_share for one in each if one.busy_share is not None]
+    if not known:
+        return []
+    times = [{name: getattr(row, name) or 0 for name in (*_WHOLE, *_USES)} for row in known]
+    mean = {name: fmean(own[name] for own in times) for name in times[0]}
+    shares = [share for row in known if (share := _busy_share(row)) is not None]
+    each = [_device(row, own, _busy_share(row)) for row, own in zip(known, times, strict=True)]
     return [_device(None, mean, fmean(shares) if shares else None), *each]
 
 
