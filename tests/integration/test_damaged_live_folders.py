@@ -211,6 +211,7 @@ def test_a_spool_entry_that_claims_to_be_huge_is_left_out(run, num_spans):
 
 
 def test_files_of_another_version_are_named_and_stay_and_the_others_are_recovered(run, num_spans):
+    run = run.rename(run.with_name("my run"))
     path = file_of(run, ".chunk")
     content = bytearray(path.read_bytes())
     content[8:12] = (99).to_bytes(4, "little")
@@ -219,7 +220,7 @@ def test_files_of_another_version_are_named_and_stay_and_the_others_are_recovere
     assert stays(run, code, said)
     assert path.name in said
     assert "version 99" in said
-    assert f"kinetoscope recover {run} --discard" in said
+    assert f"kinetoscope recover '{run}' --discard" in said
     assert count_spans(run) < num_spans
     assert path.read_bytes() == content
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_header
@@ -181,10 +182,10 @@ def _of_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int 
         unsaved = Path(name, "live").is_dir()
         if not unsaved and (why := why_nothing(Path(name))):
             raise MergeError(f"No trace in {name}. {why}")
-        what = f" What its processes have not saved is in {name}/live: kinetoscope recover {name}" if unsaved else ""
+        saved_in = f" What its processes have not saved is in {name}/live: kinetoscope recover {quote(name)}"
         raise MergeError(
             f"No trace file: neither the folder {name} nor its folder traces has a file that ends in "
-            f"{', '.join(SUFFIXES)}.{what}"
+            f"{', '.join(SUFFIXES)}.{saved_in if unsaved else ''}"
         )
     if attempt is not None and attempt not in by_attempt:
         known = ", ".join(map(str, sorted(by_attempt)))

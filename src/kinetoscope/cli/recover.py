@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from kinetoscope.cli.options import add_json, add_run
@@ -94,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     num_waiting = sum(len(read_queue(run_folder, rank.run.ranks.rank)) for rank in ranks)
     if num_waiting:
         waiting = counted(num_waiting, "file")
-        tell(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {run_folder}")
+        tell(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {quote(str(run_folder))}")
     if arguments.json:
         rows = [_row(rank) for rank in ranks] + [_row_of_failed(rank) for rank in failed]
         print(json.dumps({"ranks": rows, "failures": [*filter(None, failures)], "num_waiting_uploads": num_waiting}))
@@ -141,7 +142,8 @@ def _later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
         if last > restart:
             return (
                 f"That was attempt {restart} of the run. The last one is {last}, in {attempt_folder(traces, last)}: "
-                f"kinetoscope summary {run_folder} reads that one; to read this one, add --attempt {restart}."
+                f"kinetoscope summary {quote(str(run_folder))} reads that one; to read this one, add "
+                f"--attempt {restart}."
             )
     return ""
 
@@ -154,10 +156,11 @@ def _what_stays(rank: RecoveredRank, run_folder: Path) -> str:
         return ""
     found = [f"{rank.live_folder} stays as it is: not all that is in it is in the traces."]
     found += [f"  {missing}" for missing in [*rank.damages, *rank.unwritten]]
+    command = f"kinetoscope recover {quote(str(run_folder))}"
     if rank.unwritten:
-        found.append(f"When that is mended, once more: kinetoscope recover {run_folder}")
+        found.append(f"When that is mended, once more: {command}")
     else:
-        found.append(f"If you do not need that, delete it: kinetoscope recover {run_folder} --discard")
+        found.append(f"If you do not need that, delete it: {command} --discard")
     return "\n".join(found)
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import Any
 
@@ -83,7 +84,7 @@ class FirstFinding:
         path = _report_of(folder)
         if report is None:
             reason = f": {printable(self._reason).rstrip('.')}" if self._reason else ""
-            return f"There is no report{reason}. To write it: kinetoscope report {short_path(path.parent)}."
+            return f"There is no report{reason}. To write it: kinetoscope report {quote(short_path(path.parent))}."
         self.report, self.findings = path, report["findings"]
         num_ranks, world_size = report["num_ranks"], report["world_size"] or 0
         ranks = f", of {num_ranks:,} of {world_size:,} ranks," if num_ranks < world_size else ""

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import msgspec
@@ -226,7 +227,7 @@ def report_leftovers(run_folder: Path) -> None:
             "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: "
             "kinetoscope recover %s",
             *_named(sorted(killed)),
-            run_folder,
+            quote(str(run_folder)),
         )
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from shlex import quote
 from types import FrameType, TracebackType
 from typing import ParamSpec, Self, TypeVar
 
@@ -194,7 +195,8 @@ class RunEnd:
         """Where the records of windows that are not saved are: on disk, in memory only, or lost; in sentences."""
         unsaved, folder = self._delivery.unsaved, self._live.path
         on_disk, in_memory = unsaved.num_records_on_disk, unsaved.num_records_in_memory
-        later = f"Call close() once more, or when this process has ended: kinetoscope recover {self._live.run_folder}"
+        run = quote(str(self._live.run_folder))
+        later = f"Call close() once more, or when this process has ended: kinetoscope recover {run}"
         if folder is None:
             yield "There is no live folder, so they are lost when this process ends. Call close() once more before."
         elif not is_known:

@@ -161,7 +161,7 @@ class Uploads:
                 "An earlier start of this run left %s outside of the run's folder, or for places to which this start "
                 "does not upload. They are not uploaded. To see them: kinetoscope upload %s",
                 counted(len(left), "file"),
-                self._run_folder,
+                shlex.quote(str(self._run_folder)),
             )
         return [upload for upload in waiting if upload not in left]
 

@@ -425,7 +425,7 @@ def test_another_json_file_in_the_folder_of_a_run_hides_no_trace(tmp_path, capsy
 
 
 def test_what_was_not_saved_is_told_before_why_nothing_was(tmp_path, capsys):
-    run = tmp_path / "run"
+    run = tmp_path / "my run"
     with kinetoscope.profile(run, torch=False, system=False, quiet=True):
         pass
     assert main(["check", str(run)]) != 0
@@ -433,4 +433,4 @@ def test_what_was_not_saved_is_told_before_why_nothing_was(tmp_path, capsys):
     (run / "live").mkdir(exist_ok=True)
     for output in ([], ["-o", str(tmp_path / "all.json")]):
         assert main(["merge" if output else "check", str(run), *output]) != 0
-        assert f"kinetoscope recover {run}" in capsys.readouterr().err
+        assert f"kinetoscope recover '{run}'" in capsys.readouterr().err

@@ -56,19 +56,20 @@ def leave(run_folder, rank):
 
 
 def test_all_ranks_that_were_killed_are_told_in_one_line(tmp_path, caplog):
-    leave(tmp_path, 3)
-    report_leftovers(tmp_path)
-    leave(tmp_path, 1)
-    report_leftovers(tmp_path)
+    run = tmp_path / "my run"
+    leave(run, 3)
+    report_leftovers(run)
+    leave(run, 1)
+    report_leftovers(run)
     for rank in range(4, 16):
-        leave(tmp_path, rank)
-    report_leftovers(tmp_path)
+        leave(run, rank)
+    report_leftovers(run)
     said = (
         "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: kinetoscope recover"
     )
     told = [("Rank 3", "was", "it"), ("Ranks 1, 3", "were", "they")]
     told.append(("Ranks 1, 3, 4, 5, 6, 7, 8, 9 and 6 more", "were", "they"))
-    assert caplog.messages == [f"{said % words} {tmp_path}" for words in told]
+    assert caplog.messages == [f"{said % words} '{run}'" for words in told]
 
 
 def test_leftovers_that_cannot_be_read_are_reported(tmp_path, caplog):

@@ -102,6 +102,7 @@ def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_span_and_is_repo
 
 
 def test_a_cycle_that_failed_to_the_end_stays_live_and_another_close_saves_it(tmp_path, caplog):
+    tmp_path = tmp_path / "my runs"
     handler = json_handler(tmp_path)
     profiler = Profiler(every_second_batch_is_a_cycle, handler).start()
     record_cycle(profiler)
@@ -112,7 +113,7 @@ def test_a_cycle_that_failed_to_the_end_stays_live_and_another_close_saves_it(tm
             (folder,) = live_folders(tmp_path)
             assert live_names(folder).count("work") == 7
             assert str(folder) in caplog.text
-            assert "recover" in caplog.text
+            assert f"kinetoscope recover '{tmp_path / 'run'}'" in caplog.text
         with Profiler(every_second_batch_is_a_cycle):  # another profiler can start
             pass
     profiler.close()
