@@ -95,7 +95,8 @@ class SlowStepWatch:
         writer.watch_slow_steps(self._slow)
         recorder.watch_slow_steps(self._slow)
         self._thread = OwnThread(self._work, "kinetoscope-slow-steps")
-        self._thread.start()
+        if not self._thread.begin("Slow steps are not kept"):
+            self._leave()
 
     def judge(self, is_on: bool) -> None:
         """Whether steps are compared from now on: those that are recorded take longer."""

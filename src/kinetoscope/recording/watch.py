@@ -146,17 +146,13 @@ class TrainingWatch:
         self._pulse.writer.watch(self._request)
         if self._timer is not None:
             self._timer.begin()
-        try:
-            self._thread.start()
-        except RuntimeError as error:  # the system allows no more threads: training goes on without it
-            _log.warning("Hangs are not looked for, and nobody can ask for a recording: %s.", error)
+        self._thread.begin("Hangs are not looked for, and nobody can ask for a recording")
 
     def stop(self) -> None:
         """Ends."""
         self._is_over.set()
         self._pulse.writer.stop_waiting()
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_S)
+        self._thread.join(_JOIN_S)
         if self._timer is not None:
             self._timer.end()
 

@@ -41,7 +41,7 @@ class StackSampler(WindowSource):
         self.interval_ms: float = interval_ms
         self.workers: bool = workers
         self._in_workers: WorkerSampling | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: OwnThread | None = None
         self._spans: StackSpans | None = None
         self._clocks: LoopClocks | None = None
 
@@ -64,7 +64,7 @@ class StackSampler(WindowSource):
         self._spans = StackSpans(run.recorder, threading.get_ident(), self.interval_ms, native_id=native_id)
         name = TRACK.format(threading.current_thread().name)
         self._thread = OwnThread(partial(_sample, run, self._spans), name)
-        self._thread.start()
+        self._thread.begin("The loop's stack is not sampled", run.report)
 
     @unless_skipped
     def batch_end(self, state: ProfiledState, logger: Any) -> None:

@@ -79,7 +79,7 @@ class SystemProfiler(Callback):
         self._wake = threading.Event()
         self._recording = self._begins = False
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread: OwnThread | None = None
         self._failed: set[str] = set()
         self._markers: dict[str, Any] = {}
 
@@ -87,7 +87,7 @@ class SystemProfiler(Callback):
         if self._thread is None:
             self._closing = False
             self._thread = OwnThread(partial(self._loop, state), "kinetoscope-system")
-            self._thread.start()
+            self._thread.begin("The machine's counters are not read", state.profiler.run.report)
 
     @unless_skipped
     def batch_start(self, state: ProfiledState, logger: object) -> None:

@@ -37,6 +37,21 @@ class OwnThread(threading.Thread):
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
 
+    def begin(self, lost: str, tell: Callable[[str], object] = _log.warning) -> bool:
+        """Starts it. Returns False if the system allows no more threads, and tells what is ``lost``: training goes on
+        without it."""
+        try:
+            self.start()
+        except RuntimeError as error:
+            tell(f"{lost}: {error}.")
+            return False
+        return True
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for its end, if it was started."""
+        if self.ident is not None:
+            super().join(timeout)
+
     def run(self) -> None:
         ident = threading.get_ident()
         with _lock:

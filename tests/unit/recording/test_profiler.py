@@ -12,6 +12,8 @@ import pytest
 from kinetoscope import Callback, ProfilerAction, State, Timestamp, TraceHandler, cyclic_schedule
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording.profiler import Profiler
+from kinetoscope.sources.stack_sampler import StackSampler
+from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
@@ -362,13 +364,22 @@ def test_a_contributed_file_that_does_not_exist_is_reported_and_training_goes_on
     assert "missing.json" in caplog.text
 
 
-def test_where_no_thread_can_start_training_goes_on_without_the_watch(monkeypatch, caplog):
+def test_where_no_thread_can_start_training_goes_on_without_what_needs_one(monkeypatch, caplog):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     handler = MemoryTraceHandler()
-    with Profiler(NEVER, handler) as profiler:
+    sources = [SystemProfiler(), StackSampler()]
+    with Profiler(ALWAYS, handler, sources=sources, slow_steps=True) as profiler:
         batches = list(profiler.batches(range(3)))
     assert batches == [0, 1, 2]
-    assert "Hangs are not looked for" in caplog.text
+    assert len(handler.cycles) == 1
+    for lost in (
+        "Hangs are not looked for",
+        "Slow steps are not kept",
+        "stack is not sampled",
+        "counters are not read",
+    ):
+        assert lost in caplog.text
+    assert "ERROR" not in caplog.text
