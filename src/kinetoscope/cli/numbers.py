@@ -8,6 +8,7 @@ from kinetoscope.errors import SettingsError
 
 _Value = TypeVar("_Value")
 _LARGEST = 2**31 - 1
+_MOST_PORT = 65535
 _MOST_SECONDS = 1e9
 _MOST_NUMBERS = 1_000_000
 
@@ -23,6 +24,13 @@ def count_of_one_or_more(text: str) -> int:
     """How many there are of something."""
     if not _is_whole(text) or not int(text):
         raise ArgumentTypeError(f"cannot read {_shown(text)}; write a whole number from 1 to {_LARGEST:,}")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """The number of a port; 0 is any that is free."""
+    if not _is_whole(text, _MOST_PORT):
+        raise ArgumentTypeError(f"cannot use the port {_shown(text)}; write a number up to {_MOST_PORT}")
     return int(text)
 
 
@@ -72,8 +80,8 @@ def given(argument: str, kind: Callable[[str], _Value], text: str) -> _Value:
         raise SettingsError(f"{argument}: {error}.") from None
 
 
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= len(str(_LARGEST)) and int(text) <= _LARGEST
+def _is_whole(text: str, largest: int = _LARGEST) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(largest)) and int(text) <= largest
 
 
 def _number(text: str) -> float | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kinetoscope import __version__
+from kinetoscope.cli.numbers import count_of_one_or_more, whole_number
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
@@ -43,8 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.usage = "kinetoscope run [OPTION...] [--] COMMAND..."
     parser.add_argument("-o", "--output", metavar="DIR", help="the folder of the run (default: runs/JOB or runs/TIME)")
-    parser.add_argument("--num-steps", metavar="N", type=int, default=10, help="how many steps to record (10)")
-    parser.add_argument("--after", metavar="N", type=int, default=10, help="how many steps to skip before (10)")
+    parser.add_argument(
+        "--num-steps", metavar="N", type=count_of_one_or_more, default=10, help="how many steps to record (10)"
+    )
+    parser.add_argument(
+        "--after", metavar="N", type=whole_number, default=10, help="how many steps to skip before (10)"
+    )
     parser.add_argument(
         "--count-by", choices=("fetch", "optimizer"), help="what ends a step, if it is not to be found out"
     )
@@ -61,8 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SettingsError("There is no command to run. An example: kinetoscope run python train.py")
-    if arguments.num_steps < 1 or arguments.after < 0:
-        raise SettingsError("--num-steps counts steps from 1 on, and --after from 0 on.")
     if shutil.which(command[0]) is None:
         is_there = os.path.exists(command[0])
         print(

@@ -15,6 +15,7 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 from kinetoscope.cli.ends import requests_to_end, wait_for_one
+from kinetoscope.cli.numbers import port
 from kinetoscope.cli.options import add_json
 from kinetoscope.cli.paths import run_folder_of
 from kinetoscope.errors import SettingsError
@@ -29,7 +30,6 @@ from kinetoscope.texts.wording import counted, printable_lines
 from kinetoscope.writing.atomic_file import temporary_folder
 
 _PERFETTO = "https://ui.perfetto.dev"
-_MOST_PORT = 65535
 _POLL_S = 0.1
 _EXAMPLES = """\
 examples:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``view``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("folder", metavar="PATH", help="a folder that holds runs, the folder of a run, or a trace")
-    parser.add_argument("--port", metavar="N", type=_port, default=0, help="the port to use (default: a free one)")
+    parser.add_argument("--port", metavar="N", type=port, default=0, help="the port to use (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="do not open a browser, only print the link")
     add_json(parser)
     parser.add_argument(
@@ -122,12 +122,6 @@ def _say_where(server: FolderServer, folder: str, num_runs: int) -> None:
 def _folder(name: str) -> RunFolder:
     """The folder that ``name`` is; of a trace, or of a folder of traces in a run, the folder of the run."""
     return RunFolder(run_folder_of(name))
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_PORT)) and int(text) <= _MOST_PORT):
-        raise argparse.ArgumentTypeError(f"cannot use the port {text!r}; write a number up to {_MOST_PORT}")
-    return int(text)
 
 
 def _web_address(text: str) -> str:
