@@ -8,6 +8,7 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.what_if import WhatIf
+from kinetoscope.report.sentences import in_ms
 from kinetoscope.texts.wording import printable, shortened
 
 _LONGEST_NAME = 60
@@ -34,13 +35,13 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     table = Table(box=None, pad_edge=False)
     for name in ("", "step ms", "saves ms", ""):
         table.add_column(name, justify="right" if name else "left", no_wrap=bool(name), overflow="fold")
-    table.add_row("as recorded", _ms(step_ns))
+    table.add_row("as recorded", in_ms(step_ns))
     for found in sorted(what_ifs, key=lambda found: -(found.saving_ns_per_step or 0)):
         saving_ns = found.saving_ns_per_step or 0
         table.add_row(
             Text(printable(_words(found, report))),
-            _ms(step_ns - saving_ns),
-            _ms(saving_ns),
+            in_ms(step_ns - saving_ns),
+            in_ms(saving_ns),
             f"{saving_ns / step_ns:.1%}",
         )
     if len(what_ifs) == 1:
@@ -64,7 +65,3 @@ def words_of_change(without: Iterable[str], faster: Iterable[tuple[str, float]],
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-
-
-def _ms(time_ns: float) -> str:
-    return f"{time_ns / 1e6:,.2f}"

@@ -36,7 +36,14 @@ def test_each_line_has_the_step_after_the_change_what_it_saves_and_its_share():
     lines = [re.split(r"\s{2,}", line.strip()) for line in out.getvalue().splitlines()]
     assert lines[:4] == [
         ["step ms", "saves ms"],
-        ["as recorded", "1,250.00"],
-        ["no waiting for data", "750.00", "500.00", "40.0%"],
-        ["no garbage collection", "1,225.00", "25.00", "2.0%"],
+        ["as recorded", "1,250.0"],
+        ["no waiting for data", "750.0", "500.0", "40.0%"],
+        ["no garbage collection", "1,225.0", "25.0", "2.0%"],
     ]
+
+
+def test_what_a_step_of_some_microseconds_saves_is_more_than_zeros():
+    out = io.StringIO()
+    Console(file=out, width=100).print(render_what_ifs(REPORT, [without("gc", 40_000, 2_000)]))
+    assert "0.038" in out.getvalue()
+    assert "0.002" in out.getvalue()
