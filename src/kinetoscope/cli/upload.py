@@ -14,7 +14,7 @@ from kinetoscope.cli.paths import run_folder_of
 from kinetoscope.paths.remote_url import check_url, without_credentials
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, UploadReport, upload_waiting
 from kinetoscope.storage.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
-from kinetoscope.texts.wording import counted, printable
+from kinetoscope.texts.wording import counted, printable, sized
 from kinetoscope.writing.side_process import give_way
 
 _MOST_NAMED = 20
@@ -124,8 +124,8 @@ def _as_json(reports: list[UploadReport], failures: list[tuple[WaitingUpload, st
 
 def _summary(folder: Path, reports: list[UploadReport]) -> str:
     confirmed = [upload for report in reports for upload in report.confirmed]
-    size = sum(upload.size_bytes for upload in confirmed) / 1e6
-    done = f"Uploaded {counted(len(confirmed), 'file')} of {folder} ({size:.1f} MB)."
+    size = sized(sum(upload.size_bytes for upload in confirmed))
+    done = f"Uploaded {counted(len(confirmed), 'file')} of {folder} ({size})."
     lines = [done if confirmed else "Nothing was uploaded."]
     lines += [
         f"Another process is uploading what rank {report.rank} left. Run this again when it has ended."
