@@ -154,6 +154,12 @@ def test_of_fewer_than_eight_steps_no_growth_is_told():
     assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())]
 
 
+@pytest.mark.parametrize(("num_bytes", "size"), [(999_000, "975.6 KiB"), (2**31, "2.0 GiB")])
+def test_the_finding_tells_growth_in_the_unit_of_its_size(num_bytes, size):
+    _, report = analysed(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=num_bytes),)))
+    assert [found.title for found in report.findings] == [f"Memory grows by {size} a step"]
+
+
 def test_of_memory_without_addresses_no_growth_is_told(tmp_path):
     recording = Recording()
     for step in range(10):
