@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "torch": GROUND | {"formats", "pages", "recording", "native", "_native"},
     "storage": {"paths", "texts", "training", "writing", "formats"},
     "sources": GROUND | {"recording", "torch", "storage"},
-    "merge": {"paths", "clock", "writing", "formats", "live", "native", "_native"},
+    "merge": {"paths", "texts", "clock", "writing", "formats", "live", "native", "_native"},
     "handlers": GROUND | {"formats", "live", "pulse", "recording", "storage", "merge", "_native"},
     "assemble": LIVE,
     "testing": LIVE,

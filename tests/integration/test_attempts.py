@@ -257,7 +257,7 @@ def test_ranks_below_wrappers_are_merged_under_torchrun(tmp_path):
 def test_ranks_without_a_store_are_merged_if_they_ran_at_the_same_time_and_the_trace_says_so(tmp_path):
     logs = run_ranks(tmp_path, "no process group")
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
-    sentence = "Ranks 0, 1 are merged because they had the same launch and ran at the same time"
+    sentence = "Ranks 0-1 are merged because they had the same launch and ran at the same time"
     assert sentence in notes_of(merged_trace(tmp_path))
     assert sentence in logs[0]
     assert sentence in kinetoscope("info", merged_trace(tmp_path)).stdout

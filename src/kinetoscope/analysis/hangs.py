@@ -60,7 +60,7 @@ def _advice(last: Sequence[tuple[int, StuckPhase]]) -> str:
 
 
 def _on_unarrived(found: Unarrived) -> str:
-    waiting, missing = (ranks_named([(rank, rank) for rank in ranks]) for ranks in (found.waiting, found.missing))
+    waiting, missing = map(ranks_named, (found.waiting, found.missing))
     who = "it" if len(found.missing) == 1 else "they"
     return (
         f"{waiting.capitalize()} waited in {found.collective or 'a collective'} ({found.sequence:,} of group "

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import PurePath
 
 from kinetoscope.analysis.collectives import FAR_NS, ClockShift
@@ -12,7 +11,7 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
-from kinetoscope.texts.wording import shown
+from kinetoscope.texts.wording import gaps_in, numbers_named, ranks_named, shown
 
 _MOST_NAMED = 3
 _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
@@ -25,7 +24,7 @@ def require_one_run(traces: Sequence[SummedTrace]) -> None:
     if not any(trace.windows for trace in traces):
         raise SettingsError(
             "None of the ranks that were asked for (--ranks, or ranks= in Python) is here, only "
-            f"{_listed(_ranks(traces))}."
+            f"{ranks_named(_ranks(traces))}."
         )
     _require_one("name", {trace.name: trace.run_name for trace in traces})
     _require_one("number of ranks", {trace.name: trace.world_size for trace in traces})
@@ -160,16 +159,8 @@ def what_is_missing(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> 
 
 
 def _stretches(numbers: Sequence[int]) -> str:
-    """``step 3``, ``steps 3 to 7 and 9``"""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and found[-1][-1] == number - 1:
-            found[-1].append(number)
-        else:
-            found.append([number])
-    shown = [str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in found[:_MOST_NAMED]]
-    more = f" and {len(found) - _MOST_NAMED:,} more stretches" if len(found) > _MOST_NAMED else ""
-    return f"step{'s' if len(numbers) > 1 else ''} {', '.join(shown)}{more}"
+    """``step 3``, ``steps 3-7, 9``"""
+    return f"step{'s' if len(numbers) > 1 else ''} {numbers_named(numbers, _MOST_NAMED)}"
 
 
 def _on_steps(
@@ -186,7 +177,7 @@ def _on_steps(
         return
     without = sorted({window.rank for window in windows if window.rank is not None} - {row.rank for row in steps})
     if without:
-        yield f"No step was found on {_listed(without)}."
+        yield f"No step was found on {ranks_named(without)}."
     numbers = defaultdict(set)
     for row in steps:
         numbers[row.rank, row.step].add(row.begin_ns)
@@ -207,7 +198,7 @@ def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> I
     if not has_unclear and all(row.window_ns is None for row in ranks):
         yield "No work of a device was recorded: all times are the host's."
     elif without:
-        yield f"No work of a device was recorded on {_listed(without)}."
+        yield f"No work of a device was recorded on {ranks_named(without)}."
 
 
 def _on_unclear(counts: Mapping[str, int]) -> str:
@@ -244,18 +235,9 @@ def _world_size(traces: Iterable[SummedTrace]) -> int:
 
 def _absent(traces: Sequence[SummedTrace]) -> str:
     """The ranks of the run of which there is no trace; "" if there are none, or if nobody knows."""
-    present, world_size = set(_ranks(traces)), _world_size(traces)
-    num_absent = world_size - sum(rank < world_size for rank in present)
-    first = islice((rank for rank in range(world_size) if rank not in present), _MOST_NAMED + 1)
-    return _listed([*first], num_absent) if num_absent and present else ""
-
-
-def _listed(ranks: Sequence[int], num_ranks: int | None = None) -> str:
-    """``rank 3``, ``ranks 1, 2, 5 and 7 more``; of ``num_ranks``, these may be only the first four."""
-    num_ranks = len(ranks) if num_ranks is None else num_ranks
-    more = num_ranks - _MOST_NAMED
-    names = ", ".join(map(str, ranks[:_MOST_NAMED] if more > 1 else ranks))
-    return f"rank{'s' if num_ranks != 1 else ''} {names}{f' and {more:,} more' if more > 1 else ''}"
+    present = _ranks(traces)
+    absent = gaps_in(present, _world_size(traces))
+    return ranks_named(absent) if absent and present else ""
 
 
 def _named(file: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from kinetoscope.clock.file_clock import FileClock, Stretch
 from kinetoscope.errors import MergeError
+from kinetoscope.texts.wording import ranks_named
 
 _MOST_SHIFTS_NAMED = 8
 
@@ -80,13 +81,17 @@ def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
     """Sentences on ranks whose times are not certain."""
     clocks = [(file.rank, file.clock) for file in files if file.clock is not None]
     some_were_compared = any(clock.relation for _, clock in clocks)
-    notes = {}
+    alone, once = set[int](), set[int]()
     for rank, clock in clocks:
         if clock.relation is None and clock.world_size > 1 and some_were_compared:
-            notes[rank] = f"Rank {rank}'s clock was not compared with rank 0's: its times are those of its own host."
+            alone.add(rank)
         elif clock.relation is not None and clock.relation.drift_ppm is None:
-            notes[rank] = f"The drift of rank {rank}'s clock is unknown: it was compared with rank 0's only once."
-    return list(notes.values())
+            once.add(rank)
+    sentences = {
+        "The times of {} are by the clock of the rank's own host, which was not compared with rank 0's.": alone,
+        "How the clock of {} drifts is not known: it was compared with rank 0's only once.": once,
+    }
+    return [sentence.format(ranks_named(sorted(ranks))) for sentence, ranks in sentences.items() if ranks]
 
 
 def _put_beside_rank_0(files: Sequence[Alignable]) -> None:

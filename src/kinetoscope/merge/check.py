@@ -16,8 +16,8 @@ from kinetoscope.formats.viewers import MOST_TIME_NS
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
+from kinetoscope.texts.wording import gaps_in, numbers_named
 
-_MOST_RANKS_NAMED = 8
 _SECOND_NS = 10**9
 _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
@@ -84,12 +84,8 @@ def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
     if not sizes or len(checks) < 2:
         return []
     there = {rank for check in checks for rank in check.ranks}
-    missing = sorted(set(range(min(sizes.pop(), 1 << 20))) - there)
-    if not missing:
-        return []
-    named = ", ".join(map(str, missing[:_MOST_RANKS_NAMED]))
-    more = f" and {len(missing) - _MOST_RANKS_NAMED:,} more" if len(missing) > _MOST_RANKS_NAMED else ""
-    return [Finding("ranks", f"Ranks without a file here: {named}{more}.")]
+    missing = gaps_in(there, sizes.pop())
+    return [Finding("ranks", f"Ranks without a file here: {numbers_named(missing)}.")] if missing else []
 
 
 def _counted(counts: dict[str, int]) -> Iterable[Finding]:

@@ -18,6 +18,7 @@ from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.paths.run_folder import FoundFile, RunFolder
+from kinetoscope.texts.wording import ranks_named
 
 _log = logging.getLogger("kinetoscope")
 
@@ -62,7 +63,7 @@ class ListedAttempt:
         ranks = sorted({manifest.rank for manifest in self.members})
         if len(ranks) > 1 and not all(manifest.agreed for manifest in self.members):
             notes.append(
-                f"Ranks {', '.join(map(str, ranks))} are merged because they had the same launch and ran at the same "
+                f"{ranks_named(ranks).capitalize()} are merged because they had the same launch and ran at the same "
                 "time: they had no store, or no time, to agree on an id for their attempt."
             )
         return notes

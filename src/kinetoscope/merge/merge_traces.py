@@ -24,6 +24,7 @@ from kinetoscope.merge.pure_rewrite import PureRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
 from kinetoscope.native import native_module
+from kinetoscope.texts.wording import ranks_named
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
@@ -143,7 +144,9 @@ class _Merging:
         ]
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
         if not self._files:
-            raise MergeError(f"Nothing to merge: none of the files has rank {_listed(ranks)} (--ranks). Choose others.")
+            raise MergeError(
+                f"Nothing to merge: none of the files has {ranks_named(sorted(ranks or ()))} (--ranks). Choose others."
+            )
         found = {rank for file, _ in self._files for rank in file.ranks}
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
 
@@ -292,7 +295,7 @@ def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:
     ranks = sorted(rank for rank, names in starts.items() if len(names) > 1)
     if ranks:
         yield (
-            f"The traces of rank {_listed(ranks[:_MOST_RANKS_LISTED])} come from several starts of a run. To keep them "
+            f"The traces of {ranks_named(ranks)} come from several starts of a run. To keep them "
             "apart, merge the traces of each start separately."
         )
 
@@ -323,10 +326,6 @@ def _headers(file: InputFile) -> list[dict[str, Any]]:
     begins = [entry.get("begin_ns") for entry in entries]
     moved = [file.common_ns(begin_ns) if isinstance(begin_ns, int) else None for begin_ns in begins]
     return [entry | {"begin_ns": begin_ns} for entry, begin_ns in zip(entries, moved, strict=True)]
-
-
-def _listed(ranks: Collection[int] | None) -> str:
-    return ", ".join(map(str, sorted(ranks or ())))
 
 
 def _version() -> str:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from kinetoscope.errors import MergeError, SettingsError
 from kinetoscope.merge.input_file import InputFile, Moment
+from kinetoscope.texts.wording import numbers_named
 
 _SECOND_NS = 1_000_000_000
-_MOST_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Window:
                 f"Nothing to merge: no file has any of the batches {self.first_batch} to {self.last_batch} "
                 "(--batches). "
                 + (
-                    f"There are {_listed(there)}."
+                    f"There are {numbers_named(sorted(there))}."
                     if there
                     else "There is no batch at all (ProfilerStep#N, event/batch)."
                 )
@@ -64,17 +64,3 @@ class Window:
     def _chosen(self, file: InputFile, rank: int) -> list[Moment]:
         first, last = self.first_batch or 0, self.last_batch or 0
         return [moment for batch, moment in file.batches_of(rank).items() if first <= batch <= last]
-
-
-def _listed(batches: set[int]) -> str:
-    """Numbers as a user would pass them, such as ``3-5, 9``."""
-    runs: list[list[int]] = []
-    for batch in sorted(batches):
-        if runs and batch == runs[-1][1] + 1:
-            runs[-1][1] = batch
-        else:
-            runs.append([batch, batch])
-    shown = [f"{first}-{last}" if last > first else str(first) for first, last in runs]
-    return ", ".join(shown[:_MOST_LISTED]) + (
-        f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else ""
-    )

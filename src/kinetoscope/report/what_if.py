@@ -9,7 +9,7 @@ from rich.text import Text
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.what_if import WhatIf
 from kinetoscope.report.sentences import in_ms
-from kinetoscope.texts.wording import printable, shortened
+from kinetoscope.texts.wording import printable, ranks_named, shortened
 
 _LONGEST_NAME = 60
 _WITHOUT = {
@@ -59,9 +59,5 @@ def words_of_change(without: Iterable[str], faster: Iterable[tuple[str, float]],
     """What is different in a replay."""
     parts = [_WITHOUT[cause] for cause in without]
     parts += [f"{shortened(name, _LONGEST_NAME)} {times:g} times as fast" for name, times in faster]
-    parts += [f"{_ranks(on_time)} on time"] if on_time else []
+    parts += [f"{ranks_named(sorted(on_time))} on time"] if on_time else []
     return ", ".join(parts) or "nothing is different"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -12,6 +12,7 @@ from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.stuck_phases import Unarrived
 from kinetoscope.status.hangs import Hang, collectives_waited_for, hang_of
 from kinetoscope.status.processes import ProcessState, state_of_process
+from kinetoscope.texts.wording import gaps_in
 
 SILENT_AFTER_S, SILENT_AFTER_STEPS = 60.0, 20
 """A rank on another machine is silent if it has told nothing for this long, and for the time of so many steps."""
@@ -102,9 +103,7 @@ class RunStatus:
     @property
     def missing(self) -> list[tuple[int, int]]:
         """The ranks without a pulse, as pairs of the first and the last of those that follow one another."""
-        present = sorted(rank.rank for rank in self.ranks)
-        around = zip([-1, *present], [*present, self.world_size or 0], strict=True)
-        return [(before + 1, after - 1) for before, after in around if after - before > 1]
+        return gaps_in((rank.rank for rank in self.ranks), self.world_size or 0)
 
 
 def look_at_run(run_folder: Path) -> RunStatus:

@@ -96,7 +96,7 @@ def _hanging(ranks: Sequence[RankStatus]) -> Iterable[str]:
         if rank.state is RunState.HANGING:
             alike.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
     for found in alike.values():
-        first, names = found[0], ranks_named([(rank, rank) for rank in sorted(one.rank for one in found)]).capitalize()
+        first, names = found[0], ranks_named(sorted(one.rank for one in found)).capitalize()
         longest = max(found, key=lambda rank: rank.phase_ns or 0)
         where = f"in {_phase(first)} for {'' if len(found) == 1 else 'up to '}{_for(longest)}"
         if first.is_stopped:
@@ -130,7 +130,7 @@ def _about_collectives(status: RunStatus) -> Iterable[str]:
     """Who waits for whom."""
     for found in status.collectives[:_MOST_SENTENCES]:
         what, waits = printable(found.collective or "a collective"), "waits" if len(found.waiting) == 1 else "wait"
-        waiting, missing = (ranks_named([(rank, rank) for rank in ranks]) for ranks in (found.waiting, found.missing))
+        waiting, missing = map(ranks_named, (found.waiting, found.missing))
         yield f"In {what}, number {found.sequence:,} of group {shown(found.group)}, {waiting} {waits} for {missing}."
 
 

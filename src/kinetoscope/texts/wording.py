@@ -57,18 +57,31 @@ def lasting(time_ns: float) -> str:
     return f"{number:,} {'days' if unit == 'day' and number > 1 else unit} {left} {parts}"
 
 
-def ranks_named(ranges: Iterable[tuple[int, int]]) -> str:
-    """Ranges of ranks, in order, as ``ranks 0-3, 7``; those that follow one another become one."""
+def ranks_named(ranks: Iterable[int | tuple[int, int]]) -> str:
+    """Ranks, or ranges of them, in order, as ``ranks 0-3, 7``."""
+    named = numbers_named(ranks)
+    return f"{'rank' if named.isdecimal() else 'ranks'} {named}"
+
+
+def numbers_named(numbers: Iterable[int | tuple[int, int]], most: int = _MOST_RANGES) -> str:
+    """Numbers, or ranges of them, in order, as ``0-3, 7``; those that follow one another become one range. At ``most``
+    so many ranges are named, and the others counted."""
     joined: list[tuple[int, int]] = []
-    for first, last in ranges:
+    for first, last in (one if isinstance(one, tuple) else (one, one) for one in numbers):
         if joined and joined[-1][1] + 1 == first:
             joined[-1] = joined[-1][0], last
         else:
             joined.append((first, last))
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in joined]
-    more = f" and {len(texts) - _MOST_RANGES:,} more groups" if len(texts) > _MOST_RANGES else ""
-    word = "rank" if len(texts) == 1 and "-" not in texts[0] else "ranks"
-    return f"{word} {', '.join(texts[:_MOST_RANGES])}{more}"
+    more = f" and {counted(len(texts) - most, 'more group')}" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
+
+
+def gaps_in(present: Iterable[int], num_all: int) -> list[tuple[int, int]]:
+    """The numbers from 0 on that are not ``present`` of ``num_all``, as pairs of the first and the last of a range."""
+    there = sorted(number for number in set(present) if number < num_all)
+    around = zip([-1, *there], [*there, num_all], strict=True)
+    return [(before + 1, after - 1) for before, after in around if after - before > 1]
 
 
 def shown(text: object, most: int = _MOST_OF_NAME, *, in_html: bool = False) -> str:

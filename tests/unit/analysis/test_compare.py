@@ -136,7 +136,7 @@ def test_only_ranks_that_both_runs_have_are_compared(tmp_path):
     simulate(settings).write(tmp_path / "two")
     simulate(replace(settings, missing_ranks=(1,))).write(tmp_path / "one")
     found = kinetoscope.compare(tmp_path / "two", tmp_path / "one", cache=False)
-    assert found.notes == ["Before has ranks 0, 1, after rank 0: of both, only rank 0 is compared."]
+    assert found.notes == ["Before has ranks 0-1, after rank 0: of both, only rank 0 is compared."]
     assert {row.change for row in found.rows} == {0.0}
     assert found.before["ranks"] == [0]
 
@@ -370,7 +370,7 @@ def test_different_programs_are_said_to_be_so():
 def test_runs_without_a_rank_in_common_are_compared_on_average():
     draw = random.Random(8)
     found = kinetoscope.compare(report(noisy(draw, 10), ranks=(0,)), report(noisy(draw, 10), ranks=(4, 5)))
-    assert "Before has rank 0, after ranks 4, 5: none is in both" in found.notes[0]
+    assert "Before has rank 0, after ranks 4-5: none is in both" in found.notes[0]
     assert found.step.verdict == "same"
 
 

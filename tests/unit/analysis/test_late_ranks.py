@@ -97,16 +97,16 @@ def test_what_late_ranks_do_is_no_other_fault():
 def test_a_host_is_named_where_all_of_its_ranks_are_late():
     _, report = analysed(GROUPS["a slow node"][0])
     assert report.findings[0].title == (
-        "All ranks of host node1 (4, 5, 6 and 7) are late in every step, and the others wait for them"
+        "All ranks of host node1 (4-7) are late in every step, and the others wait for them"
     )
     assert report.findings[0].advice.startswith("Look first at what is different on that host. Their kernels")
     _, report = analysed(GROUPS["two ranks"][0])
-    assert report.findings[0].title == "Ranks 2 and 5 are late in every step, and the others wait for them"
+    assert report.findings[0].title == "Ranks 2, 5 are late in every step, and the others wait for them"
 
 
 def test_ranks_that_are_late_in_turns_are_said_to_be():
     _, report = analysed(GROUPS["two that alternate"][0])
-    assert report.findings[0].title == "Ranks 1 and 2 are late in turns, and the others wait for them"
+    assert report.findings[0].title == "Ranks 1-2 are late in turns, and the others wait for them"
     assert set(report.findings[0].where.steps) >= set(range(4, 13))
 
 
@@ -181,7 +181,7 @@ def test_a_run_whose_ranks_wait_for_late_ones_most_is_bound_by_ranks():
 def test_ranks_are_late_in_the_steps_in_which_all_of_them_are():
     faults = late((1,), 8), late((2,), 9, every=3), late((2,), 9, every=3, first=1)
     _, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=faults))
-    assert report.findings[0].title == "Ranks 1 and 2 are late in 7 of 10 steps, and the others wait for them"
+    assert report.findings[0].title == "Ranks 1-2 are late in 7 of 10 steps, and the others wait for them"
 
 
 ONCE = {
@@ -241,8 +241,8 @@ def test_of_two_groups_that_are_late_for_different_reasons_each_is_told_its_own(
     run, report = analysed(two_nodes(slow_loops, slow_devices))
     found = report.findings[0]
     assert found.where.ranks == (1, 2, 5, 6)
-    assert "Ranks 1 and 2: Their loops are slower" in found.advice
-    assert "Ranks 5 and 6: Their kernels take longer" in found.advice
+    assert "Ranks 1-2: Their loops are slower" in found.advice
+    assert "Ranks 5-6: Their kernels take longer" in found.advice
     truth = run.saving_ns_per_step(run.without())
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
 

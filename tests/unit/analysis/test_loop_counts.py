@@ -52,9 +52,9 @@ def test_a_run_that_did_not_end_says_which_ranks_and_steps_are_missing(of_ranks)
 
     short = [row for row in steps if row.rank != 1 or row.step < last - 1]
     assert what_is_missing(of_ranks, short)[1:] == [
-        f"Other ranks have what is not here: steps {last - 1} to {last} of rank 1."
+        f"Other ranks have what is not here: steps {last - 1}-{last} of rank 1."
     ]
-    assert what_is_missing(of_ranks[:1], _steps(of_ranks[:1]))[0] == "Nothing is here of ranks 1, 2."
+    assert what_is_missing(of_ranks[:1], _steps(of_ranks[:1]))[0] == "Nothing is here of ranks 1-2."
     assert what_is_missing(of_ranks, []) == ["No step is here."]
 
 

@@ -81,7 +81,13 @@ def test_a_clock_that_was_never_compared_stays_and_the_trace_says_so(tmp_path):
     spans, own, report = merge(tmp_path, *files)
     assert spans[1] == spans[0]
     assert own["clocks"] == []
-    assert "Rank 1's clock was not compared with rank 0's" in report.notes[0]
+    assert "The times of rank 1 are by the clock of the rank's own host, which was not compared" in report.notes[0]
+
+
+def test_clocks_that_were_never_compared_are_told_in_one_sentence(tmp_path):
+    files = [trace(tmp_path / f"rank{rank}.json", rank, [1.0], relation=rank == 0) for rank in range(100)]
+    report = merge_traces(tmp_path / "merged.json", *files)
+    assert [note[:30] for note in report.notes] == ["The times of ranks 1-99 are by"]
 
 
 def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_says_so(tmp_path):
@@ -91,7 +97,7 @@ def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_
     assert spans[1] == spans[0]
     assert own["clocks"][0]["drift_ppm"] is None
     assert own["clocks"][0]["bound_ns"] == 700 + 10 * 200_000
-    assert "The drift of rank 1's clock is unknown" in report.notes[0]
+    assert "How the clock of rank 1 drifts is not known" in report.notes[0]
 
 
 def damaged(tmp_path, damage):

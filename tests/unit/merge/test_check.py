@@ -14,7 +14,7 @@ from hypothesis import given
 from kinetoscope.clock.clock import GRID_NS
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from kinetoscope.merge.check import check_trace, repair_trace
+from kinetoscope.merge.check import FileCheck, check_trace, compare_checks, repair_trace
 from odd_events import BASE_NS, QUIET, events
 from trace_processor.trace_processor import load
 
@@ -338,3 +338,9 @@ def test_a_flow_that_begins_twice_gets_a_new_id_also_after_many_flows_that_are_i
     first, second, third = (event["id"] for event in result["traceEvents"][1:])
     assert first == 200_000
     assert len({first, second, third}) == 3
+
+
+@pytest.mark.parametrize(("world_size", "missing"), [(4, "1"), (10**15, "1, 4-999999999999999")])
+def test_ranks_without_a_file_are_told_in_ranges_also_of_a_number_of_ranks_that_no_run_has(world_size, missing):
+    checks = [FileCheck(f"rank{rank}.json", [rank], world_size) for rank in (0, 2, 3)]
+    assert [found.text for found in compare_checks(checks)] == [f"Ranks without a file here: {missing}."]

@@ -160,6 +160,16 @@ def test_files_of_two_starts_of_a_rank_are_not_merged_silently(tmp_path):
     assert not merge_traces(tmp_path / "out.json", files[0], files[0]).notes
 
 
+def test_of_ranks_with_files_of_two_starts_none_is_left_unsaid(tmp_path):
+    def file(rank, start):
+        own = {"rank": rank, "start": f"start {start}"}
+        return write(tmp_path / f"{rank}-{start}.json", [], kinetoscope=own)
+
+    files = [file(rank, start) for rank in range(70) for start in range(1 if rank == 7 else 2)]
+    (note,) = merge_traces(tmp_path / "out.json", *files).notes
+    assert note.startswith("The traces of ranks 0-6, 8-69 come from several starts of a run.")
+
+
 def test_the_header_names_the_ranks_up_to_a_limit(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(1)], distributedInfo={"rank": rank}) for rank in range(66)]
     header = json.loads(merge_traces(tmp_path / "out.json", *reversed(files)).output.read_text())

@@ -2,7 +2,17 @@
 
 import pytest
 
-from kinetoscope.texts.wording import lasting, printable, printable_lines, shortened, shown, told_apart
+from kinetoscope.texts.wording import (
+    gaps_in,
+    lasting,
+    numbers_named,
+    printable,
+    printable_lines,
+    ranks_named,
+    shortened,
+    shown,
+    told_apart,
+)
 
 LONG = "x" * 100_000
 STEERING = ["\x1b[2J", "\r", "\b", "\x9b", "\u202e", "\u2066", "\u2028", "\u200f", "\ufeff", "\ud800"]
@@ -105,3 +115,20 @@ def test_bytes_of_a_path_that_is_no_text_are_kept_for_the_terminal():
 )
 def test_a_time_is_in_units_that_people_read(time_ns, said):
     assert lasting(time_ns) == said
+
+
+def test_numbers_are_named_in_ranges_and_from_a_limit_on_the_ranges_are_counted():
+    assert [ranks_named(ranks) for ranks in ([3], [2, 5], [0, 1, 2, 7], [(0, 2), (3, 9)])] == [
+        "rank 3",
+        "ranks 2, 5",
+        "ranks 0-2, 7",
+        "ranks 0-9",
+    ]
+    assert numbers_named(range(0, 40, 2)).endswith(", 28, 30 and 4 more groups")
+    assert numbers_named([1, 3, 4, 8], most=2) == "1, 3-4 and 1 more group"
+
+
+def test_gaps_are_found_among_numbers_in_any_order_and_none_of_nothing():
+    assert gaps_in([7, 3, 3, 0, 12], 10) == [(1, 2), (4, 6), (8, 9)]
+    assert gaps_in([], 10**12) == [(0, 10**12 - 1)]
+    assert gaps_in([0, 1], 2) == gaps_in([5], 0) == gaps_in([], -1) == []

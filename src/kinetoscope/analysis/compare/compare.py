@@ -29,7 +29,7 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
 from kinetoscope.table.display import some
 from kinetoscope.table.trace import Trace, TraceSet
-from kinetoscope.texts.wording import shown
+from kinetoscope.texts.wording import ranks_named, shown
 
 if TYPE_CHECKING:
     from kinetoscope.table.load import PathLike
@@ -285,10 +285,11 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
     ranks = [report.run["ranks"] for report in reports]
     if ranks[0] == ranks[1]:
         return []
-    said = f"Before has {_named(ranks[0])}, after {_named(ranks[1])}"
+    before, after = (ranks_named(one) if one else "no rank" for one in ranks)
+    said = f"Before has {before}, after {after}"
     if not shared:
         return [f"{said}: none is in both, so that their average ranks are compared."]
-    return [f"{said}: of both, only {_named(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
+    return [f"{said}: of both, only {ranks_named(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
 
 
 def _notes_on_devices(before: RunReport, after: RunReport) -> list[str]:
@@ -307,11 +308,6 @@ def _devices_of(report: RunReport) -> str | None:
     if names:
         return some(map(shown, names), len(names), _MOST_DEVICES, ", ")
     return None if any(row.window_ns is not None for row in report.ranks) else "no device"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}" if ranks else "no rank"
 
 
 def _notes_on_losses(before: RunReport, after: RunReport) -> list[str]:

@@ -18,11 +18,11 @@ from kinetoscope.analysis.findings.late_group import ONCE_SHARE, are_late_togeth
 from kinetoscope.analysis.periods import how_often
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow, waits_for
+from kinetoscope.texts.wording import numbers_named, ranks_named
 
 _ALWAYS_TOLD = 0.05
 """Who waits for a rank for this part of a step is told of it, whatever a replay says."""
 
-_MOST_LISTED = 8
 
 _ADVICE_ON_CAUSES = {
     "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
@@ -130,18 +130,11 @@ def _title(case: Case, rows: Sequence[StragglerRow]) -> str:
     if len(rows) == 1:
         return f"Rank {rows[0].rank} is late {often}, and the others wait for it"
     ranks = sorted(row.rank for row in rows)
-    named = _named(ranks)
     hosts = _hosts(case, ranks)
     if not hosts:
-        return f"Ranks {named} are late {often}, and the others wait for them"
+        return f"{ranks_named(ranks).capitalize()} are late {often}, and the others wait for them"
     of = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(hosts)}"
-    return f"All ranks of {of} ({named}) are late {often}, and the others wait for them"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    if len(ranks) > _MOST_LISTED:
-        return f"{', '.join(map(str, ranks[:_MOST_LISTED]))} and {len(ranks) - _MOST_LISTED} more"
-    return ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
+    return f"All ranks of {of} ({numbers_named(ranks)}) are late {often}, and the others wait for them"
 
 
 def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
@@ -187,7 +180,7 @@ def _advice_on_some(rows: Sequence[StragglerRow]) -> str:
     ranks = sorted(row.rank for row in rows)
     if len(ranks) == 1:
         return f"Rank {ranks[0]}: {_ADVICE_ON_CAUSES[rows[0].cause]}"
-    return f"Ranks {_named(ranks)}: {_ADVICE_ON_GROUPS[rows[0].cause]}"
+    return f"{ranks_named(ranks).capitalize()}: {_ADVICE_ON_GROUPS[rows[0].cause]}"
 
 
 def _evidence(rows: Sequence[StragglerRow]) -> dict[str, float | None]:
