@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from urllib.parse import quote
@@ -58,10 +58,7 @@ class RunLists:
 
     def find_one(self, name: str) -> FoundRun:
         """The run of this name. Raises FileNotFoundError if there is none."""
-        run = next((run for run in self.find().runs if run.name == name), None)
-        if run is None:
-            raise FileNotFoundError(name)
-        return run
+        return _named(self.find(), name)
 
     def all(self) -> ListData:
         """The list of all runs; if there is only one, that."""
@@ -77,7 +74,7 @@ class RunLists:
     def one(self, name: str) -> ListData:
         """One run with its files."""
         found = self.find()
-        run = self.find_one(name)
+        run = _named(found, name)
         (listed,) = (one for one in self._listed(found.runs) if one.key == key_of(name))
         files = RunFiles(
             run=listed,
@@ -127,39 +124,26 @@ class RunLists:
 
     def _read_rows(self, runs: Sequence[FoundRun]) -> None:
         """What is kept of each run that it says of its present state; the others are worked out."""
-        before, self._rows = self._rows, {}
+        rows: dict[str, RunRow] = {}
         for run in runs:
-            made_from, row = run.made_from, before.get(run.name)
+            made_from, row = run.made_from, self._rows.get(run.name)
             if row is None or row.made_from != made_from:
                 row = read_row(Path(self.path_of(run.name)), made_from)
             if row is not None:
-                self._rows[run.name] = row
+                rows[run.name] = row
+        self._rows = rows  # at once: other threads show them meanwhile
         if self._filler is not None:
-            unknown = (run for run in runs if run.name not in self._rows)
+            unknown = (run for run in runs if run.name not in rows)
             self._filler.want([run for run in unknown if run.traces or run.unsaved])
 
     def _listed(self, runs: Sequence[FoundRun]) -> list[ListedRun]:
-        before = self._before(runs)
-        return [self._listed_run(run, before.get(run.name)) for run in runs]
+        rows = self._rows
+        before = _before(runs, rows)
+        return [self._listed_run(run, rows, before.get(run.name)) for run in runs]
 
-    def _before(self, runs: Iterable[FoundRun]) -> dict[str, str]:
-        """For each run with a step time the one before it: of the same folder, and with as many ranks and the same
-        devices, since others cannot be compared."""
-        last: dict[object, str] = {}
-        found: dict[str, str] = {}
-        for run in sorted(runs, key=lambda run: run.when_ns or 0):
-            row = self._rows.get(run.name)
-            if row is None or row.step_ns is None or run.when_ns is None:
-                continue
-            like = (str(PurePosixPath(run.name).parent), len(row.ranks), tuple(row.devices))
-            if like in last:
-                found[run.name] = last[like]
-            last[like] = run.name
-        return found
-
-    def _listed_run(self, run: FoundRun, before: str | None) -> ListedRun:
-        row = self._rows.get(run.name, _UNKNOWN)
-        step_before_ns = self._rows[before].step_ns if before is not None else None
+    def _listed_run(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
+        row = rows.get(run.name, _UNKNOWN)
+        step_before_ns = rows[before].step_ns if before is not None else None
         report = (
             _address("report", max(run.reports, key=_changed).name) if run.reports else f"/made/?run={key_of(run.name)}"
         )
@@ -200,6 +184,29 @@ class RunLists:
             command = f"kinetoscope recover {shlex.quote(printable(self.path_of(run.name)))}"
             notes.append(f"{counted(len(run.unsaved), 'killed rank')} left unsaved records. To make traces: {command}")
         return notes
+
+
+def _named(found: FoundRuns, name: str) -> FoundRun:
+    run = next((run for run in found.runs if run.name == name), None)
+    if run is None:
+        raise FileNotFoundError(name)
+    return run
+
+
+def _before(runs: Iterable[FoundRun], rows: Mapping[str, RunRow]) -> dict[str, str]:
+    """For each run with a step time the one before it: of the same folder, and with as many ranks and the same
+    devices, since others cannot be compared."""
+    last: dict[object, str] = {}
+    found: dict[str, str] = {}
+    for run in sorted(runs, key=lambda run: run.when_ns or 0):
+        row = rows.get(run.name)
+        if row is None or row.step_ns is None or run.when_ns is None:
+            continue
+        like = (str(PurePosixPath(run.name).parent), len(row.ranks), tuple(row.devices))
+        if like in last:
+            found[run.name] = last[like]
+        last[like] = run.name
+    return found
 
 
 def key_of(name: str) -> str:

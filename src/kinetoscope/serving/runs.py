@@ -186,9 +186,12 @@ class _Walk:
                 if entry.is_dir(follow_symlinks=False):
                     self._note_folder(place, name, entry.name)
                 elif entry.is_file(follow_symlinks=False) and self._is_served(name):
-                    found = entry.stat(follow_symlinks=False)
-                    mark = f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
-                    self.files.append(FoundFile(name, found.st_size, found.st_mtime_ns, mark))
+                    with suppress(OSError):  # it may be deleted by now
+                        self._note_file(name, entry.stat(follow_symlinks=False))
+
+    def _note_file(self, name: str, found: os.stat_result) -> None:
+        mark = f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+        self.files.append(FoundFile(name, found.st_size, found.st_mtime_ns, mark))
 
     def _note_folder(self, place: str, name: str, last: str) -> None:
         if last == MANIFESTS:

@@ -75,6 +75,34 @@ def test_a_step_is_compared_with_that_of_the_run_before_in_its_folder_with_as_ma
     assert set(changes.values()) == {(None, None)}
 
 
+class Searching(RunLists):
+    """Lists of which each part is made from another search, as by threads of several requests; these find ``searches``,
+    one after the other, and then nothing."""
+
+    def __init__(self, folder, monkeypatch, searches):
+        super().__init__(RunFolder(folder), "https://ui.perfetto.dev")
+        remaining = iter(searches)
+        monkeypatch.setattr(run_lists, "_SHARED_S", 0.0)
+        monkeypatch.setattr(run_lists, "find_runs", lambda *_, **__: FoundRuns(list(next(remaining, [])), True))
+
+    def title_of(self, name):
+        self.find()
+        return super().title_of(name)
+
+
+def test_a_list_is_of_one_search_also_if_others_search_meanwhile(folder, monkeypatch):
+    one, two = found("one", began_ns=BEGAN_NS), found("two", began_ns=BEGAN_NS + HOUR_NS)
+    for run, step_ns in ((one, 2e6), (two, 3e6)):
+        keep(folder, run, step_ns=step_ns)
+    data = Searching(folder, monkeypatch, [[one, two]]).all()
+    assert [(run.step_ns, run.change) for run in data.runs] == [(2e6, None), (3e6, 0.5)]
+
+
+def test_a_run_that_is_found_only_by_a_later_search_is_not_there_yet(folder, monkeypatch):
+    with pytest.raises(FileNotFoundError):
+        Searching(folder, monkeypatch, [[], [found("one")]]).one("one")
+
+
 def test_a_killed_run_says_how_to_make_traces_of_what_it_left(folder):
     run = found("digits", RunState.KILLED, ranks=[0, 1], world_size=4, unsaved=["a", "b"])
     data = Known(folder, [run]).all()

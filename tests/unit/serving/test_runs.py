@@ -156,6 +156,20 @@ def test_a_huge_folder_is_searched_from_the_top_and_the_result_says_that_it_is_n
     assert "near" in {run.name for run in found.runs}
 
 
+def test_a_trace_that_is_deleted_during_the_search_hides_no_other(tmp_path, monkeypatch):
+    traces = [tmp_path / f"rank{rank}.json" for rank in range(9)]
+    for trace in traces:
+        write(trace)
+
+    def is_served(walk, name):
+        traces[4].unlink(missing_ok=True)
+        return True
+
+    monkeypatch.setattr(runs._Walk, "_is_served", is_served)
+    (run,) = find_runs(RunFolder(tmp_path)).runs
+    assert names(run.traces) == [f"rank{rank}.json" for rank in range(9) if rank != 4]
+
+
 def test_an_empty_folder_has_no_runs(tmp_path):
     assert find_runs(RunFolder(tmp_path)).runs == []
 
