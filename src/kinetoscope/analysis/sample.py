@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.table.trace import Trace, rank_in_name
+from kinetoscope.formats.header import rank_in_name
+from kinetoscope.table.trace import Trace
 
 MOST_REPLAYED = 128
 """Of a run of more ranks, so many are replayed, which keeps memory small; each then takes as long as in all of them."""

@@ -1,6 +1,10 @@
-"""Which numbers the header of a trace may have. A number outside of its range is told, and never used."""
+"""Which numbers the header of a trace may have, and the name of its file. A number outside of its range is told, and
+never used."""
 
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -10,6 +14,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.training.ranks import Number
 
 _LARGEST = 2**62
+_RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Nanoseconds = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 Amount = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
@@ -102,6 +107,12 @@ class _Others(msgspec.Struct):
 # msgspec learns a struct when it first reads one. On two threads at once that crashes, so it happens here.
 for _kind in (_Ours, _Others):
     msgspec.json.Decoder(_kind)
+
+
+def rank_in_name(name: str | os.PathLike[str]) -> int | None:
+    """The rank in the name of a file, if there is one that a rank can have."""
+    match = _RANK_IN_NAME.search(Path(name).name)
+    return int(match[1]) if match else None
 
 
 def require_ranges(name: str, header: Mapping[str, Any]) -> None:

@@ -5,23 +5,20 @@ together: `counter_places`.
 """
 
 import os
-import re
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from kinetoscope.clock.file_clock import FileClock, Stretch, file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
-from kinetoscope.formats.header import require_ranges
+from kinetoscope.formats.header import rank_in_name, require_ranges
 from kinetoscope.formats.nesting import NestingCounts
 from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter_uuid, series_hash, subject_hash
 from kinetoscope.formats.track_ids import RankTracks, plain_pid
 
-_RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 _STEP = "ProfilerStep#"
 _BATCH = "event/batch"
 _COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
@@ -165,8 +162,8 @@ class InputFile:
                 return rank
         if _is_rank(noted := self._note("global_rank")):
             return noted
-        match = _RANK_IN_NAME.search(Path(self.path).name)
-        return int(match[1]) if match else self.position
+        rank = rank_in_name(self.path)
+        return self.position if rank is None else rank
 
     def _note(self, name: str) -> int | None:
         value = self.notes.get(name, self.header.get(name))

@@ -1,17 +1,16 @@
 """A trace, and the traces of a run, as frames of spans, counters, flows and tracks."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import polars as pl
 
 from kinetoscope.clock.file_clock import FileClock, file_clock
+from kinetoscope.formats.header import rank_in_name
 from kinetoscope.paths.short_paths import name_of_file, shorten_paths
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import frame_of_steps, pulses_of_trace
@@ -23,7 +22,6 @@ from kinetoscope.texts.wording import counted, printable_lines, shown
 
 _ASYNCHRONOUS = ("b", "S")
 _RECORDING = r"^PyTorch Profiler \(\d+\)$"
-_RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
 
 
 class Trace:
@@ -308,12 +306,6 @@ class Trace:
 def _unreadable() -> tuple[type[BaseException], ...]:
     """The errors of frames whose Parquet file was cut or changed; polars panics where it became shorter."""
     return OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException
-
-
-def rank_in_name(name: str) -> int | None:
-    """The rank in the name of a file, if there is one."""
-    match = _RANK_IN_NAME.search(Path(name).name)
-    return int(match[1]) if match else None
 
 
 def _losses(own: dict[str, Any]) -> list[str]:

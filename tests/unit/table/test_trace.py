@@ -87,6 +87,15 @@ def test_a_repr_has_no_control_characters(tmp_path):
     assert "\x1b" not in repr(load(tmp_path, [span("x", 0, 1, category="\x1b[2J")]))
 
 
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [("rank3.json", 3), ("a-rank_12.json", 12), ("rank9999999999.json", None), (f"rank{9**99}.json", None)],
+)
+def test_the_name_of_a_file_tells_a_rank_that_there_can_be(tmp_path, name, rank):
+    found = TraceSet([load(tmp_path, STEP, name)])
+    assert found.spans.collect()["rank"].unique().to_list() == [rank]
+
+
 def test_the_events_of_a_set_are_those_of_all_its_traces_with_their_ranks(tmp_path):
     ranks = [load(tmp_path, STEP, f"r{rank}.json", distributedInfo={"rank": rank}) for rank in (1, 0)]
     events = TraceSet(ranks).events.collect()

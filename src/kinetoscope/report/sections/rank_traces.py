@@ -9,8 +9,9 @@ import polars as pl
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.summaries import begins_of_last, recorded_until
+from kinetoscope.formats.header import rank_in_name
 from kinetoscope.table.load import load_one
-from kinetoscope.table.trace import Trace, rank_in_name
+from kinetoscope.table.trace import Trace
 
 Source = str | Trace
 
