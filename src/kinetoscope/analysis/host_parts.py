@@ -1,8 +1,9 @@
 """analysis: the host's ledger of a stretch of steps: what its loop spent the time with, disjoint and complete."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
+from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.steps import StepRow
 
 
@@ -41,9 +42,9 @@ def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts
     """The parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, the last one's begin, or
     its end if it is the only one. They add up to that time; ``ahead_ns`` is 0."""
     inner = rows[:-1] if len(rows) > 1 else rows
-    parts = {name: _sum(getattr(row, name) for row in inner) for name in IN_STEP}
-    between_ns = _sum(row.between_ns for row in inner)
-    evaluation_ns = _sum(ns for row in inner for ns in (row.evaluation_inside_ns, row.evaluation_ns))
+    parts = {name: sum_of_known(getattr(row, name) for row in inner) for name in IN_STEP}
+    between_ns = sum_of_known(row.between_ns for row in inner)
+    evaluation_ns = sum_of_known(ns for row in inner for ns in (row.evaluation_inside_ns, row.evaluation_ns))
     others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
     knows_data = any(row.data_wait_ns is not None for row in inner)
     return HostParts(
@@ -53,9 +54,3 @@ def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts
         ahead_ns=0,
         **parts,
     )
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    """The sum of what is known, None where nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

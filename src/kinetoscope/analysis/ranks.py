@@ -12,6 +12,7 @@ from kinetoscope.analysis.columns import rows_where
 from kinetoscope.analysis.communication import looks_like_communication
 from kinetoscope.analysis.idle import idle_time
 from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.step_parts import StepParts, StretchParts, run_parts
 from kinetoscope.analysis.window import DeviceTime, RankWindow
 
@@ -94,16 +95,12 @@ def with_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | Non
 
 
 def _added(one: RankRow, other: RankRow) -> RankRow:
-    sums = {name: _sum(getattr(one, name), getattr(other, name)) for name in ("num_steps", *_TIMES)}
+    sums = {name: sum_of_known((getattr(one, name), getattr(other, name))) for name in ("num_steps", *_TIMES)}
     bounds = [bound for bound in (one.clock_bound_ns, other.clock_bound_ns) if bound is not None]
     at_least = [row.communication_is_at_least for row in (one, other) if row.communication_is_at_least is not None]
     others = {"clock_bound_ns": max(bounds, default=None), "communication_is_at_least": max(at_least, default=None)}
     values: dict[str, Any] = one.to_dict() | sums | others
     return RankRow(**values)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else one + other
 
 
 def _about(window: RankWindow) -> dict[str, Any]:

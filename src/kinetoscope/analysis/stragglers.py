@@ -9,6 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.periods import period_of_steps
 from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
@@ -274,6 +275,4 @@ _TIMES_RUNNING = 2
 
 
 def _sum(row: StepRow, fields: Sequence[str]) -> int | None:
-    """The sum of what is known of these; None where nothing is."""
-    known = [value for name in fields if (value := getattr(row, name)) is not None]
-    return sum(known) if known else None
+    return sum_of_known(getattr(row, name) for name in fields)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 
 from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.pages.page_data import CallSums, CallTable
 
@@ -75,8 +76,8 @@ def _grouped(
 def _added(rows: Sequence[_Row], name: str) -> CallSums:
     only = rows[0] if len(rows) == 1 else None
     num_calls, total_ns = sum(row.num_calls for row in rows), sum(row.total_ns for row in rows)
-    num_bytes = _known_sum([getattr(row, "bytes", None) for row in rows])
-    device_ns = _known_sum([getattr(row, "device_ns", None) for row in rows])
+    num_bytes = sum_of_known([getattr(row, "bytes", None) for row in rows])
+    device_ns = sum_of_known([getattr(row, "device_ns", None) for row in rows])
     flops_per_s, mfu = _rates(rows)
     return CallSums(
         name=name,
@@ -91,7 +92,7 @@ def _added(rows: Sequence[_Row], name: str) -> CallSums:
         p95_ns=only.p95_ns if only else getattr(rows[0], "name_p95_ns", None),
         max_ns=max(row.max_ns for row in rows),
         device_ns=None if device_ns is None else round(device_ns),
-        flops=_known_sum([row.flops for row in rows]),
+        flops=sum_of_known([row.flops for row in rows]),
         flops_per_s=flops_per_s,
         mfu=mfu,
         bytes=num_bytes,
@@ -108,9 +109,3 @@ def _rates(rows: Sequence[_Row]) -> tuple[float | None, float | None]:
     shares = [row.mfu * time_s for row, time_s in timed if row.mfu is not None]
     rate = sum((row.flops_per_s or 0) * time_s for row, time_s in timed) / whole_s
     return rate, sum(shares) / whole_s if len(shares) == len(timed) else None
-
-
-def _known_sum(values: Sequence[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

@@ -7,6 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.replay.replay import Change
 
@@ -202,8 +203,7 @@ def _mean_use(windows: list[dict[str, int]]) -> dict[str, float | None]:
     """The mean of a rank's windows."""
 
     def total(name: str) -> int | None:
-        known = [window[name] for window in windows if name in window]
-        return sum(known) if known else None
+        return sum_of_known(window.get(name) for window in windows)
 
     cores, wall_ns = windows[0].get("cores"), total("wall_ns") or 1
     shares = {name: total(f"{name}_ns") for name in ("own", "busy", "steal")}
