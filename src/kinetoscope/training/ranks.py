@@ -19,6 +19,8 @@ from kinetoscope.paths.attempt_folders import attempt_folder
 # The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.
 _SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
 
+_COUNTS = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
 Number = Annotated[int, Meta(ge=0, lt=2**31)]
 """A rank, a pid, or how many there are of something that people count."""
 Positive = Annotated[int, Meta(ge=1, lt=2**31)]
@@ -43,12 +45,17 @@ class Ranks:
     def num_nodes(self) -> int:
         return max(1, self.world_size // self.local_world_size)
 
+    @property
+    def in_header(self) -> dict[str, Any]:
+        """What the header of a trace says of them, in the form of Kineto's own traces."""
+        return {"distributedInfo": {"rank": self.rank, "world_size": self.world_size}}
+
 
 def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
     """This process's ranks: from torch.distributed if it is initialised, else from torchrun's environment variables,
     else from those of a step of Slurm with several tasks, else those of a single process.
 
-    Raises `SettingsError` when a variable is set but is not a number.
+    Raises `SettingsError` when a variable is set but is not a number, or not one that there can be.
     """
     if "RANK" not in environment and _read(environment, "SLURM_STEP_NUM_TASKS", 1, is_empty_unset=True) > 1:
         environment = _as_torchrun_has_them(environment)
@@ -120,9 +127,13 @@ def _read(environment: Mapping[str, str], variable: str, default: int, *, is_emp
     if text is None or (is_empty_unset and not text):
         return default
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise SettingsError(f"The environment variable {variable} should be a number, but is {text!r}.") from None
+    least = 1 if variable in _COUNTS else 0
+    if not least <= number < 2**31:
+        raise SettingsError(f"The environment variable {variable} should be a number from {least} on, but is {text!r}.")
+    return number
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,19 @@ def test_ranks_of_a_run_agree_on_a_name_without_communication():
     assert len(names) == 1
 
 
+@pytest.mark.parametrize("number", ["-1", str(2**31)])
+@pytest.mark.parametrize("variable", TORCHRUN)
+def test_an_environment_variable_with_a_number_that_cannot_be_is_named(variable, number):
+    with pytest.raises(SettingsError, match=f"{variable} should be a number from . on, but is '{number}'"):
+        current_ranks(TORCHRUN | {variable: number})
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "LOCAL_WORLD_SIZE"])
+def test_a_run_without_ranks_is_refused(variable):
+    with pytest.raises(SettingsError, match=f"{variable} should be a number from 1 on, but is '0'"):
+        current_ranks(TORCHRUN | {variable: "0"})
+
+
 def test_the_launchers_run_id_names_the_run():
     assert run_name_all_ranks_agree_on(Ranks(0, 0, 16, 8, 0), "now", {"TORCHELASTIC_RUN_ID": "job7"}) == "job7"
 
