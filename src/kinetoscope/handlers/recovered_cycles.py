@@ -122,10 +122,7 @@ class RankRecords:
             names=names,
             recorded=WindowRecords(lambda: threads),
             contributions=Contributions(window.cycle, files),
-            metadata={
-                "distributedInfo": {"rank": run.ranks.rank, "world_size": run.ranks.world_size},
-                "recovered": True,
-            },
+            metadata=run.ranks.in_header | {"recovered": True},
             damages=self.damages,
             base_ns=run.base_ns,
             epochs=window.epochs,

@@ -290,8 +290,7 @@ class Window:
 
 
 def _distributed_info(ranks: Ranks) -> dict[str, Any]:
-    """What a trace says about the run's ranks, in the form of Kineto's own traces."""
-    info: dict[str, Any] = {"rank": ranks.rank, "world_size": ranks.world_size}
+    header = ranks.in_header
     if distributed := torch_distributed():
-        info["backend"] = distributed.get_backend()
-    return {"distributedInfo": info}
+        header["distributedInfo"]["backend"] = distributed.get_backend()
+    return header

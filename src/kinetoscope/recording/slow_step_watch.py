@@ -178,7 +178,7 @@ class SlowStepWatch:
             names=names,
             recorded=WindowRecords(lambda: self._threads(records)),
             contributions=contributions,
-            metadata={"distributedInfo": {"rank": ranks.rank, "world_size": ranks.world_size}},
+            metadata=ranks.in_header,
             slow_step=_described(found, phase, every, samples, ranks.rank, attempt, begin.unix_ns),
         )
 

@@ -72,7 +72,7 @@ def read_live(folder: Path) -> Trace:
     }
     own |= {"cycle": windows[-1].cycle} if windows else {}
     own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
-    header = {"distributedInfo": {"rank": run.ranks.rank, "world_size": run.ranks.world_size}, "kinetoscope": own}
+    header = run.ranks.in_header | {"kinetoscope": own}
     about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
 
