@@ -11,6 +11,7 @@ from text.
 
 import heapq
 import itertools
+import math
 import struct
 import sys
 from collections.abc import Iterable, Iterator
@@ -248,7 +249,7 @@ class PerfettoWriter:
             case int() if -(2**63) <= value < 2**63:
                 return number_field(4, value)
             case int() | float():
-                return double_field(5, float(value))
+                return double_field(5, _double(value))
             case dict():
                 return b"".join(bytes_field(11, self._key(str(key)) + self._value(item)) for key, item in value.items())
             case list() | tuple():
@@ -322,6 +323,14 @@ class PerfettoWriter:
     def _put_track(self, uuid: int, parent: int, name: str, kind: bytes = b"") -> None:
         track = number_field(1, uuid) + number_field(5, parent) + bytes_field(2, _utf8(name)) + kind
         self._put(bytes_field(60, track))
+
+
+def _double(value: float) -> float:
+    """The nearest double; of an integer beyond all of them, infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _when(event: Event) -> int:

@@ -189,6 +189,13 @@ def test_many_names_are_written_once(tmp_path, twin):
     assert merge_traces(tmp_path / "out.pftrace", file).output.read_bytes().count(b"long enough") == 1
 
 
+def test_a_number_beyond_all_doubles_ends_no_merge(tmp_path, twin):
+    args = {"large": 10**400, "small": -(10**400), "list": [10**400], "other": 7}
+    file = write(tmp_path / "rank0.json", [span("a", 0, 1) | {"args": args}])
+    written = merge_traces(tmp_path / "out.pftrace", file).output.read_bytes()
+    assert all(key.encode() in written for key in args)
+
+
 def test_a_writer_takes_events_as_they_are(tmp_path):
     with (tmp_path / "out.pftrace").open("wb") as stream:
         writer = PerfettoWriter(stream)
