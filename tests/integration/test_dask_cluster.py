@@ -21,9 +21,18 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.table.executors import each_with
 from kinetoscope.table.load import load_one, names_in
 from ports import free_port
+from prepared_python import run_program
 from simulated_training import Fault, Settings, simulate
 
 LONGEST_WAIT_S = 100
+QUIET = {
+    "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "1s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "1s",
+}
+"""Workers are forked, and do little as long as they have no work: by default each uses a twentieth of a processor."""
 KILLED = """
 import os, sys
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -38,11 +47,11 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] 
 
 @pytest.fixture(scope="module")
 def distributed():
-    """Dask's library, which no other test needs. Its workers are forked from a process that has imported it and polars,
+    """Dask's library, which no other test needs. Its workers are forked from a process that has imported it and us,
     also those that take the place of killed ones."""
     distributed = pytest.importorskip("distributed")
-    with pytest.importorskip("dask").config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "polars"])
+    with pytest.importorskip("dask").config.set(QUIET):
+        distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "kinetoscope.analysis.analyze"])
         yield distributed
 
 
@@ -85,7 +94,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(runs):
-    return kinetoscope.analyze(runs / "after", cache=False)
+    return kinetoscope.analyze(runs / "after")
 
 
 def wait_until(is_reached):
@@ -128,7 +137,7 @@ def test_workers_of_a_dask_cluster_find_the_same_as_this_process(client, runs, r
     executor = client.get_executor()
     assert kinetoscope.analyze("after", cache=False, executor=executor).to_dict() == report.to_dict()
     comparison = kinetoscope.compare("before", report, cache=False, executor=executor)
-    assert comparison.to_dict() == kinetoscope.compare("before", report, cache=False).to_dict()
+    assert comparison.to_dict() == kinetoscope.compare("before", report).to_dict()
 
 
 def test_a_summary_of_about_14_kb_comes_back_of_each_rank(watched, runs, monkeypatch):
@@ -200,8 +209,8 @@ def test_a_cluster_without_workers_is_an_error(distributed, runs):
 @pytest.mark.parametrize("words", [["summary", "after"], ["whatif", "after"], ["diff", "before", "after"]])
 def test_commands_print_the_same_with_a_cluster(words, client, runs, monkeypatch, capsys):
     monkeypatch.chdir(runs)
-    words = [*words, "--json", "--no-cache"]
-    codes = [main(words), main([*words, "--dask", client.scheduler.address])]
+    words = [*words, "--json"]
+    codes = [main(words), main([*words, "--no-cache", "--dask", client.scheduler.address])]
     without, with_dask = capsys.readouterr().out.splitlines()
     assert (codes[0], without) == (codes[1], with_dask)
 
@@ -286,7 +295,7 @@ def test_ctrl_c_takes_the_work_back_and_leaves_the_cluster_alone(client, runs):
 @pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill leaves nothing")
 def test_a_live_folder_that_goes_away_before_a_worker_opens_it_is_no_error(client, tmp_path):
     """As at the end of a run: its process saves what is in it, and deletes it."""
-    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "run"], capture_output=True, text=True)
+    done = run_program(KILLED, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     names = names_in(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "live")
