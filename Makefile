@@ -12,10 +12,12 @@ TRAINERS_VENV := .venv-trainers
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
-# More processes than cores: many tests wait. Files run in the order of their names: the long ones of tests/integration first.
+# More processes than cores: many tests wait. They are forked from one that has imported torch and more: see tests/forked_worker.py.
+WORKERS := --tx '4*popen//python=$(BIN)/python tests/forked_worker.py'
+# Files run in the order of their names: the long ones of tests/integration first.
 # Four processes share the cores, so polars gets one thread in each: a fifth less processor time.
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
-PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Tests of code that exists in C and in Python, and so must pass with both; the longest files first.
 TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \

@@ -44,6 +44,8 @@ _FORK = "fork"
 _LONGEST_START_S = 300
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _ENVIRONMENT = dict(os.environ)
+_TEST_RUN = os.environ.get("PYTEST_PREPARED_BY") or os.environ.get("PYTEST_XDIST_TESTRUNUID")
+_ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 _Variables = tuple[tuple[str, str], ...]
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 UPLOADING = (*OURS, "s3fs")
@@ -120,6 +122,17 @@ def start_prepared(
     idle = _idle.setdefault((modules, variables), [])
     connection = idle.pop() if idle else _another(_prepared(modules, variables))
     return Running(connection, request, idle, stdin)
+
+
+def run_in_our_place(modules: tuple[str, ...], program: str) -> int:
+    """Runs a program with the standard streams, the folder and the environment of this process; returns its status."""
+    request = {"program": program, "arguments": [], "whole_end": False}
+    request |= {"folder": os.getcwd(), "environment": dict(os.environ)}
+    connection = _prepared(modules, ())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the program
+    socket.send_fds(connection, [json.dumps(request).encode()], [1, 2, 0])
+    connection.recv(100)  # its pid
+    return int(connection.recv(100))
 
 
 class Running:
@@ -199,7 +212,7 @@ def _another(prepared: socket.socket) -> socket.socket:
 def _prepared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
     """The connection to a process that has imported these, and runs programs for us alone. All processes of a test run
     share these imports, if the system can do that."""
-    if "PYTEST_XDIST_TESTRUNUID" in os.environ and sys.platform == "linux":
+    if _TEST_RUN and sys.platform == "linux":
         return _shared(modules, variables)
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     _start(its, modules, variables)
@@ -232,8 +245,7 @@ def _shared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
     test run with the same environment. Who comes first starts that."""
     own = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("PYTEST_")}
     what = repr((modules, variables, sys.executable, __file__, sorted(own.items())))
-    run = os.environ["PYTEST_XDIST_TESTRUNUID"]
-    address = f"\0kinetoscope {run} {zlib.crc32(what.encode())}"  # in no file system
+    address = f"\0kinetoscope {_TEST_RUN} {zlib.crc32(what.encode())}"  # in no file system
     until = time.monotonic() + _LONGEST_START_S
     while time.monotonic() < until:
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -261,6 +273,7 @@ def _import_and_serve(connection: socket.socket, modules: list[str]) -> None:
     is_shared = bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     if not is_shared:
         _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs, which end by themselves
     _import(modules)
     (_serve_all if is_shared else _serve)(connection)
 
@@ -329,6 +342,7 @@ def _become(
     for number, file in zip((1, 2, 0), files, strict=False):
         os.dup2(file, number)
         os.close(file)
+    signal.signal(signal.SIGINT, _ON_INTERRUPT)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -30,6 +30,8 @@ MARK = re.compile(r"<!-- not run here: \S.* -->")
 MARK_OF_PAGE = re.compile(r"^<!-- no block of this page is run: \S.* -->$", re.M)
 OUTPUTS = ("text",)
 """What such a block shows is printed, or drawn: there is nothing to run."""
+WHOLE_BLOCKS = MarkdownIt().disable("inline")
+"""Finds the blocks of a page, and takes no time for what is in its sentences."""
 CODES = {"diff": (0, 1, 3), "upload": (0, 1)}
 """The exit codes that the pages name, of commands that may end otherwise than with 0."""
 
@@ -37,7 +39,7 @@ CODES = {"diff": (0, 1, 3), "upload": (0, 1)}
 def blocks(document):
     """The blocks of code of a document: each with its language, what it says, and the mark before it."""
     before = None
-    for token in MarkdownIt().parse((ROOT / document).read_text(encoding="utf-8")):
+    for token in WHOLE_BLOCKS.parse((ROOT / document).read_text(encoding="utf-8")):
         if token.type in ("fence", "code_block") and not token.info.startswith("{"):
             mark = before.content.strip() if before is not None and before.type == "html_block" else ""
             yield token.info.strip(), token.content, mark
