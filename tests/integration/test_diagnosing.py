@@ -136,7 +136,7 @@ def test_a_forked_child_has_no_hook_of_the_run(tmp_path):
 def test_without_sources_nothing_of_them_is_imported():
     code = (
         "import sys, tempfile, kinetoscope\n"
-        "with kinetoscope.profile(tempfile.mkdtemp(), torch=False, system=False) as profiler:\n"
+        "with kinetoscope.profile(tempfile.mkdtemp(), torch=False, system=False, quiet=True) as profiler:\n"
         "    for _ in profiler.batches(range(14)): pass\n"
         "print(sorted(name for name in sys.modules if name.startswith('kinetoscope.sources.')))"
     )

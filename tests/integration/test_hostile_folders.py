@@ -64,8 +64,8 @@ def killed(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = S3Server(tmp_path_factory.mktemp("s3"))
+def server():
+    server = S3Server()
     server.make_bucket(f"other-{BUCKET}")
     yield server
     server.close()

@@ -125,13 +125,15 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
 def test_where_torch_saves_to_a_file_that_file_is_not_left(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.torch.kineto_stream.saves_without_gil", lambda results: False)
     with temporary_files_in(tmp_path / "tmp"):
-        train(kinetoscope.profile(tmp_path / "run", system=False, schedule=always, redact=hide, strict=True))
+        settings = {"system": False, "schedule": always, "redact": hide, "strict": True, "quiet": True}
+        train(kinetoscope.profile(tmp_path / "run", **settings))
     assert secrets_below(tmp_path) == []
 
 
 def test_what_is_uploaded_has_no_secret(tmp_path):
     pytest.importorskip("fsspec")
-    train(kinetoscope.profile(tmp_path / "run", schedule=always, redact=hide, upload_to=f"file://{tmp_path}/store"))
+    settings = {"redact": hide, "upload_to": f"file://{tmp_path}/store", "quiet": True}
+    train(kinetoscope.profile(tmp_path / "run", schedule=always, **settings))
     stored = [path.name for path in (tmp_path / "store" / "run").rglob("*.json")]
     assert sorted(stored) == ["ep1-ba4-rank0.json", "merged_trace.json", "rank0.4.pt.trace.json"]
     assert secrets_below(tmp_path) == []
@@ -139,7 +141,8 @@ def test_what_is_uploaded_has_no_secret(tmp_path):
 
 def test_a_run_after_one_that_redacted_writes_what_it_records(tmp_path):
     for number, redact in enumerate((hide, None, hide)):
-        train(kinetoscope.profile(tmp_path / f"run{number}", torch=False, system=False, schedule=always, redact=redact))
+        settings = {"torch": False, "system": False, "quiet": True}
+        train(kinetoscope.profile(tmp_path / f"run{number}", schedule=always, redact=redact, **settings))
     assert {path.relative_to(tmp_path).parts[0] for path in secrets_below(tmp_path)} == {"run1"}
 
 
@@ -241,7 +244,7 @@ def test_a_window_that_is_saved_at_the_second_try_is_redacted_once(tmp_path):
 
 def test_if_every_text_becomes_the_same_all_values_of_a_counter_are_still_there(tmp_path):
     profiler = kinetoscope.profile(
-        tmp_path / "run", torch=False, system=False, schedule=always, redact=lambda text: "x"
+        tmp_path / "run", torch=False, system=False, schedule=always, redact=lambda text: "x", quiet=True
     )
     train(profiler, num_batches=2)
     (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
@@ -262,7 +265,8 @@ def test_a_contributed_file_that_cannot_be_read_is_left_out_and_one_that_is_dama
                 profiler.record_chrome_json_trace_file(path)
                 path.unlink()
 
-    profiler = kinetoscope.profile(tmp_path / "run", torch=False, schedule=always, redact=hide, strict=True)
+    settings = {"redact": hide, "strict": True, "quiet": True}
+    profiler = kinetoscope.profile(tmp_path / "run", torch=False, schedule=always, **settings)
     train(profiler, body=body)
     assert secrets_below(tmp_path) == []
     (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")

@@ -5,12 +5,9 @@ import random
 import socket
 import socketserver
 import struct
-import subprocess
-import sys
 import threading
 from collections import Counter
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
@@ -19,24 +16,25 @@ from xml.etree import ElementTree
 import pytest
 
 from ports import free_port, wait_for
+from prepared_python import start_prepared
 
 MISSING = ", ".join(name for name in ("s3fs", "moto") if find_spec(name) is None)
 BUCKET = "kinetoscope-tests"
 SECRET = "s3cr3t-that-must-not-leak"
+SERVING = ("moto.server", "moto.s3.urls")
+SERVE = "from moto.server import main\nmain()"
 _without_proxies = build_opener(ProxyHandler({}))
 
 
 class S3Server:
     """moto's server. With ``environment`` a process uses it, through ``endpoint``. Skips the test if it cannot run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         if MISSING:
             pytest.skip(f"There is no store to upload to: {MISSING} is not installed.")
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
-        self._log = (folder / "moto.log").open("wb")
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+        self._process = start_prepared(SERVING, SERVE, "-H", "127.0.0.1", "-p", self.port)
         wait_for(self.port)
         self.make_bucket(BUCKET)
 
@@ -78,7 +76,6 @@ class S3Server:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._log.close()
 
 
 class FaultyProxy:

@@ -6,8 +6,8 @@ from object_store.s3 import FaultyProxy, S3Server
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory):
-    server = S3Server(tmp_path_factory.mktemp("s3"))
+def s3():
+    server = S3Server()
     yield server
     server.close()
 
