@@ -20,6 +20,8 @@ from kinetoscope.paths.attempt_folders import attempt_folder
 _SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
 
 _COUNTS = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_NO_LOCAL_RANK = "-1"
+"""What scripts that may run with or without a launcher set ``LOCAL_RANK`` to where there is none."""
 
 Number = Annotated[int, Meta(ge=0, lt=2**31)]
 """A rank, a pid, or how many there are of something that people count."""
@@ -61,7 +63,9 @@ def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
         environment = _as_torchrun_has_them(environment)
     rank, world_size = _from_torch() or (_read(environment, "RANK", 0), _read(environment, "WORLD_SIZE", 1))
     local_world_size = _read(environment, "LOCAL_WORLD_SIZE", world_size)
-    local_rank = _read(environment, "LOCAL_RANK", rank % local_world_size)
+    local_rank = rank % local_world_size
+    if environment.get("LOCAL_RANK") != _NO_LOCAL_RANK:
+        local_rank = _read(environment, "LOCAL_RANK", local_rank)
     node_rank = _read(environment, "GROUP_RANK", _read(environment, "NODE_RANK", rank // local_world_size))
     return Ranks(rank, local_rank, world_size, local_world_size, node_rank)
 

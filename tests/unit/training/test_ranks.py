@@ -27,7 +27,11 @@ def test_ranks_of_a_run_agree_on_a_name_without_communication():
     assert len(names) == 1
 
 
-@pytest.mark.parametrize("number", ["-1", str(2**31)])
+def test_a_local_rank_of_minus_1_is_none():
+    assert current_ranks({"LOCAL_RANK": "-1"}) == Ranks(0, 0, 1, 1, 0)
+
+
+@pytest.mark.parametrize("number", ["-2", str(2**31)])
 @pytest.mark.parametrize("variable", TORCHRUN)
 def test_an_environment_variable_with_a_number_that_cannot_be_is_named(variable, number):
     with pytest.raises(SettingsError, match=f"{variable} should be a number from . on, but is '{number}'"):
