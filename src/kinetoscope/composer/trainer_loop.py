@@ -108,11 +108,12 @@ class TrainerLoop:
 
     def _act(self) -> None:
         """Does what follows from the end of a batch or an epoch, after the sources got their event."""
-        self._acts_at_next_event = False
-        if self._saves_at_next_event:
-            self._saves_at_next_event = False
+        saves, self._saves_at_next_event, self._acts_at_next_event = self._saves_at_next_event, False, False
+        if saves:
             self._run.save_window()
         self._run.apply_action()
+        if saves:  # what a window takes to end is no step's
+            self._run.pulse.begin_step()
 
     def _finish(self) -> None:
         if self._acts_at_next_event:

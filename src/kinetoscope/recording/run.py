@@ -347,9 +347,12 @@ class Run:
             return
         before = self.next_action()
         self.callbacks.fire(Event.BATCH_END)
-        if before is ProfilerAction.ACTIVE_AND_SAVE:
+        saves = before is ProfilerAction.ACTIVE_AND_SAVE
+        if saves:
             self.save_window()
         self.apply_action()
+        if saves or before is not self.action:  # what a window takes to begin or to end is no step's
+            self.pulse.begin_step()
 
     def end_step_of_pulse(self) -> None:
         """Ends a step in the pulse. The timestamp counts it already."""

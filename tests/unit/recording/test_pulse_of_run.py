@@ -5,10 +5,11 @@ import os
 import numpy
 import pytest
 
-from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
 from kinetoscope.pulse.layout import FOLDER, Phase
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
+from kinetoscope.training.event import Callback
 
 MS = 1_000_000
 NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731
@@ -63,6 +64,32 @@ def test_a_loop_that_calls_step_counts_its_batches(tmp_path):
             loop.train()
             profiler.step(samples=4)
     assert loop.rows() == [(number, 7, {"OTHER": 7}) for number in range(3)]
+
+
+class Slow(Callback):
+    """A source that takes 200 ms to begin to record, or to end."""
+
+    def __init__(self, clock):
+        self.clock, self.action = clock, ProfilerAction.SKIP
+
+    def batch_end(self, state, logger):
+        if (action := state.profiler.get_action()) is not self.action:
+            self.action = action
+            self.clock.advance(200 * MS)
+
+
+@both
+def test_what_a_window_takes_to_begin_and_to_end_is_no_steps(tmp_path):
+    clock = FakeClock(tick_ns=0)
+    schedule = cyclic_schedule(skip_first=2, warmup=1, active=2, per="run")
+    handler = JSONTraceHandler(str(tmp_path / "traces"))
+    with Profiler(schedule, handler, sources=[Slow(clock)], clock=clock, quiet=True, strict=True) as profiler:
+        for _ in range(8):
+            clock.advance(5 * MS)
+            profiler.step()
+    rows = find_pulses(tmp_path)[0][0].rows
+    assert [row.duration_ns / MS for row in rows] == [5] * 8
+    assert rows[-1].begin_ns + rows[-1].duration_ns - rows[0].begin_ns >= 600 * MS
 
 
 @both
