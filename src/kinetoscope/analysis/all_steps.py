@@ -14,6 +14,9 @@ _FEWEST_STEPS = 100
 """Fewer steps do not tell whether they have changed."""
 
 _WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
+_SAVED_AFTER_NS = 10_000_000_000
+"""So long after a recorded step its trace may still be saved, which takes processor time that steps then lack."""
+
 _FEWEST_PIECES, _LEAST_SHARE_OF_PIECES = 8, 0.03
 _LEAST_CHANGE, _SURE, _MOST = 0.05, 6.0, 0.75
 _USUAL_DEVIATIONS = 4.0
@@ -43,7 +46,8 @@ class AllSteps(TypedDict):
 
     ``num_recorded`` are those in this report. ``mean_ns`` is of all ranks; ``most_ns`` is what the slowest step took,
     ``slowest_step`` its number and ``slowest_rank`` its rank. From the step ``changed_at`` on, a step takes ``change``
-    more of what it took before, -0.1 being a tenth less; None where nothing has changed. ``recorded_change`` is what
+    more of what it took before, -0.1 being a tenth less; None where nothing has changed. Steps that were recorded, or
+    that ran while their trace was saved, do not count there: these take longer by that. ``recorded_change`` is what
     recorded steps take more than the others, None where that is not known; ``is_odd`` whether that is so much that what
     they show may not hold for the others. ``pieces`` are those of the first rank.
     """
@@ -73,7 +77,7 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
     )
     recorded = _Recorded(steps, first.header.process.ranks.rank)
     pieces = _pieces(first.rows, recorded)
-    changed = _change(pieces)
+    changed = _change(_pieces([row for row in first.rows if not recorded.slows(row)], recorded))
     recorded_change, is_odd = _compared(first.rows, recorded)
     total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
     return {
@@ -112,6 +116,11 @@ class _Recorded:
         middle = row.begin_ns + row.duration_ns // 2
         place = bisect_right(self._begins, middle) - 1
         return place >= 0 and middle < self._ends[place]
+
+    def slows(self, row: StepsRow) -> bool:
+        """Whether recording may have made steps of this row longer: some were recorded, or some shortly before."""
+        place = bisect_right(self._begins, row.begin_ns + row.duration_ns) - 1
+        return place >= 0 and row.begin_ns < self._ends[place] + _SAVED_AFTER_NS
 
 
 def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(asdict(summary)))
     else:
         _print(summaries)
-        if said := all_steps_said(arguments.inputs, arguments.attempt):
+        if said := all_steps_said(arguments.inputs, arguments.attempt, has_traces=True):
             print(said)
     return int(any(summary.repairs for summary in summaries))
 

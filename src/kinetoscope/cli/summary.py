@@ -97,17 +97,20 @@ def report_on(
         with reader(arguments) as each:
             return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
     except TraceFileError as error:
-        if said := all_steps_said(arguments.inputs, arguments.attempt):
+        if said := all_steps_said(arguments.inputs, arguments.attempt, has_traces=False):
             raise TraceFileError(f"{error} {said}") from error
         raise
 
 
-def all_steps_said(names: Sequence[str], attempt: int | None) -> str:
-    """What the pulse of a run says of all its steps, where nothing else is known of them; "" without one."""
+def all_steps_said(names: Sequence[str], attempt: int | None, *, has_traces: bool) -> str:
+    """What the pulse of a run says of all its steps, where nothing else is known of them; "" without one. If it
+    ``has_traces``, some of the steps took longer because they were recorded: then nothing is said of changes."""
     from kinetoscope.report.sentences import all_steps_line
 
     pulses = pulses_of(names[0], attempt) if len(names) == 1 else []
     about = about_all_steps(pulses, (), 0)
+    if about is not None and has_traces:
+        about["changed_at"] = about["change"] = None
     hangs = find_hangs(stuck_phases_of(names[0], pulses)) if pulses else []
     lines = ["" if about is None else all_steps_line(about), *(f"{found.title}." for found in hangs)]
     return " ".join(filter(None, lines))

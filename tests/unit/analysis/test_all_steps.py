@@ -58,6 +58,14 @@ def test_a_run_that_gets_slower_says_since_when(tmp_path):
     )
 
 
+@pytest.mark.parametrize("last_recorded", [60, 20])
+def test_that_recorded_steps_and_those_while_they_were_saved_took_longer_is_no_change(tmp_path, last_recorded):
+    durations = noisy(10, 400)
+    durations[10:60] = noisy(16, 50)
+    said = about(tmp_path, durations, recorded=range(10, last_recorded))
+    assert (said["changed_at"], said["change"]) == (None, None)
+
+
 @pytest.mark.parametrize("what", ["warm-up", "single slow ones", "slow now and then", "nothing"])
 def test_a_run_that_only_seems_to_change_says_nothing(tmp_path, what):
     durations = noisy(10, 2000)
