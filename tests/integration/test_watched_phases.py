@@ -91,6 +91,21 @@ def test_with_operators_it_is_these_that_tell_the_phases(tmp_path):
     assert report.run["bound_by"] == "host"
 
 
+def test_an_optimizer_in_whose_hook_the_step_ends_has_its_time(tmp_path):
+    """Torch's span of it begins within the step and ends after it, so it is not on the loop's track."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: time.sleep(0.003))
+    with kinetoscope.profile(tmp_path, system=False, quiet=True) as profiler:
+        optimizer.register_step_post_hook(lambda *_: profiler.step())
+        for _ in range(14):
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+    host = kinetoscope.analyze(tmp_path).run["parts"]["host"]
+    assert host["optimizer_ns"] >= 3 * MS
+    assert host["backward_ns"] > 0
+
+
 @both
 def test_writing_a_checkpoint_is_from_the_first_call_to_the_last(tmp_path, monkeypatch):
     module = SimpleNamespace(serialize_file=lambda values: time.sleep(0.004), __name__="safetensors.torch")

@@ -5,7 +5,15 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import at_least_0, columns_of, frame_of, known_rows, known_where, rows_where
+from kinetoscope.analysis.columns import (
+    at_least_0,
+    columns_of,
+    frame_of,
+    known_rows,
+    known_where,
+    rows_where,
+    with_constant,
+)
 from kinetoscope.analysis.intervals import Coverage, num_begun
 from kinetoscope.analysis.loop_states import LoopStates, SplitStretches, split_stretches
 from kinetoscope.analysis.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
@@ -176,8 +184,12 @@ class HostTime:
 
     @cached_property
     def optimizer(self) -> pl.DataFrame:
-        """The optimizer's steps."""
-        return self.window.named(_OPTIMIZER)
+        """The optimizer's steps. Where a hook of the optimizer ends the loop's step, torch's span of it is on another
+        track, since it does not nest in the step: then what hooks told stands for all of them."""
+        spans, watched = self.window.named(_OPTIMIZER), self.watched_phase("optimizer")[["begin", "end"]]
+        if len(self.window.on_loop(spans)) == len(spans) or not len(watched):
+            return spans
+        return with_constant(watched, "track", self.window.loop_track, pl.UInt32)
 
     @cached_property
     def collectives(self) -> pl.DataFrame:
