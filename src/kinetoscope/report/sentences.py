@@ -166,7 +166,9 @@ def worth(finding: Finding, run: RunFacts | None = None) -> str:
     """What it costs and saves, with the shares of a step of its run, and how sure that is."""
     parts = {"costs": finding.cost_ns_per_step, "mending saves": finding.saving_ns_per_step}
     known = {what: time_ns for what, time_ns in parts.items() if time_ns is not None}
-    shares = {what: None if run is None else share_of_step(time_ns, run) for what, time_ns in known.items()}
+    shares = {
+        what: None if run is None else share_of_step(time_ns, run, finding.kind) for what, time_ns in known.items()
+    }
     times = [
         f"{what} {in_ms(time_ns)} ms" + ("" if shares[what] is None else f" ({shares[what]:.0%})")
         for what, time_ns in known.items()

@@ -72,9 +72,11 @@ def no_fault(report: RunReport) -> str:
     return "No fault was found." if report.is_judged else "No fault was looked for: a note says why."
 
 
-def share_of_step(time_ns: float | None, run: RunFacts) -> float | None:
-    """Which part of a step a time is; None where one of both is not known."""
-    return None if time_ns is None or not run["step_ns"] else time_ns / run["step_ns"]
+def share_of_step(time_ns: float | None, run: RunFacts, kind: str = "") -> float | None:
+    """Which part of a step a time is; None where one of both is not known. That of a finding on slow steps, by its
+    ``kind``, is of the mean of all steps, recorded or not."""
+    step_ns = run["all_steps"]["mean_ns"] if kind == "slow_steps" and run["all_steps"] else run["step_ns"]
+    return None if time_ns is None or not step_ns else time_ns / step_ns
 
 
 def host_ledger(parts: StepParts, step_ns: float) -> list[LedgerPart]:

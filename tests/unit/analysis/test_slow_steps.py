@@ -1,11 +1,17 @@
 """What is said of slow steps: a row for each step of all ranks, one for those that come regularly, and one finding."""
 
-import msgspec
+from dataclasses import replace
 
+import msgspec
+import pytest
+
+from kinetoscope.analysis.analyze import with_finding
 from kinetoscope.analysis.slow_steps import find_slow_steps, slow_step_rows
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.report.sentences import place_of_slow_step, ranks_of_slow_step, why_slow
+from kinetoscope.report.sentences import place_of_slow_step, ranks_of_slow_step, why_slow, worth
+from simulated_training import Fault, Settings
+from simulated_training.analysed import analysed
 
 MS = 1_000_000
 ONE = SlowStep(
@@ -77,6 +83,27 @@ def test_what_comes_regularly_costs_also_when_it_was_not_kept():
     assert finding.cost_ns_per_step == 4 * MS
     assert finding.confidence == "medium"  # never high: no replay tells
     assert "every 10th step" in finding.advice
+
+
+def test_the_finding_stands_after_surer_ones_and_among_the_others_by_what_it_costs():
+    """A replay tells of the others what mending saves, also in their new places."""
+    faults = (Fault(kind="gc", cost_ns=3 * MS, every=2), Fault(kind="slow_loader", cost_ns=9 * MS))
+    _, report = analysed(Settings(num_ranks=1, num_steps=6, reads_loss="each step", faults=faults))
+    savings = {finding.kind: finding.saving_ns_per_step for finding in report.findings}
+    assert [finding.confidence for finding in report.findings] == ["high", "medium"]
+    for cost_ns, place_of_it in ((1, 2), (50 * MS, 1)):
+        found = replace(report.findings[1], kind="slow_steps", cost_ns_per_step=cost_ns, saving_ns_per_step=None)
+        more = with_finding(report, found)
+        assert more.findings.index(found) == place_of_it
+        for place, finding in enumerate(more.findings, start=1):
+            assert more.saving_of_fix(place) == pytest.approx(savings.get(finding.kind), abs=1), finding.kind
+
+
+def test_its_share_is_one_of_all_steps_which_may_take_longer_than_the_recorded_ones():
+    (finding,) = find_slow_steps(slow_step_rows([slow(every=10)]), 1000, 16 * MS)
+    _, report = analysed(Settings(num_ranks=1, num_steps=8))
+    run = report.run | {"step_ns": 2.0 * MS, "all_steps": {"mean_ns": 16.0 * MS}}
+    assert worth(finding, run) == "costs 4.00 ms (25%) of a step; confidence medium"
 
 
 def test_without_slow_steps_there_is_no_finding():

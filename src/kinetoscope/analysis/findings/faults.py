@@ -62,11 +62,12 @@ def find_faults(
         return Faults([], [])
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
     found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
-    findings = sorted(found, key=lambda finding: _order(finding, case.step_ns))
+    findings = sorted(found, key=lambda finding: order_of(finding, case.step_ns))
     return Faults(findings, [case.fix_of(finding) for finding in findings])
 
 
-def _order(finding: Finding, step_ns: float) -> tuple[bool, bool, int, float, int]:
+def order_of(finding: Finding, step_ns: float) -> tuple[bool, bool, int, float, int]:
+    """By which findings are sorted, as `find_faults` says."""
     worth_ns, cost_ns = finding.worth_ns, finding.cost_ns_per_step or 0
     is_soon, place = memory_faults.runs_out_soon(finding), CONFIDENCES.index(finding.confidence)
     return not is_soon, is_minor(finding, step_ns), place, 1 if worth_ns is None else -worth_ns, -cost_ns
