@@ -168,11 +168,11 @@ def test_with_too_few_steps_no_interval_is_named_and_the_report_says_what_to_rec
     assert "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)" in report.run["notes"][0]
 
 
-def with_cores_busy(percent):
+def with_cores_busy(percent, num_readings=3):
     def change(trace):
         first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
         counter = {"ph": "C", "name": "cpu", "pid": 1, "tid": 1, "args": {"percent": percent}}
-        trace["traceEvents"] += [counter | {"ts": first + number} for number in range(3)]
+        trace["traceEvents"] += [counter | {"ts": first + number} for number in range(num_readings)]
 
     return change
 
@@ -190,6 +190,13 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
     assert "only 30 % busy" in advice[30]
     assert "more workers would not help" in advice[97]
     assert "if cores are idle, which this recording does not say" in finding(report_on(settings), "input_bound").advice
+
+
+def test_what_was_recorded_is_not_advised_a_short_recording_says_how_long_it_takes(tmp_path):
+    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=8)
+    advice = finding(report_after(with_cores_busy(30, 2), settings, tmp_path), "input_bound").advice
+    assert "this recording is too short to say. Record more steps, for 2 s." in advice
+    assert "system=True" not in advice
 
 
 def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers():

@@ -43,6 +43,7 @@ def input_bound(case: Case) -> Finding | None:
     loader = next((one.loader for one in case.signs if one.loader), {})
     percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]
     percent = sum(percents) / len(percents) if percents else None
+    is_too_short = any(one.is_too_short for one in case.signs)
     waits = waits_of_batches(case)
     starts = [one.epoch_start_share for one in case.signs if one.epoch_start_share is not None]
     start_share = sum(starts) / len(starts) if starts else None
@@ -53,7 +54,7 @@ def input_bound(case: Case) -> Finding | None:
         + (
             _ADVICE_ON_STARTS.format(start_share)
             if num_workers and start_share is not None and start_share >= _MUCH_AT_STARTS
-            else _advice_on_workers(num_workers, percent, loader, waits)
+            else _advice_on_workers(num_workers, percent, loader, waits, is_too_short=is_too_short)
         ),
         cost_ns=cost_ns,
         change=Change(frozenset(["data"])),
@@ -76,7 +77,12 @@ def _number(value: Any) -> int | None:
 
 
 def _advice_on_workers(
-    num_workers: int | None, processor_percent: float | None, loader: dict[str, Any], waits: float | None
+    num_workers: int | None,
+    processor_percent: float | None,
+    loader: dict[str, Any],
+    waits: float | None,
+    *,
+    is_too_short: bool,
 ) -> str:
     """More workers help where cores are idle, and where making a batch is mostly waiting, which needs no core."""
     if waits is not None and waits >= _MOSTLY:
@@ -92,6 +98,8 @@ def _advice_on_workers(
     more = _more_workers(num_workers, loader)
     if processor_percent is not None:
         return f"{more} The machine's cores were only {processor_percent:.0f} % busy."
+    if is_too_short:
+        return f"{more} It helps if cores are idle: this recording is too short to say. Record more steps, for 2 s."
     return f"{more} It helps if cores are idle, which this recording does not say: record with system=True."
 
 

@@ -54,7 +54,8 @@ class Signs:
     of ``loop`` are all that ran where no operators were recorded.
     ``epoch_start_share`` is how much of the waiting for data is for first batches of epochs; ``processors`` what the
     sampler noted of those. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is
-    ``processor_percent``, how busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By
+    ``processor_percent``, how busy all cores of the machine were; ``is_too_short`` is whether it would be known of a
+    longer recording. ``loader`` has what `LoaderFacts` recorded of it. By
     device there are ``device_bytes`` and ``device_majors``, the first number of its compute capability.
     ``python_before`` is the Python that operators of each name need before them, in ns. ``float64`` is what was seen to
     be in float64.
@@ -70,6 +71,7 @@ class Signs:
     num_workers: int | None
     loader: dict[str, Any]
     processor_percent: float | None
+    is_too_short: bool
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
     python_before: dict[str, int]
@@ -85,21 +87,22 @@ class Signs:
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
     """The signs in one window."""
-    spans = _spans(window, host)
+    spans, processors = _spans(window, host), _counts(window.noted("processors"))
     return Signs(
         rank=window.rank,
         stops=_stops(window, spans),
         sampled=_sampled(window, host, spans),
         num_workers=host.num_workers,
         loader=host.loader,
-        processor_percent=_processor_percent(window) if len(host.fetches) else None,
+        processor_percent=_processor_percent(window, processors) if len(host.fetches) else None,
+        is_too_short=len(_readings(window)) > 0,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
         float64=tuple(note for said in window.noted("float64") if (note := _in_float64(said)) is not None),
         has_operators=len(window.operators) > 0,
         epoch_start_share=host.epoch_start_share,
-        processors=_counts(window.noted("processors")),
+        processors=processors,
         exposed_to_device_ns=_exposed_to_device_ns(window),
         library_calls=library_calls(window, spans),
         graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
@@ -258,15 +261,25 @@ def _lost_share(window: RankWindow) -> float:
     return share or 0.0
 
 
-def _processor_percent(window: RankWindow) -> float | None:
-    """How busy the machine's cores were on average, where the system profiler recorded that. The first reading of older
-    recordings is a 0 that says nothing, and of few readings the mean does not."""
-    counters = window.counters
-    is_busy = (counters["name"] == "cpu") & (counters["series"] == "percent")
-    values = rows_where(counters[["ts", "value"]], is_busy).sort("ts")["value"]
+def _processor_percent(window: RankWindow, processors: dict[str, int]) -> float | None:
+    """How busy the machine's cores were on average, where the system profiler recorded that, or the sampler noted it of
+    the whole window. The first reading of older recordings is a 0 that says nothing, and of few readings the mean does
+    not."""
+    readings = _readings(window)
+    is_busy = (readings["name"] == "cpu") & (readings["series"] == "percent")
+    values = rows_where(readings, is_busy).sort("ts")["value"]
     values = values[1:] if len(values) and not values[0] else values
-    mean: Any = values.mean()
-    return mean if len(values) >= _FEWEST_READINGS else None
+    if len(values) >= _FEWEST_READINGS:
+        mean: Any = values.mean()
+        return mean
+    busy_ns, wall_ns, cores = (processors.get(name) for name in ("busy_ns", "wall_ns", "cores"))
+    return 100 * busy_ns / (wall_ns * cores) if busy_ns is not None and wall_ns and cores else None
+
+
+def _readings(window: RankWindow) -> pl.DataFrame:
+    """What the system profiler read of the processors; of the process itself it reads as often."""
+    counters = window.counters[["ts", "name", "series", "value"]]
+    return rows_where(counters, counters["name"].is_in(["cpu", "process"]))
 
 
 def _of_devices(trace: Trace, name: str) -> dict[int, int]:
