@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -108,7 +108,7 @@ class RankWindow:
     ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
     each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
     sampled stacks, which are on tracks of their own. ``unclear`` counts, by category, events that seem to be of a
-    device, but of which nobody knows what they are.
+    device, but of which nobody knows what they are. ``noted_in`` is the trace with warm-up batches, if it has some.
     """
 
     trace: Trace
@@ -119,6 +119,7 @@ class RankWindow:
     samples: pl.DataFrame
     watched_phases: pl.DataFrame
     unclear: Mapping[str, int] = field(default_factory=dict)
+    noted_in: Trace | None = None
 
     @cached_property
     def loop_track(self) -> int:
@@ -243,8 +244,10 @@ class RankWindow:
 
     @cached_property
     def notes(self) -> pl.DataFrame:
-        """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON."""
-        found = self.trace.instants.filter(_IS_NOTE).select("ts", "track", "category", "name", "args").collect()
+        """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON. They are
+        on the whole window: those of warm-up batches count."""
+        trace = self.trace if self.noted_in is None else self.noted_in
+        found = trace.instants.filter(_IS_NOTE).select("ts", "track", "category", "name", "args").collect()
         return found.with_columns(pl.col("args").cast(pl.String)).sort("ts", maintain_order=True)
 
     @cached_property
@@ -294,7 +297,7 @@ def _without_warmup(trace: Trace, spans: pl.DataFrame, step_name: str | None) ->
         return _window(trace, spans, step_name)
     until_ns: Any = warmup["end"].max()
     spans = _since(spans, until_ns)
-    return _window(trace.since(until_ns), spans, step_name)
+    return replace(_window(trace.since(until_ns), spans, step_name), noted_in=trace)
 
 
 def _since(spans: pl.DataFrame, since_ns: int) -> pl.DataFrame:

@@ -5,7 +5,10 @@ import weakref
 
 import pytest
 
-from kinetoscope import LoaderFacts, ProfilerAction
+import kinetoscope
+from kinetoscope import JSONTraceHandler, LoaderFacts, ProfilerAction, cyclic_schedule
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.window import read_recorded
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -56,6 +59,18 @@ def test_workers_are_recorded_with_what_they_prefetch():
     loader = data.DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=3, persistent_workers=True)
     (facts,) = record(over(loader))
     assert (facts["num_workers"], facts["prefetch_factor"], facts["persistent_workers"]) == (1, 3, True)
+
+
+def test_a_report_has_what_was_noted_in_a_batch_that_warms_up(tmp_path):
+    """Where the first fetch of a window is."""
+    loader = data.DataLoader(Rows(), batch_size=2)
+    schedule = cyclic_schedule(skip_first=1, warmup=1, active=2, per="run")
+    handler = JSONTraceHandler(str(tmp_path / "traces"))
+    with Profiler(schedule, handler, sources=[LoaderFacts()], strict=True, quiet=True) as profiler:
+        over(loader)(profiler)
+    (window,) = read_recorded(kinetoscope.load(tmp_path / "traces" / "merged_trace.json"))
+    assert len(window.steps) == 2
+    assert HostTime(window).loader["batch_size"] == 2
 
 
 def test_a_stream_without_batches_has_no_batch_size():
