@@ -188,7 +188,7 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
     }
     assert "num_workers" in advice[30]
     assert "only 30 % busy" in advice[30]
-    assert "more workers would not help" in advice[97]
+    assert "more workers would help only if they mostly wait, which this recording does not say" in advice[97]
     assert "if cores are idle, which this recording does not say" in finding(report_on(settings), "input_bound").advice
 
 

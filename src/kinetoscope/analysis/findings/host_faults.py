@@ -32,6 +32,8 @@ _ADVICE_ON_STARTS = (
     "epochs, and pass persistent_workers=True to it, which keeps its workers."
 )
 
+_CHEAPER = "make a batch cheaper: decode smaller files, prepare the dataset once, or move augmentation to the device"
+
 _BUSY_PERCENT = 80
 """Cores that are busier than this have no time for more workers."""
 
@@ -91,10 +93,10 @@ def _advice_on_workers(
             f"the network. {_more_workers(num_workers, loader)} Workers wait side by side, also on cores that are busy."
         )
     if processor_percent is not None and processor_percent >= _BUSY_PERCENT:
-        return (
-            f"The machine's cores were busy ({processor_percent:.0f} %), so more workers would not help. Make a batch "
-            "cheaper instead: decode smaller files, prepare the dataset once, or move augmentation to the device."
-        )
+        busy = f"The machine's cores were busy ({processor_percent:.0f} %), so more workers would"
+        if waits is None:
+            return f"{busy} help only if they mostly wait, which this recording does not say. Else {_CHEAPER}."
+        return f"{busy} not help. Instead, {_CHEAPER}."
     more = _more_workers(num_workers, loader)
     if processor_percent is not None:
         return f"{more} The machine's cores were only {processor_percent:.0f} % busy."
