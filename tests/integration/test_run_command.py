@@ -151,8 +151,11 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
         started = [start_recorded(environment, [TRAININGS, "no loader"], tmp_path) for _ in range(num_at_once)]
         assert {training.wait().returncode for training in started} == {3}
     folders = [tmp_path / "sweep" / place for place in (".", "2", "3")]
-    assert [kinetoscope.analyze(folder).run["all_steps"]["num_steps"] for folder in folders] == [36, 36, 36]
+    runs = [kinetoscope.analyze(folder).run for folder in folders]
+    assert [run["all_steps"]["num_steps"] for run in runs] == [36, 36, 36]
     assert not list(tmp_path.glob("sweep/**/attempt*"))
+    assert "3 trainings were recorded here, and this is the first. The last is in folder 3." in runs[0]["notes"]
+    assert not any("trainings were recorded" in note for run in runs[1:] for note in run["notes"])
 
 
 def test_a_launch_with_the_name_of_one_that_is_over_is_another_run(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,6 +21,7 @@ from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, 
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
+from kinetoscope.pulse.layout import FOLDER as PULSES
 from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
@@ -156,10 +158,19 @@ def _keep(trace: TraceEvents, place: CachePlace, mark: str | None) -> None:
 
 
 def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
-    """If ``source`` is the folder of a run that has several attempts: which one is read, and how to read the others."""
+    """If ``source`` is the folder of a run that has several attempts: which one is read, and how to read the others.
+    If other trainings were recorded into the same folder later: where the last one is."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
         return []
-    return note_on_attempts(_by_attempt(Path(source)), attempt)
+    return [*note_on_attempts(_by_attempt(Path(source)), attempt), *_note_on_later_trainings(Path(source))]
+
+
+def _note_on_later_trainings(folder: Path) -> list[str]:
+    """Each has a pulse."""
+    last = next(number for number in count(1) if not (folder / str(number + 1) / PULSES).is_dir())
+    if last == 1 or not (folder / PULSES).is_dir():
+        return []
+    return [f"{last} trainings were recorded here, and this is the first. The last is in folder {last}."]
 
 
 def find_traces(name: str, attempt: int | None = None) -> list[str]:
