@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler
 from kinetoscope.recording.recorder_choice import IS_PURE
 
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder to look at")
@@ -63,6 +64,20 @@ def test_a_run_that_still_records_has_a_report_that_is_not_kept(run: Path, monke
     assert report.run["num_steps"] == 100
     assert 0 < len(kinetoscope.analyze(run, step="step", last_s=30).steps) <= 100
     assert not list((run.parent / "cache").glob("**/*.report.json"))
+
+
+def test_between_two_windows_a_rank_is_told_once(tmp_path):
+    """Its live folder is there, with nothing in it that was not saved."""
+    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=0, active=3, per="run")
+    with Profiler(schedule, JSONTraceHandler(str(tmp_path / "traces")), quiet=True) as profiler:
+        for _ in range(6):
+            profiler.step()
+        assert profiler.run.drain(60)
+        report = kinetoscope.analyze(tmp_path, cache=False)
+        assert report.run["state"] == "recording"
+        assert len(list(kinetoscope.load(tmp_path))) == 2
+    assert [(row.rank, row.num_steps) for row in report.ranks] == [(0, 3)]
+    assert sum("neither operators" in note for note in report.run["notes"]) == 1
 
 
 # A worker records one item per batch; the window of the first two is saved.

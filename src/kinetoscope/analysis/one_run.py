@@ -127,7 +127,8 @@ def notes_on_run(
 
 def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
-        if trace.windows and not any(window.is_of_torch for window in trace.windows):
+        has_spans = any(window.num_spans for window in trace.windows)
+        if has_spans and not any(window.is_of_torch for window in trace.windows):
             yield f"{_named(trace.name)} has neither operators of torch nor work of a device."
 
 

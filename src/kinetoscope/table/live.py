@@ -1,5 +1,6 @@
 """Reads the live folder of a run that is still recording, as a trace."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,10 @@ def read_found(name: FoundLive) -> Trace:
 
 
 def _nothing(name: str, notes: list[str]) -> Trace:
-    about = TraceAbout([], {"kinetoscope": {"live": True, "notes": notes}})
+    header: dict[str, Any] = {"kinetoscope": {"live": True, "notes": notes}}
+    with suppress(TraceFileError, OSError):  # the folder may be gone
+        header |= read_live_run(Path(name)).ranks.in_header
+    about = TraceAbout([], header)
     return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
 
 
