@@ -198,7 +198,8 @@ def test_a_rank_that_is_late_in_one_step_is_told_as_that_and_nothing_else_is(cau
     assert found.title == "Rank 3 was late in one of 10 steps, and the others waited for it"
     assert (found.kind, found.confidence) == ("straggler", "medium")
     assert (found.where.ranks, found.where.steps, found.period) == ((3,), (7,), None)
-    assert {"host": "loop is slower", "device": "kernels take longer", "data": "batches longer"}[cause] in found.advice
+    said = {"host": "longer on the host", "device": "kernels take longer", "data": "batches longer"}
+    assert said[cause] in found.advice
     truth = run.saving_ns_per_step(run.without())
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
     assert report.saving_of_fix(1) == pytest.approx(found.saving_ns_per_step, abs=1)

@@ -27,7 +27,7 @@ _ALWAYS_TOLD = 0.05
 _ADVICE_ON_CAUSES = {
     "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
     "share of the samples. A DistributedSampler with drop_last=True gives every rank as many.",
-    "host": "Its loop is slower, not its device: look at what only this rank does, such as logging or saving, and at "
+    "host": "Its loop takes longer on the host: look at what only this rank does, such as logging or saving, and at "
     "other processes on its cores. Move it to another thread, or to all ranks alike.",
     "device": "Its kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
     "the sizes of its batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
