@@ -168,11 +168,13 @@ def test_with_too_few_steps_no_interval_is_named_and_the_report_says_what_to_rec
     assert "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)" in report.run["notes"][0]
 
 
-def with_cores_busy(percent, num_readings=3):
+def with_cores_busy(percent, num_readings=3, of_process=None):
     def change(trace):
         first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
-        counter = {"ph": "C", "name": "cpu", "pid": 1, "tid": 1, "args": {"percent": percent}}
-        trace["traceEvents"] += [counter | {"ts": first + number} for number in range(num_readings)]
+        for name, value in {"cpu": percent, "process": of_process}.items():
+            counter = {"ph": "C", "name": name, "pid": 1, "tid": 1, "args": {"percent": value}}
+            times = range(num_readings if value is not None else 0)
+            trace["traceEvents"] += [counter | {"ts": first + number} for number in times]
 
     return change
 
@@ -205,6 +207,18 @@ def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers():
     found = finding(report, "input_bound")
     assert dict(found.evidence)["num_workers"] == 0
     assert found.advice.startswith("The loop makes its batches itself")
+
+
+@pytest.mark.parametrize(
+    ("cores", "process", "confidence"), [(99, 40, "medium"), (99, 100, "high"), (50, 40, "high"), (99, None, "high")]
+)
+def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cores, process, confidence):
+    """Which the states of its thread would tell, if they were recorded."""
+    settings = replace(planted_settings(0, "slow_python"), num_ranks=1, num_steps=8)
+    found = finding(report_after(with_cores_busy(cores, of_process=process), settings, tmp_path), "python_overhead")
+    assert found.confidence == confidence
+    said = "The machine's cores were busy (99 %), and this process had only 40 % of one"
+    assert (said in found.advice) == (confidence == "medium")
 
 
 def test_memory_that_will_run_out_soon_comes_first():

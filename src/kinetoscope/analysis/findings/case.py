@@ -53,6 +53,12 @@ _MUCH_STARVED = 0.3
 _OF_HOST = ("input_bound", "host_bound", "python_overhead", "small_kernels", "synchronisation", "garbage_collection")
 """What takes longer where threads have to wait for a processor; where they do much, none of it is sure."""
 
+_OF_RUNNING = ("python_overhead", "host_bound")
+"""What takes longer where the loop's thread has no processor, and only seems to run."""
+
+_FULL_PERCENT, _LITTLE_PERCENT = 90, 70
+"""If the machine's cores are busier than this, and the process has less of one than this, its loop may wait for one."""
+
 _MANY_LATE = 0.5
 """Where a larger part of the samples of a line were read late, it is said that another one may have run."""
 
@@ -374,6 +380,23 @@ class Case:
         """Whether that is so much that what is late on the host may be so by chance."""
         return self.starved_share > _MUCH_STARVED
 
+    @cached_property
+    def _on_full_cores(self) -> str:
+        """A sentence that loops may have waited for a core, where others filled the machine's; empty if they did not,
+        if that is not known, and where the states of threads tell how long they waited."""
+        if any(row.starved_ns is not None for row in self._steps):
+            return ""
+        read = [(one.processor_percent, one.process_percent) for one in self.signs]
+        crowded = [(all_of, own) for all_of, own in read if all_of is not None and own is not None]
+        crowded = [(all_of, own) for all_of, own in crowded if all_of > _FULL_PERCENT and own < _LITTLE_PERCENT]
+        if not crowded:
+            return ""
+        all_of, own = min(crowded, key=lambda one: one[1])
+        return (
+            f" The machine's cores were busy ({all_of:.0f} %), and this process had only {own:.0f} % of one: the loop "
+            "may have waited for a core in this time. diagnose=True records whether it did."
+        )
+
     def sampled(self, kind: str) -> pl.DataFrame:
         """The samples in signs of one kind by ``line``, ``call`` and ``state``, the most frequent first, with their
         ``share``."""
@@ -439,15 +462,16 @@ class Case:
         if share + self._share(kind, held_ns) < LEAST_SHARE * high_share:
             return None
         is_starved = kind in _OF_HOST and self.is_much_starved
+        on_full_cores = self._on_full_cores if kind in _OF_RUNNING else ""
         confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
-        is_not_known = (change is not None and saving_ns is None) or is_estimate or is_starved
+        is_not_known = (change is not None and saving_ns is None) or is_estimate or is_starved or bool(on_full_cores)
         if is_not_known and confidence == "high":
             confidence = "medium"  # how much of it matters is not known
         period, most_ns = self._period(kind), self._most_ns(fix, saving_ns, held_ns)
         found = build_finding(
             kind,
             f"{title}{in_every(period)}",
-            advice + self._on_most(most_ns, held_ns, fix),
+            advice + self._on_most(most_ns, held_ns, fix) + on_full_cores,
             confidence=confidence,
             period=period,
             evidence={

@@ -55,10 +55,10 @@ class Signs:
     ``epoch_start_share`` is how much of the waiting for data is for first batches of epochs; ``processors`` what the
     sampler noted of those. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is
     ``processor_percent``, how busy all cores of the machine were; ``is_too_short`` is whether it would be known of a
-    longer recording. ``loader`` has what `LoaderFacts` recorded of it. By
-    device there are ``device_bytes`` and ``device_majors``, the first number of its compute capability.
-    ``python_before`` is the Python that operators of each name need before them, in ns. ``float64`` is what was seen to
-    be in float64.
+    longer recording. ``process_percent`` is how much of one core the process had. ``loader`` has what `LoaderFacts`
+    recorded of it. By device there are ``device_bytes`` and ``device_majors``, the first number of its compute
+    capability. ``python_before`` is the Python that operators of each name need before them, in ns. ``float64`` is what
+    was seen to be in float64.
     ``library_calls`` are those of the function `library_calls`.
     ``exposed_to_device_ns`` is for how long a device did nothing but copy from the host; the mean of several devices.
     ``graph_gaps_ns`` is how long devices were idle, for no reason that is seen, before kernels of CUDA graphs;
@@ -72,6 +72,7 @@ class Signs:
     loader: dict[str, Any]
     processor_percent: float | None
     is_too_short: bool
+    process_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
     python_before: dict[str, int]
@@ -94,8 +95,9 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         sampled=_sampled(window, host, spans),
         num_workers=host.num_workers,
         loader=host.loader,
-        processor_percent=_processor_percent(window, processors) if len(host.fetches) else None,
+        processor_percent=_processor_percent(window, processors),
         is_too_short=len(_readings(window)) > 0,
+        process_percent=_mean_percent(window, "process"),
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
@@ -263,17 +265,21 @@ def _lost_share(window: RankWindow) -> float:
 
 def _processor_percent(window: RankWindow, processors: dict[str, int]) -> float | None:
     """How busy the machine's cores were on average, where the system profiler recorded that, or the sampler noted it of
-    the whole window. The first reading of older recordings is a 0 that says nothing, and of few readings the mean does
-    not."""
-    readings = _readings(window)
-    is_busy = (readings["name"] == "cpu") & (readings["series"] == "percent")
-    values = rows_where(readings, is_busy).sort("ts")["value"]
-    values = values[1:] if len(values) and not values[0] else values
-    if len(values) >= _FEWEST_READINGS:
-        mean: Any = values.mean()
+    the whole window."""
+    if (mean := _mean_percent(window, "cpu")) is not None:
         return mean
     busy_ns, wall_ns, cores = (processors.get(name) for name in ("busy_ns", "wall_ns", "cores"))
     return 100 * busy_ns / (wall_ns * cores) if busy_ns is not None and wall_ns and cores else None
+
+
+def _mean_percent(window: RankWindow, name: str) -> float | None:
+    """What the system profiler read on average. The first reading of older recordings is a 0 that says nothing, and of
+    few readings the mean does not."""
+    readings = _readings(window)
+    values = rows_where(readings, (readings["name"] == name) & (readings["series"] == "percent")).sort("ts")["value"]
+    values = values[1:] if len(values) and not values[0] else values
+    mean: Any = values.mean() if len(values) >= _FEWEST_READINGS else None
+    return mean
 
 
 def _readings(window: RankWindow) -> pl.DataFrame:
