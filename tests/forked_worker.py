@@ -11,8 +11,8 @@ os.environ["PYTEST_PREPARED_BY"] = str(os.getppid())  # all processes of this py
 from prepared_python import run_in_our_place
 
 MODULES = (
-    *("torch", "ipykernel", "markdown_it", "msgspec", "nbclient", "numpy", "playwright.sync_api"),
-    *("rich.console", "rich.table"),
+    *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "ipykernel", "markdown_it", "msgspec", "nbclient"),
+    *("numpy", "playwright.sync_api", "rich.console", "rich.table"),
 )
 
 if __name__ == "__main__":

@@ -76,7 +76,6 @@ def state_of_the_process():
         "handlers of logs": [list(logging.getLogger(name).handlers) for name in ("", "torch", "torch._dynamo")],
         "levels of logs": [logging.getLogger(name).level for name in ("", "torch", "torch._dynamo")],
         "callbacks of the compiler": callbacks and (list(callbacks.start_callbacks), list(callbacks.end_callbacks)),
-        "compiler": "torch._dynamo" in sys.modules,
         "tracing": (sys.gettrace(), sys.getprofile()),
     }
 
@@ -169,6 +168,20 @@ print([event.name for event in handler.events("compile")])
 def test_torchs_compiler_is_not_imported_by_a_source_and_is_noticed_when_it_comes():
     done = run_prepared(("torch", "kinetoscope.testing"), NOTICES_COMPILER)
     assert done.stdout.splitlines() == ["False", "['compile/double']"], done.stderr
+
+
+def test_a_run_with_all_sources_does_not_import_torchs_compiler(tmp_path):
+    program = """
+import sys
+import kinetoscope
+
+with kinetoscope.profile("run", torch=False, diagnose=True, quiet=True) as profiler:
+    for _ in profiler.batches(range(14)):
+        pass
+print("torch._dynamo" in sys.modules)
+"""
+    done = run_prepared(("torch", "kinetoscope.assemble"), program, folder=tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
 
 
 def test_a_model_that_is_compiled_again_and_again_is_not_told_of_the_compilers_garbage(tmp_path):

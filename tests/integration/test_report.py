@@ -1,12 +1,11 @@
 """The report that a real run writes at its end tells nothing about its user. Real torch."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from page_columns import page_bytes
+from prepared_python import run_with_torch
 
 pytest.importorskip("torch")
 PROGRAM = """
@@ -38,7 +37,8 @@ def test_the_report_of_a_run_has_lines_of_code_but_no_home_no_user_and_no_source
     change = "import kinetoscope.handlers.first_finding as search; search.MOST_SECONDS_WITH_REPORT = 100; "
     change += f"import runpy; runpy.run_path({str(project / 'train.py')!r}, run_name='__main__')"
 
-    subprocess.run([sys.executable, "-c", change], cwd=project, env=environment, check=True, timeout=100)
+    done = run_with_torch(change, folder=project, environment=environment)
+    assert done.returncode == 0, done.stderr
 
     content = page_bytes((project / "runs" / "mine" / "report.html").read_text())
     assert b"train.py(" in content
