@@ -82,6 +82,7 @@ class SideProcess:
         with suppress(subprocess.TimeoutExpired):  # while a file system does not answer, it cannot be killed
             output, _ = process.communicate(timeout=_LAST_WAIT_S)
             self.output = (output or b"").decode(errors="replace")
+        process.poll()  # or it stays a zombie, where another process that it has started has its pipes
         for stream in filter(None, (process.stdout, process.stderr)):
             stream.close()
 

@@ -51,15 +51,17 @@ def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started():
     assert ends == [(0, "")]
 
 
-def test_ending_a_process_does_not_wait_for_one_that_it_has_started():
+def test_ending_a_process_does_not_wait_for_one_that_it_has_started_and_leaves_nothing():
     started = "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
     process = SideProcess(print, keeps_output=True)
     process.start([sys.executable, "-c", started])
     until = time.monotonic() + LONG_S
     while not (sleeps := [child for child in psutil.Process(process.pid).children() if child.name() == "sleep"]):
         assert time.monotonic() < until
+    pid = process.pid
     process.end()
     assert sleeps[0].is_running()
+    assert not psutil.pid_exists(pid), "not even as a zombie"
     sleeps[0].kill()
 
 
