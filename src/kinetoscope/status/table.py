@@ -28,7 +28,7 @@ def run_now(status: RunStatus) -> RunNow:
         headline=_headline(status),
         sentences=[
             *_about_odd(ranks),
-            *_about_collectives(status),
+            *_some(_about_collectives(status), "more group"),
             *_about_missing(status),
             *_some(map(printable, status.notes), "more note"),
         ],
@@ -128,7 +128,7 @@ def _behind(rank: RankStatus) -> str:
 
 def _about_collectives(status: RunStatus) -> Iterable[str]:
     """Who waits for whom."""
-    for found in status.collectives[:_MOST_SENTENCES]:
+    for found in status.collectives:
         what, waits = printable(found.collective or "a collective"), "waits" if len(found.waiting) == 1 else "wait"
         waiting, missing = map(ranks_named, (found.waiting, found.missing))
         yield f"In {what}, number {found.sequence:,} of group {shown(found.group)}, {waiting} {waits} for {missing}."

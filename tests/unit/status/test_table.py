@@ -146,6 +146,13 @@ def test_who_waits_for_whom_is_a_sentence():
     assert sentence == "In all_reduce, number 1,204 of group default_pg, ranks 0-2, 5 wait for ranks 3-4."
 
 
+def test_of_many_groups_that_wait_some_are_told_and_the_others_counted():
+    waited = [Unarrived(f"group {number}", 7, "all_reduce", [0], [1]) for number in range(9)]
+    sentences = run_now(status(RANK, collectives=waited)).sentences
+    assert len(sentences) < 9
+    assert sentences[-1] == f"And {10 - len(sentences)} more groups like that."
+
+
 def test_ranks_of_several_hosts_say_where_they_are_in_letters_that_a_terminal_can_show():
     hostile = replace(RANK, rank=1, host="no\x1b[2Jde\u202e" + "x" * 5000, state=RunState.SILENT)
     now = run_now(status(hostile, RANK, notes=["Cannot read a\x1b[2J.pulse: gone."]))
