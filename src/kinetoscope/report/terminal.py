@@ -132,14 +132,21 @@ def _findings(report: RunReport) -> Iterable[RenderableType]:
     step_ns = report.run["step_ns"]
     for place, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
         if is_minor(finding, step_ns):
-            yield Text(f"{place}. {one_line(finding, report.run)}")
+            yield _numbered(place, one_line(finding, report.run))
             continue
-        yield Text(f"{place}. {printable(finding.title)}", style="bold")
+        yield _numbered(place, printable(finding.title), style="bold")
         yield Padding(Text("\n".join(below_title(finding, report.run))), (0, 0, 0, _INDENT))
     if len(report.findings) > _MOST_FINDINGS:
         yield Text(f"and {counted(len(report.findings) - _MOST_FINDINGS, 'more finding')}; --json has all")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
         yield Text("Each saving stands alone: they do not add up.")
+
+
+def _numbered(place: int, text: str, style: str = "") -> RenderableType:
+    """A text with a number before it, which goes on below its own begin."""
+    line = Table.grid()
+    line.add_row(Text(f"{place}. ", style=style), Text(text, style=style))
+    return line
 
 
 def _straggler(row: StragglerRow, num_steps: int) -> str:

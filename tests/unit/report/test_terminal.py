@@ -89,6 +89,15 @@ def test_findings_come_first_with_cost_saving_place_advice_and_link(report):
     assert "Each saving stands alone: they do not add up." in lines
 
 
+def test_a_long_title_goes_on_below_its_own_begin_and_not_below_its_number(report):
+    lines = screen(report, 40)
+    begin = next(number for number, line in enumerate(lines) if line.startswith("1. "))
+    end = next(number for number, line in enumerate(lines) if line.startswith("   costs "))
+    assert end > begin + 1
+    assert " ".join(lines[begin:end]).split() == f"1. {report.findings[0].title}".split()
+    assert all(re.match(r" {3}\S", line) for line in lines[begin + 1 : end])
+
+
 def test_a_run_without_a_fault_says_so(tmp_path):
     assert "No fault was found." in screen(analyse(healthy_settings(4, 3_000_000), tmp_path))
 
