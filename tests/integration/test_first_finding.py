@@ -170,6 +170,29 @@ def test_ctrl_c_or_sigterm_ends_the_search_at_once_and_the_command_is_named(numb
     assert done.stderr.count(TOLD) == 1
 
 
+def test_a_signal_while_the_search_is_being_started_ends_it_too(tmp_path, monkeypatch):
+    """As it may come on a busy machine, which starts a process slowly."""
+    (tmp_path / "sitecustomize.py").write_text(HANGS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("STARTED", str(tmp_path / "started"))
+    monkeypatch.setattr("kinetoscope.handlers.first_finding.MOST_SECONDS", 600)
+    search, started = FirstFinding(), []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *command, **options):
+            super().__init__(*command, **options)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr("kinetoscope.writing.side_process.subprocess.Popen", Interrupted)
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: search.give_up())
+    try:
+        assert search.find(tmp_path, 600) == ""
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not psutil.pid_exists(started[0])
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_after_a_signal_in_the_loop_what_was_saved_is_told_and_nothing_is_searched(number, tmp_path):
     not_ignored = "signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # nohup ignores it

@@ -63,6 +63,8 @@ class FirstFinding:
         command += ["--report", str(_report_of(folder))] if self.writes_report else []
         try:
             self._process.start(command)
+            if self._has_given_up:  # while it was being started
+                self._process.kill()
             self._process.wait(until)
         except OSError:  # no process can be started: a run that was saved is no place for an error about that
             pass
