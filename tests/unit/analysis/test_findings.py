@@ -217,7 +217,7 @@ def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cor
     settings = replace(planted_settings(0, "slow_python"), num_ranks=1, num_steps=8)
     found = finding(report_after(with_cores_busy(cores, of_process=process), settings, tmp_path), "python_overhead")
     assert found.confidence == confidence
-    said = "The machine's cores were busy (99 %), and this process had only 40 % of one"
+    said = "The machine's cores were busy (99 %), and a process of this run had 40 % of one"
     assert (said in found.advice) == (confidence == "medium")
 
 

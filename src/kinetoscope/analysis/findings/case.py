@@ -393,8 +393,8 @@ class Case:
             return ""
         all_of, own = min(crowded, key=lambda one: one[1])
         return (
-            f" The machine's cores were busy ({all_of:.0f} %), and this process had only {own:.0f} % of one: the loop "
-            "may have waited for a core in this time. diagnose=True records whether it did."
+            f" The machine's cores were busy ({all_of:.0f} %), and a process of this run had {own:.0f} % of one: its "
+            "loop may have waited for a core in this time. diagnose=True records whether it did."
         )
 
     def sampled(self, kind: str) -> pl.DataFrame:
