@@ -397,16 +397,17 @@ static PyObject *slow_take(PyObject *self, PyObject *Py_UNUSED(nothing))
     PyObject *stretches = stretches_list(found->stretches.kept, found->stretches.count);
     PyObject *marks = stretches_list(found->marks.kept, found->marks.count);
     const PulseStep *step = &found->step;
-    slow->num_taken++;
+    PyObject *taken = NULL;
     if (times != NULL && usual != NULL && stretches != NULL && marks != NULL)
-        return Py_BuildValue("(LkLNNLNNk)", (long long)step->step, (unsigned long)step->epoch,
-                             (long long)step->begin, times, usual, (long long)found->limit,
-                             stretches, marks, (unsigned long)found->stretches.left_out);
+        taken = Py_BuildValue("(LkLOOLOOk)", (long long)step->step, (unsigned long)step->epoch,
+                              (long long)step->begin, times, usual, (long long)found->limit,
+                              stretches, marks, (unsigned long)found->stretches.left_out);
+    slow->num_taken++; /* only now: from here on another step may take its place */
     Py_XDECREF(times);
     Py_XDECREF(usual);
     Py_XDECREF(stretches);
     Py_XDECREF(marks);
-    return NULL;
+    return taken;
 }
 
 static PyObject *slow_num_left_out(PyObject *self, PyObject *Py_UNUSED(nothing))

@@ -298,20 +298,15 @@ int track_refill(Track *track)
 int track_take(Track *track, PyObject *list)
 {
     if (PyList_Size(track->filled) == 0 && track->num_dropped == 0) return 0;
-    PyObject *empty = PyList_New(0); /* may run Python code, which takes or drops what is filled */
-    PyObject *chunks = track->filled, *name = track->name;
-    if (empty == NULL || chunks == NULL) {
-        Py_XDECREF(empty);
-        return empty == NULL ? -1 : 0;
-    }
+    PyObject *empty = PyList_New(0);
+    if (empty == NULL) return -1;
+    PyObject *taken = Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name,
+                                    track->is_main ? Py_True : Py_False,
+                                    (unsigned long long)track->num_dropped, track->filled);
     track->filled = empty;
-    uint64_t num_dropped = track->num_dropped;
     track->num_dropped = 0;
     if (track->head.start != NULL)
         shared_store(&((TrackHeader *)track->head.start)->num_dropped, 0);
-    PyObject *taken = Py_BuildValue("(IINOKN)", track->number, track->tid, Py_NewRef(name),
-                                    track->is_main ? Py_True : Py_False,
-                                    (unsigned long long)num_dropped, chunks);
     int result = taken == NULL ? -1 : PyList_Insert(list, 0, taken);
     Py_XDECREF(taken);
     return result;

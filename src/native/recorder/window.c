@@ -27,18 +27,16 @@ static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
     }
 }
 
-/* A list of what each track has recorded, the oldest track first; NULL with an error set. */
+/* A list of what each track has recorded, the oldest track first; NULL with an error set. Runs no
+ * Python code, which up to Python 3.11 a garbage collection may do: another thread would take what
+ * belongs to this window, or close it. */
 static PyObject *take_all(Recorder *recorder)
 {
+    int collected = PyGC_Disable();
     PyObject *list = PyList_New(0);
-    for (Track *track = recorder->tracks; list != NULL && track != NULL;) {
-        track_keep(track);
+    for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track)
         if (track_take(track, list) < 0) Py_CLEAR(list);
-        /* Python code that ran meanwhile may have removed it */
-        Track *next = track->recorder == recorder ? track->next_track : recorder->tracks;
-        track_drop(track);
-        track = next;
-    }
+    if (collected) PyGC_Enable();
     return list;
 }
 
