@@ -4,6 +4,7 @@ import ast
 import functools
 import graphlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,25 +71,33 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-@functools.cache
 def imports_of(path: Path, *, for_types: bool = True) -> frozenset[str]:
     """Every module that a file imports, anywhere in it, by full name; also those imported only ``for_types``."""
-    found: set[str] = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not for_types:
-        only_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and is_for_types(node)]
-        for node in only_types:
-            node.body = [ast.Pass()]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import; write the full name"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+    return frozenset(name for name, is_for_types in _imports_of(path) if for_types or not is_for_types)
 
 
-def is_for_types(node: ast.If) -> bool:
+@functools.cache
+def _imports_of(path: Path) -> frozenset[tuple[str, bool]]:
+    return frozenset(_imports_in(ast.parse(path.read_text(encoding="utf-8")), path, is_for_types=False))
+
+
+def _imports_in(node: ast.AST, path: Path, *, is_for_types: bool) -> Iterator[tuple[str, bool]]:
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, is_for_types) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"{path} has a relative import; write the full name"
+        yield from ((f"{node.module}.{alias.name}", is_for_types) for alias in node.names)
+    for part in BLOCKS:
+        is_typed = is_for_types or (part == "body" and isinstance(node, ast.If) and _asks_for_types(node))
+        for child in getattr(node, part, ()):
+            yield from _imports_in(child, path, is_for_types=is_typed)
+
+
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""What of a statement may have statements in it."""
+
+
+def _asks_for_types(node: ast.If) -> bool:
     return ast.unparse(node.test) == "TYPE_CHECKING"
 
 

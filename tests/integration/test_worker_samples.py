@@ -1,5 +1,6 @@
 """StackSampler in DataLoader workers: their lines reach the trace, and loaders work as they do without it."""
 
+import gc
 import os
 import signal
 import threading
@@ -128,9 +129,11 @@ def test_frames_of_the_parent_are_not_among_those_of_a_forked_worker(tmp_path):
     assert not any("popen_fork" in name or HERE in name for name in of_worker if name != SLOW)
 
 
-def test_an_error_of_the_users_init_function_is_theirs(tmp_path):
+def test_an_error_of_the_users_init_function_is_theirs(tmp_path, monkeypatch):
     with pytest.raises(SettingsError, match="has no data"):
         sampled([loader_of(worker_init_fn=fail)], tmp_path)
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)  # as long it waits for such workers
+    gc.collect()
 
 
 def test_after_the_run_dataloader_is_as_it_was(tmp_path):
