@@ -125,7 +125,8 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
         return report
     pulses = pulses_of(source, attempt)
     hangs = find_hangs(stuck_phases_of(source, pulses))  # nothing that a step may save matters as much
-    report = _with_findings(report, hangs, 0)
+    if hangs:
+        report = _with_findings(report, hangs, 0)
     about = about_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report
@@ -155,7 +156,7 @@ def _with_findings(report: RunReport, added: Sequence[Finding], place: int) -> R
         fixes[place:place] = [None] * len(added)
         return fixes
 
-    return replace(report, findings=findings, build_fixes=build_all) if added else report
+    return replace(report, findings=findings, build_fixes=build_all)
 
 
 def _kept_or_new(
