@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.columns import (
+    all_the_same,
     at_least_0,
     columns_of,
     frame_of,
@@ -81,6 +82,9 @@ _MOST_LATE_NS, _LITTLE_SHARE = 5_000_000, 0.1
 
 _LARGEST_NUMBER = 2**31 - 1
 """No number of a loader is larger, unless its trace is damaged."""
+
+_OF_TORCHS_COMPILER = r" \(dynamo_timed\)$"
+"""So end the names of the spans that torch itself records of its compiler."""
 
 _OF_COMPILER = ", of the compiler"
 """So ends the name of a garbage collection that began while torch's compiler was running."""
@@ -244,8 +248,15 @@ class HostTime:
 
     @cached_property
     def compilations(self) -> pl.DataFrame:
-        """Compilations, with the ``line`` of what was compiled and the ``guard`` that failed, if that was recorded."""
-        return self.window.of_source("compile", "line", "guard")
+        """Compilations, with the ``line`` of what was compiled and the ``guard`` that failed, if that was recorded;
+        else the outermost spans that torch has of its compiler, of which neither is known."""
+        noted = self.window.of_source("compile", "line", "guard")
+        if len(noted) or not len(spans := self.window.named(_OF_TORCHS_COMPILER)):
+            return noted
+        unknown = (all_the_same(column, None, pl.String, len(spans)) for column in ("line", "guard"))
+        spans = spans.hstack([*unknown]).sort("track", "begin", "end", descending=[False, False, True])
+        before = pl.col("end").cum_max().shift(1).over("track")
+        return spans.filter((pl.col("begin") >= before).fill_null(True))
 
     @cached_property
     def profiling(self) -> pl.DataFrame:

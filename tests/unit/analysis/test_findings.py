@@ -510,6 +510,21 @@ def test_recompilation_says_which_function_was_compiled_again_since_which_guard_
     assert found.where.lines == ("model.py:12",)
 
 
+def test_recompilation_is_told_from_what_torch_itself_records_of_its_compiler(tmp_path):
+    def as_torch_has_it(trace):
+        for span in [event for event in trace["traceEvents"] if event.get("cat") == "compile"]:
+            span |= {"cat": "cpu_op", "name": "_compile.compile_inner (dynamo_timed)"}
+            inner = {"name": "build_guards (dynamo_timed)", "ts": span["ts"] + span["dur"] / 4, "dur": span["dur"] / 2}
+            trace["traceEvents"].append(span | inner)
+
+    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    noted = finding(analysed(settings)[1], "recompilation")
+    found = finding(report_after(as_torch_has_it, settings, tmp_path), "recompilation")
+    assert found.advice.endswith("TORCH_LOGS=recompiles prints which guard failed.")
+    for name in ("compile_ns", "num_compilations"):
+        assert dict(found.evidence)[name] == pytest.approx(dict(noted.evidence)[name])
+
+
 def test_a_late_rank_is_named_with_the_line_that_was_executing(tmp_path):
     settings = replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)
 
