@@ -220,25 +220,37 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
 
 def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) -> list[StragglerRow]:
     """The rows with what took their ranks longer than all that are not late: other late ranks do not tell. Where all
-    are late, each is compared with all others."""
+    are late, each is compared with all others, in steps in which these are not."""
     by_rank: defaultdict[int, dict[int, StepRow]] = defaultdict(dict)
     for row in steps:
         if row.rank is not None:
             by_rank[row.rank][row.step] = row
     outside = [rows for rank, rows in by_rank.items() if rank not in found]
+    num_steps = len({row.step for row in steps})
+    in_time = {rank: _but_for(found[rank].steps if rank in found else (), rows) for rank, rows in by_rank.items()}
     return [
-        _with_cause(row, by_rank[rank], outside or [rows for other, rows in by_rank.items() if other != rank])
+        _with_cause(row, by_rank[rank], outside or [rows for other, rows in in_time.items() if other != rank], num_steps)
         for rank, row in found.items()
     ]
 
 
-def _with_cause(row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]]) -> StragglerRow:
+def _but_for(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
+    """The rows of a rank's steps without those in which it was late; all where it was late in each."""
+    return {step: row for step, row in rows.items() if step not in late} or rows
+
+
+def _with_cause(
+    row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]], num_steps: int
+) -> StragglerRow:
     fields = {**COLUMNS_OF_CAUSES, "processor": ("starved_ns",), "running": ("running_ns",)}
     found = {name: longer_ns(row.steps, own, others, columns) for name, columns in fields.items()}
     longer = {name: ns for name, ns in found.items() if ns is not None}
     running_ns = longer.pop("running", 0.0)
+    if "device" not in longer and (backward_ns := longer_ns(row.steps, own, others, _HOST_WITH_BACKWARD)) is not None:
+        longer["host"] = max(longer.get("host", 0.0), backward_ns)
+    least_ns = _LEAST_OF_LATENESS * row.cost_ns_per_step * num_steps / max(1, len(row.steps))
     cause = max(
-        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > 0),
+        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > least_ns),
         key=lambda name: longer[name],
         default="unknown",
     )
@@ -269,6 +281,12 @@ COLUMNS_OF_CAUSES = {
     "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns", "unknown_ns"),
 }
 """The columns of steps that show a cause."""
+
+_HOST_WITH_BACKWARD = (*COLUMNS_OF_CAUSES["host"], "backward_ns")
+"""The same of the host where it computes, without a device."""
+
+_LEAST_OF_LATENESS = 0.05
+"""What took a rank longer by less than this part of what others waited for it in these steps is not why it was late."""
 
 _TIMES_RUNNING = 2
 """A rank that has no processor for longer than others does not do more: it runs longer by half of that at most."""

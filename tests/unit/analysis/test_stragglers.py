@@ -7,6 +7,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.stragglers import late_ranks
 from simulated_training import Fault, Settings, planted_settings, simulate
 from simulated_training.analysed import analysed, measured
 
@@ -43,6 +44,25 @@ def test_a_late_rank_is_found_without_a_device():
     (truth,), (row,) = run.truth.stragglers, report.stragglers
     assert (row.rank, row.cause, row.period, row.steps) == (1, "host", 3, truth["steps"])
     assert row.cost_ns_per_step == pytest.approx(2_000_000 / 3, rel=0.2)
+
+
+@pytest.mark.parametrize("longer_ns, cause", [(20_000, "unknown"), (2_000_000, "data")])
+def test_what_takes_hardly_longer_on_a_late_rank_is_not_why_it_is_late(longer_ns, cause):
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
+    _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
+    first = {row.step: row for row in report.steps if row.rank == 0}
+    alike = [replace(row, rank=1, data_wait_ns=row.data_wait_ns + longer_ns) for row in first.values()]
+    (row,) = late_ranks(report.collectives, [*first.values(), *alike]).rows
+    assert (row.rank, row.cause) == (1, cause)
+
+
+def test_a_rank_whose_backward_pass_takes_longer_on_the_cpu_is_slower_on_the_host():
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
+    _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
+    first = {row.step: row for row in report.steps if row.rank == 0}
+    alike = [replace(row, rank=1, backward_ns=row.backward_ns + 4_000_000) for row in first.values()]
+    (row,) = late_ranks(report.collectives, [*first.values(), *alike]).rows
+    assert (row.rank, row.cause) == (1, "host")
 
 
 @pytest.mark.parametrize("num_gloo_threads", [1, 2])
