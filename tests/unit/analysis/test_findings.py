@@ -221,6 +221,30 @@ def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cor
     assert (said in found.advice) == (confidence == "medium")
 
 
+def test_a_few_long_pauses_are_not_told_to_be_the_python_of_a_model_or_an_optimizer():
+    def advice(cost_ns, every):
+        fault = Fault(kind="slow_python", cost_ns=cost_ns, every=every)
+        settings = Settings(num_ranks=1, num_steps=9, has_device=False, faults=(fault,))
+        return finding(report_on(settings), "python_overhead").advice
+
+    assert "fused=True" in advice(300_000, 1)
+    assert "fused=True" not in advice(9_000_000, 3)
+    assert "in which the loop calls no operator: it computes in Python, reads or saves files" in advice(9_000_000, 3)
+    assert "diagnose=True records in which lines" in advice(9_000_000, 3)
+
+
+def test_a_process_that_hardly_had_a_core_is_not_told_to_run_python(tmp_path):
+    fault = Fault(kind="slow_python", cost_ns=30_000_000)
+    settings = Settings(num_ranks=1, num_steps=9, has_device=False, faults=(fault,))
+    titles = {
+        percent: finding(
+            report_after(with_cores_busy(50, of_process=percent), settings, tmp_path / str(percent)), "python_overhead"
+        ).title
+        for percent in (5, 95)
+    }
+    assert titles == {5: "The loop waits between operators", 95: "Python between operators holds the step up"}
+
+
 def test_memory_that_will_run_out_soon_comes_first():
     faults = (Fault(kind="leak", num_bytes=150_000_000), Fault(kind="gc", cost_ns=9_000_000))
     report = report_on(Settings(num_ranks=1, num_steps=10, faults=faults))

@@ -380,11 +380,16 @@ class Case:
         """Whether that is so much that what is late on the host may be so by chance."""
         return self.starved_share > _MUCH_STARVED
 
+    @property
+    def knows_states(self) -> bool:
+        """Whether it was recorded when loops ran, and when they waited."""
+        return any(row.starved_ns is not None for row in self._steps)
+
     @cached_property
     def _on_full_cores(self) -> str:
         """A sentence that loops may have waited for a core, where others filled the machine's; empty if they did not,
         if that is not known, and where the states of threads tell how long they waited."""
-        if any(row.starved_ns is not None for row in self._steps):
+        if self.knows_states:
             return ""
         read = [(one.processor_percent, one.process_percent) for one in self.signs]
         crowded = [(all_of, own) for all_of, own in read if all_of is not None and own is not None]

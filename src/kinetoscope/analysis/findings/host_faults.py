@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import shown
+from kinetoscope.texts.wording import counted, shown
 
 _OVERHEAD_IS_HIGH = 0.2
 """Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
@@ -22,6 +22,19 @@ _ADVICE_ON_PYTHON = (
     "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model into "
     "one piece. An optimizer with fused=True takes one call instead of many."
 )
+_LONG_PAUSE_NS, _MOST_IN_LONG_PAUSES = 1_000_000, 0.6
+"""Neither the Python of a model nor that of an optimizer takes so long between two operators."""
+
+_ON_LONG_PAUSES = (
+    "{share:.0%} of this is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it "
+    "{what}. "
+)
+_WHAT_RUNS = "computes in Python, reads or saves files, or waits for something"
+_WHAT_WAITS = "waits, as for a lock, a file, the network or another process"
+_ADVICE_ON_LONG_PAUSES = "Do that every n-th step, or in a thread or a process of its own, ahead of the step."
+_WITHOUT_LINES = "diagnose=True records in which lines, and for what it waits there. "
+_MOSTLY_NOT_RUNNING = 0.5
+
 _ON_GAPS = (
     " The device is idle before some kernels that were launched in time: if it is before the others too, which this "
     "recording cannot show, less is saved."
@@ -135,10 +148,11 @@ def host_bound(case: Case) -> Finding | None:
 def python_overhead(case: Case) -> Finding | None:
     """Python between operators takes time in which nothing is launched."""
     python_ns, idle_ns = case.host_ns("spare_python"), case.without_work_ns()
+    hardly_runs = _hardly_runs(case, python_ns)
     return case.finding(
         "python_overhead",
-        "Python between operators holds the step up",
-        case.on_line("python") + (advice_on_call(case, "python") or _ADVICE_ON_PYTHON),
+        "The loop waits between operators" if hardly_runs else "Python between operators holds the step up",
+        case.on_line("python") + (advice_on_call(case, "python") or _advice_on_python(case, hardly_runs=hardly_runs)),
         cost_ns=min(python_ns, idle_ns),
         change=Change(frozenset(["python"])),
         variant=FaultGraph.without_small_runs,
@@ -151,6 +165,34 @@ def python_overhead(case: Case) -> Finding | None:
         },
         high_share=_OVERHEAD_IS_HIGH,
     )
+
+
+def _hardly_runs(case: Case, python_ns: float) -> bool:
+    """Whether the process had a core for so little of the time that most of this cannot have been Python that ran;
+    where states of threads were recorded, all of it was."""
+    percents = [one.process_percent for one in case.signs]
+    known = [percent for percent in percents if percent is not None]
+    if case.knows_states or len(known) < len(percents) or not known or not case.step_ns:
+        return False
+    return max(known) / 100 < _MOSTLY_NOT_RUNNING * python_ns / case.step_ns
+
+
+def _advice_on_python(case: Case, *, hardly_runs: bool) -> str:
+    """What helps against many short pauses does nothing about a few long ones."""
+    stops = case.stops("python")
+    pauses = stops.filter(pl.col("total_ns") >= _LONG_PAUSE_NS * pl.col("num_calls"))
+    num_pauses, pauses_ns = (int(pauses[name].sum()) for name in ("num_calls", "total_ns"))
+    share = pauses_ns / stops["total_ns"].sum() if len(pauses) else 0.0
+    if share < _MOST_IN_LONG_PAUSES:
+        return _ADVICE_ON_PYTHON
+    said = _ON_LONG_PAUSES.format(
+        share=share,
+        pauses=counted(num_pauses, "stretch"),
+        mean_ms=pauses_ns / num_pauses / 1e6,
+        what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS,
+    )
+    is_sampled = case.knows_states or len(case.sampled("python")) > 0
+    return said + ("" if is_sampled else _WITHOUT_LINES) + _ADVICE_ON_LONG_PAUSES
 
 
 def synchronisation(case: Case) -> Finding | None:
