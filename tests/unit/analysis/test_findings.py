@@ -209,6 +209,14 @@ def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers():
     assert found.advice.startswith("The loop makes its batches itself")
 
 
+def test_a_loop_whose_batches_are_made_quickly_is_not_told_to_use_workers():
+    fault = Fault(kind="slow_loader", cost_ns=600_000)
+    report = report_on(Settings(num_ranks=1, num_steps=8, num_workers=0, has_device=False, faults=(fault,)))
+    advice = finding(report, "input_bound").advice
+    assert "num_workers" not in advice
+    assert "workers would save little" in advice
+
+
 @pytest.mark.parametrize(
     ("cores", "process", "confidence"), [(99, 40, "medium"), (99, 100, "high"), (50, 40, "high"), (99, None, "high")]
 )

@@ -47,6 +47,16 @@ _ADVICE_ON_STARTS = (
 
 _CHEAPER = "make a batch cheaper: decode smaller files, prepare the dataset once, or move augmentation to the device"
 
+_CHEAP_BATCH_NS = 1_000_000
+"""A worker's batch takes some tenths of a millisecond to be fetched, and more on busy cores."""
+
+_ADVICE_ON_CHEAP_BATCHES = (
+    "The loop makes its batches itself, in {:.2f} ms each. To fetch one from a worker takes some tenths of a millisecond, "
+    "too, so workers would save little. Read all samples of a batch at once: DataLoader(dataset, batch_size=None, "
+    "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)) gives a dataset that takes lists of "
+    "indices, as TensorDataset does, all of them."
+)
+
 _BUSY_PERCENT = 80
 """Cores that are busier than this have no time for more workers."""
 
@@ -62,6 +72,7 @@ def input_bound(case: Case) -> Finding | None:
     waits = waits_of_batches(case)
     starts = [one.epoch_start_share for one in case.signs if one.epoch_start_share is not None]
     start_share = sum(starts) / len(starts) if starts else None
+    batch_ns = case.total_ns("data") / max(1.0, case.calls("data"))
     return case.finding(
         "input_bound",
         "The loop waits for its data",
@@ -69,6 +80,8 @@ def input_bound(case: Case) -> Finding | None:
         + (
             _ADVICE_ON_STARTS.format(start_share)
             if num_workers and start_share is not None and start_share >= _MUCH_AT_STARTS
+            else _ADVICE_ON_CHEAP_BATCHES.format(batch_ns / 1e6)
+            if num_workers == 0 and batch_ns < _CHEAP_BATCH_NS
             else _advice_on_workers(num_workers, percent, loader, waits, is_too_short=is_too_short)
         ),
         cost_ns=cost_ns,
