@@ -229,3 +229,26 @@ def test_values_that_are_read_one_by_one_are_told_as_such(tmp_path):
     assert found.title == "600 values a step are read one by one with .item()"
     assert ".tolist()" in found.advice
     assert dict(found.evidence)["num_items"] == 600
+
+
+def test_values_that_operators_read_are_not_told_as_the_loops_own(tmp_path):
+    def steps(begin):
+        """Each value is read within an operator, as of ``torch.multinomial``."""
+        for event in reading_steps(begin):
+            yield event
+            if event["name"] == "aten::item":
+                yield event | {"name": "aten::multinomial", "ts": event["ts"] - 1, "dur": event["dur"] + 2}
+
+    found = found_in(each_step(steps, seen_reading), "small_kernels", tmp_path, interval_ms=20)
+    assert found.title == "Many small operators run one after the other"
+    assert "num_items" not in dict(found.evidence)
+
+
+def test_values_that_the_optimizer_reads_are_told_as_its_own(tmp_path):
+    def steps(begin):
+        yield from reading_steps(begin)
+        yield span("Optimizer.step#LBFGS.step", "user_annotation", LOOP, begin + 19_900, 35_000)
+
+    found = found_in(each_step(steps, seen_reading), "small_kernels", tmp_path, interval_ms=20)
+    assert "a smaller history_size" in found.advice
+    assert ".tolist()" not in found.advice

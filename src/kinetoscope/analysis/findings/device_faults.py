@@ -36,10 +36,14 @@ _FEWEST_SMALL_OPERATORS = 100
 _SURELY_MANY_OPERATORS = 1000
 """A short step of a small model consists of little else than some hundred small operators."""
 
-_ITEM = "aten::item"
+_MOST_OF_ITEMS = 0.8
 _ADVICE_ON_ITEMS = (
     "Compute on the whole tensor, and read all values at once with one .tolist(). What you only log or add up can stay "
     "in a tensor until the end of the epoch."
+)
+_ADVICE_ON_ITEMS_OF_OPTIMIZER = (
+    "The optimizer's own step reads them. One that keeps a history, as LBFGS does, reads some for each direction in "
+    "it: a smaller history_size makes them fewer."
 )
 _ADVICE_ON_SMALL_OPERATORS = (
     "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer. A larger "
@@ -153,14 +157,14 @@ def _small_operators(case: Case) -> Finding | None:
         return None
     names = tuple(dict.fromkeys(row.name for row in rows))
     python_ns = case.python_before_ns(names)
-    num_items = _num_items(rows) / max(1, sum(row.python_ns is not None for row in case.report.steps))
+    num_items = _num_items(case, rows) / max(1, sum(row.python_ns is not None for row in case.report.steps))
     is_surely_many = num_calls >= _SURELY_MANY_OPERATORS
     return case.finding(
         "small_kernels",
         f"{num_items:,.0f} values a step are read one by one with .item()"
         if num_items
         else "Many small operators run one after the other",
-        case.on_line("small") + (_ADVICE_ON_ITEMS if num_items else _ADVICE_ON_SMALL_OPERATORS),
+        case.on_line("small") + (_advice_on_items(case) if num_items else _ADVICE_ON_SMALL_OPERATORS),
         cost_ns=own_ns + python_ns,
         change=None,
         where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops("small")).lines),
@@ -175,11 +179,18 @@ def _small_operators(case: Case) -> Finding | None:
     )
 
 
-def _num_items(rows: Sequence[OperatorRow]) -> int:
+def _num_items(case: Case, rows: Sequence[OperatorRow]) -> int:
     """How many values are read one by one, if that is what a loop over small operators is for: some other operators are
     called in each round of it, such as the one that selects the value."""
-    num_items = sum(row.num_calls for row in rows if row.name == _ITEM)
+    num_items = sum(one.items for one in case.signs)
     return num_items if 2 * num_items >= max((row.num_calls for row in rows), default=0) else 0
+
+
+def _advice_on_items(case: Case) -> str:
+    num_items, of_optimizer = (
+        sum(getattr(one, name) for one in case.signs) for name in ("items", "items_of_optimizer")
+    )
+    return _ADVICE_ON_ITEMS_OF_OPTIMIZER if of_optimizer >= _MOST_OF_ITEMS * num_items else _ADVICE_ON_ITEMS
 
 
 def idle_gaps(case: Case) -> Finding | None:

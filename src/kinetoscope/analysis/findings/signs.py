@@ -13,11 +13,13 @@ from kinetoscope.analysis.intervals import Coverage, num_before
 from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.library_calls import library_calls
 from kinetoscope.analysis.loop_states import is_waiting
+from kinetoscope.analysis.phases import OPTIMIZER, Phases
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.trace import Trace
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
+_ITEM = "aten::item"
 _DOUBLE = '"double"'
 _LAUNCHES = r"^(cuda|hip)(LaunchKernel|MemcpyAsync|MemsetAsync)|^hipExtLaunch|^cuLaunchKernel"
 _KEYS = ("name", "line", "library", "guard", "step")
@@ -61,6 +63,8 @@ class Signs:
     was seen to be in float64.
     ``library_calls`` are those of the function `library_calls`.
     ``exposed_to_device_ns`` is for how long a device did nothing but copy from the host; the mean of several devices.
+    ``items`` is how many values the loop reads with ``.item()``, without those that operators read, and
+    ``items_of_optimizer`` how many of them in an optimizer's own step.
     ``graph_gaps_ns`` is how long devices were idle, for no reason that is seen, before kernels of CUDA graphs;
     ``lost_share`` which part of the launches has no event on a device, as in traces that were thinned out.
     """
@@ -82,6 +86,8 @@ class Signs:
     processors: dict[str, int]
     exposed_to_device_ns: float
     library_calls: pl.DataFrame
+    items: int = 0
+    items_of_optimizer: int = 0
     graph_gaps_ns: int = 0
     lost_share: float = 0.0
 
@@ -89,6 +95,7 @@ class Signs:
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
     """The signs in one window."""
     spans, processors = _spans(window, host), _counts(window.noted("processors"))
+    items = _items(window)
     return Signs(
         rank=window.rank,
         stops=_stops(window, spans),
@@ -107,6 +114,8 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         processors=processors,
         exposed_to_device_ns=_exposed_to_device_ns(window),
         library_calls=library_calls(window, spans),
+        items=len(items),
+        items_of_optimizer=_num_of_optimizer(items, host) if len(items) else 0,
         graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
         lost_share=_lost_share(window),
     )
@@ -236,6 +245,21 @@ def _exposed_to_device_ns(window: RankWindow) -> float:
             copies = rows_where(device[["begin", "end"]], is_copy)
             exposed_ns += time.kernels.and_of(copies).length_ns - time.kernels.length_ns
     return exposed_ns / max(1, len(window.devices))
+
+
+def _items(window: RankWindow) -> pl.DataFrame:
+    """The loop's calls of ``.item()`` that no other operator made."""
+    operators = window.loop_operators.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
+    operators = operators.sort("begin", "end", descending=[False, True])
+    before = pl.col("end").cum_max().shift(1)
+    return operators.filter((pl.col("begin") >= before).fill_null(True), pl.col("name").cast(pl.String) == _ITEM)
+
+
+def _num_of_optimizer(items: pl.DataFrame, host: HostTime) -> int:
+    """How many of these are in an optimizer's own step, not in a closure that it calls."""
+    pieces = Phases(host).pieces
+    of_optimizer = Coverage(rows_where(pieces, pieces["phase"] == OPTIMIZER))
+    return int((of_optimizer.within(items["begin"], items["end"]) > 0).sum())
 
 
 def _pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
