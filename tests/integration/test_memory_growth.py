@@ -115,6 +115,35 @@ def test_memory_at_the_peak_is_shared_out_to_the_parts_of_a_step(tmp_path):
     assert held["optimizer"] > 0, "at the peak Adam computes"
 
 
+class ReadsOnce(torch.utils.data.Dataset):
+    """A dataset that keeps what it has read."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, number):
+        if number not in self.kept:
+            self.kept[number] = torch.zeros(500)
+        return self.kept[number]
+
+
+def test_what_a_dataset_keeps_is_no_sure_leak_and_not_told_as_a_loss_that_is_kept(tmp_path):
+    schedule = cyclic_schedule(skip_first=2, warmup=1, active=10, per="run")
+    layer = torch.nn.Linear(500, 1)
+    options = {"schedule": schedule, "system": False, "strict": True, "quiet": True, "profile_memory": True}
+    with kinetoscope.profile(str(tmp_path / "run"), **options) as profiler:
+        for batch in profiler.batches(torch.utils.data.DataLoader(ReadsOnce(), 20)):
+            layer(batch).sum().backward()
+    found = finding(kinetoscope.analyze(str(tmp_path / "run"), cache=False))
+    assert dict(found.evidence)["bytes_per_step"] == pytest.approx(20 * 500 * 4, rel=0.01)
+    assert found.confidence == "medium"
+    assert "A dataset that keeps what it has read" in found.advice
+    assert "losses.append" not in found.advice
+
+
 def train_with_closures(folder, optimizer_of, num_batches):
     """Trains on batches of one size, each in a closure of an optimizer that asks for it; returns the report."""
     torch.manual_seed(0)

@@ -13,8 +13,8 @@ _LEAST_GROWTH_SHARE = 0.0001
 _LEAST_GROWTH_BYTES = 10_000
 _FULL_SHARE = 0.95
 
-_OF_OPTIMIZER = 0.8
-"""Memory that grows is the optimizer's own if its steps allocated this part of it."""
+_OF_ONE_PART = 0.8
+"""Memory that grows is the optimizer's own, or that of fetched batches, if these allocated this part of it."""
 
 _LEAST_OWNED_SHARE = 0.2
 """What holds less than this part of what grows is not named."""
@@ -29,6 +29,11 @@ _ADVICE_ON_OPTIMIZERS = (
     "directions, stops growing when that is full: record later steps to see whether it does, or set a smaller "
     "history_size. If it goes on, the optimizer keeps tensors of old steps."
 )
+_ADVICE_ON_BATCHES = (
+    "It was allocated while batches were fetched. A dataset that keeps what it has read, as in a cache, stops growing "
+    "when it has read all: record a later epoch to see whether it does, or limit what it keeps. If it goes on, "
+    "something keeps batches of old steps."
+)
 
 
 def memory_growth(case: Case) -> Finding | None:
@@ -40,13 +45,15 @@ def memory_growth(case: Case) -> Finding | None:
     growth = worst.growth_bytes_per_step or 0
     total, owners = _device_bytes(case, worst), _plausible_owners(worst)
     held_by = f", held by {shown(owners[0].name)}" if owners else ""
-    is_of_optimizer = _is_of_optimizer(worst)
-    is_sure = growth * case.num_steps >= 0.01 * worst.peak_bytes and not is_of_optimizer
+    is_of_optimizer, is_of_batches = (_is_mostly_of(part, worst) for part in ("optimizer", "data"))
+    may_end = is_of_optimizer or (is_of_batches and not owners)
+    is_sure = growth * case.num_steps >= 0.01 * worst.peak_bytes and not may_end
     whose = "The optimizer's memory" if is_of_optimizer else "Memory"
+    of_part = _ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_BATCHES
     return build_finding(
         "memory_growth",
         f"{whose} grows by {memory_size(growth)} a step{held_by}",
-        _who_holds_it(worst, owners) + (_ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_TENSORS),
+        _who_holds_it(worst, owners) + (of_part if may_end else _ADVICE_ON_TENSORS),
         confidence="high" if is_sure else "medium",
         evidence={
             "bytes_per_step": growth,
@@ -87,10 +94,11 @@ def _grows(row: MemoryRow) -> bool:
     return row.growth_bytes_per_step is not None and row.growth_bytes_per_step >= least
 
 
-def _is_of_optimizer(row: MemoryRow) -> bool:
-    """Whether it is the optimizer that allocates most of what grows. Its history may be full one day."""
-    own = sum(holder.bytes_per_step for holder in row.holders if holder.category == "optimizer")
-    return own >= _OF_OPTIMIZER * (row.growth_bytes_per_step or 0)
+def _is_mostly_of(category: str, row: MemoryRow) -> bool:
+    """Whether this part of a step allocates most of what grows. An optimizer's history, or a dataset's cache, may be
+    full one day."""
+    own = sum(holder.bytes_per_step for holder in row.holders if holder.category == category)
+    return own >= _OF_ONE_PART * (row.growth_bytes_per_step or 0)
 
 
 def _plausible_owners(row: MemoryRow) -> list[MemoryOwner]:
