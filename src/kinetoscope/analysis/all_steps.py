@@ -27,6 +27,9 @@ _SUMS = ("duration_ns", "num_steps")
 _ODD, _SURELY_ODD = 0.1, 3.0
 """Recorded steps are odd if they take this part more or less than the others, and by so many standard errors."""
 
+_FEWEST_OTHERS = 20
+"""Fewer other steps do not tell how far they are apart."""
+
 
 class Piece(TypedDict):
     """Some steps that follow one another: the numbers of the first and the last, how many, of which so many were
@@ -100,6 +103,8 @@ def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which
     change = about["recorded_change"]
     if not about["is_odd"] or change is None:
         return ""
+    if change >= 1:
+        return f"{what} took {1 + change:,.1f} times as long as the others."
     return f"{what} took {abs(change):.0%} {'longer' if change > 0 else 'less'} than the others."
 
 
@@ -112,10 +117,9 @@ class _Recorded:
         self.middles: list[int] = [(begin + end) // 2 for begin, end in rows]
 
     def has(self, row: StepsRow) -> bool:
-        """Whether the step of this row was recorded."""
-        middle = row.begin_ns + row.duration_ns // 2
-        place = bisect_right(self._begins, middle) - 1
-        return place >= 0 and middle < self._ends[place]
+        """Whether the step of this row was recorded. In a pulse a step has the wait for its batch, too."""
+        place = bisect_right(self.middles, row.begin_ns)
+        return place < len(self.middles) and self.middles[place] < row.begin_ns + row.duration_ns
 
     def slows(self, row: StepsRow) -> bool:
         """Whether recording may have made steps of this row longer: some were recorded, or some shortly before."""
@@ -221,9 +225,10 @@ def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | No
     ours_ns, others = sum(ours), [row for row in rows if row.num_steps > 1 or not recorded.has(row)]
     count = sum(row.num_steps for row in others)
     others_ns = sum(row.duration_ns for row in others) / max(1, count)
-    if count + len(ours) < _FEWEST_STEPS or not others_ns:
+    if count < _FEWEST_OTHERS or not others_ns:
         return None, False
     variance = max(0.0, sum(row.squares for row in others) / count - others_ns**2)
     change = ours_ns / len(ours) / others_ns - 1
-    is_odd = abs(change) >= _ODD and abs(change) * others_ns >= _SURELY_ODD * sqrt(variance / len(ours))
+    error_ns = sqrt(variance * (1 / len(ours) + 1 / count))
+    is_odd = abs(change) >= _ODD and abs(change) * others_ns >= _SURELY_ODD * error_ns
     return change, is_odd

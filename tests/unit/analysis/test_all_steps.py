@@ -1,6 +1,7 @@
 """What is said of all steps of a run: how long they take, since when they take longer, whether the recorded are odd."""
 
 import random
+import re
 
 import pytest
 
@@ -90,6 +91,28 @@ def test_recorded_steps_that_are_unlike_the_others_are_told_in_each_finding(tmp_
         == f"It rests on recorded steps, which took {said['recorded_change']:.0%} longer than the others."
     )
     assert on_odd_steps(said, "The recorded steps") in all_steps_line(said)
+
+
+def test_of_a_short_run_it_is_told_too_that_the_recorded_steps_are_unlike_most(tmp_path):
+    """As where the first epoch reads what the others have in memory."""
+    durations = [*noisy(37, 20), *noisy(1, 40)]
+    assert about(tmp_path / "first", durations, range(2, 12))["is_odd"]
+    assert not about(tmp_path / "few", durations[:25], range(2, 12))["is_odd"]
+    assert not about(tmp_path / "alike", noisy(10, 60), range(2, 12))["is_odd"]
+
+
+def test_recorded_steps_that_mostly_wait_for_their_batches_are_compared_too(tmp_path):
+    """The wait for a batch is a part of a step in a pulse, and before the step in a recording."""
+    pulses = run_of(tmp_path, [*noisy(37, 20), *noisy(1, 100)], range(2, 12))
+    rows = [row for row in pulses[0].rows if row.step in range(2, 12)]
+    waits = [(row, row.duration_ns * 9 // 10) for row in rows]
+    steps = [
+        StepRow(rank=0, step=row.step, begin_ns=row.begin_ns + wait_ns, duration_ns=row.duration_ns - wait_ns)
+        for row, wait_ns in waits
+    ]
+    said = about_all_steps(pulses, steps, len(steps))
+    assert said["is_odd"]
+    assert re.fullmatch(r"They took 8\.\d times as long as the others\.", on_odd_steps(said, "They"))
 
 
 def test_recorded_steps_like_the_others_are_not_odd_nor_are_some_by_chance(tmp_path):
