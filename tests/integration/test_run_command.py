@@ -186,6 +186,7 @@ def test_a_training_on_another_thread_is_one_too(tmp_path):
     script.write_text(THREAD)
     done = run_recorded("-o", "run", command=[script, TRAININGS], folder=tmp_path)
     assert "window recorded in 36 batches" in done.stderr
+    assert "registerClient" not in done.stderr, "what Kineto writes when it begins to record is left out"
 
 
 def test_signals_and_their_exit_codes_are_the_commands(tmp_path):

@@ -8,7 +8,11 @@ from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.training.event import unless_skipped
 from kinetoscope.writing.standard_error import lines_left_out
 
-_OF_KINETO = re.compile(rb"(USDT|INFO|WARNING|ERROR|STAGE):\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(cpp|h):\d+\] ")
+_OF_KINETO = re.compile(
+    rb"(USDT|INFO|WARNING|ERROR|STAGE):\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(cpp|h):\d+\] "
+    rb"|ERROR: External init callback must run in same thread as registerClient "
+)
+"""The last one is written where a loop on another thread than the one that imported torch begins to record."""
 
 _OF_PAUSES = re.compile(rb"(\[rank\d+\]:)?\[W\d{4} \S+ profiler_kineto\.cpp:\d+\] Toggling ")
 _RECORDING = ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE
