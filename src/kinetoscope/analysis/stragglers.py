@@ -229,7 +229,9 @@ def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) ->
     num_steps = len({row.step for row in steps})
     in_time = {rank: _but_for(found[rank].steps if rank in found else (), rows) for rank, rows in by_rank.items()}
     return [
-        _with_cause(row, by_rank[rank], outside or [rows for other, rows in in_time.items() if other != rank], num_steps)
+        _with_cause(
+            row, by_rank[rank], outside or [rows for other, rows in in_time.items() if other != rank], num_steps
+        )
         for rank, row in found.items()
     ]
 
@@ -248,14 +250,14 @@ def _with_cause(
     running_ns = longer.pop("running", 0.0)
     if "device" not in longer and (backward_ns := longer_ns(row.steps, own, others, _HOST_WITH_BACKWARD)) is not None:
         longer["host"] = max(longer.get("host", 0.0), backward_ns)
-    least_ns = _LEAST_OF_LATENESS * row.cost_ns_per_step * num_steps / max(1, len(row.steps))
+    late_ns = row.cost_ns_per_step * num_steps / max(1, len(row.steps))
     cause = max(
-        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > least_ns),
+        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > _LEAST_OF_LATENESS * late_ns),
         key=lambda name: longer[name],
         default="unknown",
     )
     most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), _TIMES_RUNNING * running_ns)
-    if longer.get("processor", 0.0) > max(most_others, row.cost_ns_per_step / 2):
+    if longer.get("processor", 0.0) > max(most_others, late_ns / 2):
         cause = "processor"
     evidence = tuple((f"{name}_longer_ns", round(ns)) for name, ns in longer.items())
     return replace(row, cause=cause, evidence=evidence)

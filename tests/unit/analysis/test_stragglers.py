@@ -46,7 +46,7 @@ def test_a_late_rank_is_found_without_a_device():
     assert row.cost_ns_per_step == pytest.approx(2_000_000 / 3, rel=0.2)
 
 
-@pytest.mark.parametrize("longer_ns, cause", [(20_000, "unknown"), (2_000_000, "data")])
+@pytest.mark.parametrize(("longer_ns", "cause"), [(20_000, "unknown"), (2_000_000, "data")])
 def test_what_takes_hardly_longer_on_a_late_rank_is_not_why_it_is_late(longer_ns, cause):
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
     _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
@@ -63,6 +63,16 @@ def test_a_rank_whose_backward_pass_takes_longer_on_the_cpu_is_slower_on_the_hos
     alike = [replace(row, rank=1, backward_ns=row.backward_ns + 4_000_000) for row in first.values()]
     (row,) = late_ranks(report.collectives, [*first.values(), *alike]).rows
     assert (row.rank, row.cause) == (1, "host")
+
+
+@pytest.mark.parametrize(("starved_ns", "cause"), [(1_400_000, "host"), (3_800_000, "processor")])
+def test_a_rank_that_is_late_for_longer_than_it_had_no_processor_is_not_late_for_that(starved_ns, cause):
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
+    _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
+    first = [replace(row, starved_ns=0) for row in report.steps if row.rank == 0]
+    alike = [replace(row, rank=1, starved_ns=starved_ns, python_ns=row.python_ns + 4_000_000) for row in first]
+    (row,) = late_ranks(report.collectives, [*first, *alike]).rows
+    assert (row.rank, row.cause) == (1, cause)
 
 
 @pytest.mark.parametrize("num_gloo_threads", [1, 2])
