@@ -130,11 +130,12 @@ class ReadsOnce(torch.utils.data.Dataset):
         return self.kept[number]
 
 
-def test_what_a_dataset_keeps_is_no_sure_leak_and_not_told_as_a_loss_that_is_kept(tmp_path):
+@pytest.mark.parametrize("sources", [[], [kinetoscope.GrowingMemory]])
+def test_what_a_dataset_keeps_is_no_sure_leak_and_not_told_as_a_loss_that_is_kept(tmp_path, sources):
     schedule = cyclic_schedule(skip_first=2, warmup=1, active=10, per="run")
     layer = torch.nn.Linear(500, 1)
     options = {"schedule": schedule, "system": False, "strict": True, "quiet": True, "profile_memory": True}
-    with kinetoscope.profile(str(tmp_path / "run"), **options) as profiler:
+    with kinetoscope.profile(str(tmp_path / "run"), sources=[kind() for kind in sources], **options) as profiler:
         for batch in profiler.batches(torch.utils.data.DataLoader(ReadsOnce(), 20)):
             layer(batch).sum().backward()
     found = finding(kinetoscope.analyze(str(tmp_path / "run"), cache=False))

@@ -46,7 +46,7 @@ def memory_growth(case: Case) -> Finding | None:
     total, owners = _device_bytes(case, worst), _plausible_owners(worst)
     held_by = f", held by {shown(owners[0].name)}" if owners else ""
     is_of_optimizer, is_of_batches = (_is_mostly_of(part, worst) for part in ("optimizer", "data"))
-    may_end = is_of_optimizer or (is_of_batches and not owners)
+    may_end = is_of_optimizer or (is_of_batches and not any(owner.num_graphs for owner in owners))
     is_sure = growth * case.num_steps >= 0.01 * worst.peak_bytes and not may_end
     whose = "The optimizer's memory" if is_of_optimizer else "Memory"
     of_part = _ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_BATCHES
