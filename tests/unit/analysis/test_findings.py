@@ -210,7 +210,7 @@ def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers():
 
 
 def test_a_loop_whose_batches_are_made_quickly_is_not_told_to_use_workers():
-    fault = Fault(kind="slow_loader", cost_ns=600_000)
+    fault = Fault(kind="slow_loader", cost_ns=300_000)
     report = report_on(Settings(num_ranks=1, num_steps=8, num_workers=0, has_device=False, faults=(fault,)))
     advice = finding(report, "input_bound").advice
     assert "num_workers" not in advice

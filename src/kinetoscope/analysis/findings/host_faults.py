@@ -29,7 +29,8 @@ _ON_LONG_PAUSES = (
     "{share:.0%} of this is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it "
     "{what}. "
 )
-_WHAT_RUNS = "computes in Python, reads or saves files, or waits for something"
+_WHAT_RUNS = "computes in Python, or reads or saves files"
+_WHAT_IS_NOT_KNOWN = "computes in Python, reads or saves files, or waits for something"
 _WHAT_WAITS = "waits, as for a lock, a file, the network or another process"
 _ADVICE_ON_LONG_PAUSES = "Do that every n-th step, or in a thread or a process of its own, ahead of the step."
 _WITHOUT_LINES = "diagnose=True records in which lines, and for what it waits there. "
@@ -47,12 +48,13 @@ _ADVICE_ON_STARTS = (
 
 _CHEAPER = "make a batch cheaper: decode smaller files, prepare the dataset once, or move augmentation to the device"
 
-_CHEAP_BATCH_NS = 1_000_000
+_CHEAP_BATCH_NS = 500_000
 """A worker's batch takes some tenths of a millisecond to be fetched, and more on busy cores."""
 
 _ADVICE_ON_CHEAP_BATCHES = (
-    "The loop makes its batches itself, in {:.2f} ms each. To fetch one from a worker takes some tenths of a millisecond, "
-    "too, so workers would save little. Read all samples of a batch at once: DataLoader(dataset, batch_size=None, "
+    "The loop makes its batches itself, in {:.2f} ms each. To fetch one from a worker takes some tenths of a "
+    "millisecond, too, so workers would save little. Read all samples of a batch at once: "
+    "DataLoader(dataset, batch_size=None, "
     "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)) gives a dataset that takes lists of "
     "indices, as TensorDataset does, all of them."
 )
@@ -165,7 +167,8 @@ def python_overhead(case: Case) -> Finding | None:
     return case.finding(
         "python_overhead",
         "The loop waits between operators" if hardly_runs else "Python between operators holds the step up",
-        case.on_line("python") + (advice_on_call(case, "python") or _advice_on_python(case, hardly_runs=hardly_runs)),
+        case.on_line("python")
+        + (advice_on_call(case, "python").rstrip() or _advice_on_python(case, hardly_runs=hardly_runs)),
         cost_ns=min(python_ns, idle_ns),
         change=Change(frozenset(["python"])),
         variant=FaultGraph.without_small_runs,
@@ -202,7 +205,7 @@ def _advice_on_python(case: Case, *, hardly_runs: bool) -> str:
         share=share,
         pauses=counted(num_pauses, "stretch"),
         mean_ms=pauses_ns / num_pauses / 1e6,
-        what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS,
+        what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS if case.knows_states else _WHAT_IS_NOT_KNOWN,
     )
     is_sampled = case.knows_states or len(case.sampled("python")) > 0
     return said + ("" if is_sampled else _WITHOUT_LINES) + _ADVICE_ON_LONG_PAUSES

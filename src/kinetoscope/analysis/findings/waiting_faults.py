@@ -54,12 +54,13 @@ _WAITS = {
     ),
     "network": _Wait(
         "for the network",
-        "Send from a thread of its own, which takes what is to be sent from a queue, and many values at a time. With a "
-        "timeout nobody waits for a server that does not answer.",
+        "Send and receive in a thread of its own, with a queue between it and the loop, and many values at a time. With "
+        "a timeout nobody waits for a server that does not answer.",
     ),
     "pipe": _Wait(
-        "for another process, at a pipe",
-        "Let that process work ahead, or ask whether it has answered instead of waiting for it.",
+        "at a pipe or a local socket",
+        "Let the process, or thread, at its other end work ahead, or ask whether it has answered instead of waiting for "
+        "it.",
     ),
     "events": _Wait("for an event, in select or poll", "Let a thread of its own wait, and hand over what it gets."),
     "child process": _Wait(
