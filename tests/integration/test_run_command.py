@@ -247,6 +247,7 @@ def test_an_isolated_python_and_one_without_a_training_say_why_there_is_nothing(
         assert told.returncode == 1
         assert "no process below it has reached a step of a torch optimizer" in told.stderr
         assert "-I" in told.stderr
+        assert "What only evaluates takes none: record it with kinetoscope.profile" in told.stderr
 
 
 WITHOUT_OPTIMIZER = """

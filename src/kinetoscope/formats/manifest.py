@@ -161,8 +161,9 @@ STARTED = "started.json"
 
 _NO_TRAINING = (
     "kinetoscope run started a command here, but no process below it has reached a step of a torch optimizer. Does it "
-    "train with torch? A Python that runs with -I or -E, or in a container without this environment, is not seen, nor "
-    "one that cannot import kinetoscope: then a line on stderr said so."
+    "train with torch? What only evaluates takes none: record it with kinetoscope.profile in its loop. A Python that "
+    "runs with -I or -E, or in a container without this environment, is not seen, nor one that cannot import "
+    "kinetoscope: then a line on stderr said so."
 )
 
 
