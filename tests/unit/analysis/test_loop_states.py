@@ -183,6 +183,7 @@ USED = {"wall_ns": SECOND, "cores": 2, "threads": 8, "steal_ns": 0, "throttled_n
         ({"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND}, "threads of this run", "OMP_NUM_THREADS"),
         ({"own_ns": SECOND, "busy_ns": 2 * SECOND}, "this run and other programs share", "OMP_NUM_THREADS"),
         ({"own_ns": SECOND // 2, "busy_ns": 2 * SECOND}, "other programs", "taskset"),
+        ({"own_ns": SECOND // 2, "busy_ns": 2 * SECOND + SECOND // 20}, "other programs", "others 75 %"),
         ({"own_ns": SECOND, "throttled_ns": SECOND // 2, "num_throttled": 9}, "the container's limit", "limits.cpu"),
         ({"own_ns": SECOND, "busy_ns": 2 * SECOND, "steal_ns": SECOND // 5}, "virtual machine", "10 %"),
         ({}, "has no processor", "does not say who"),

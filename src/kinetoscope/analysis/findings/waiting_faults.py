@@ -54,13 +54,12 @@ _WAITS = {
     ),
     "network": _Wait(
         "for the network",
-        "Send and receive in a thread of its own, with a queue between it and the loop, and many values at a time. With "
-        "a timeout nobody waits for a server that does not answer.",
+        "Send and receive in a thread of its own, with a queue between it and the loop, and many values at a time. "
+        "With a timeout nobody waits for a server that does not answer.",
     ),
     "pipe": _Wait(
         "at a pipe or a local socket",
-        "Let the process, or thread, at its other end work ahead, or ask whether it has answered instead of waiting for "
-        "it.",
+        "Let the process, or thread, at its other end work ahead, or ask whether it has answered instead of waiting.",
     ),
     "events": _Wait("for an event, in select or poll", "Let a thread of its own wait, and hand over what it gets."),
     "child process": _Wait(
@@ -209,7 +208,7 @@ def _mean_use(windows: list[dict[str, int]]) -> dict[str, float | None]:
     cores, wall_ns = windows[0].get("cores"), total("wall_ns") or 1
     shares = {name: total(f"{name}_ns") for name in ("own", "busy", "steal")}
     found: dict[str, float | None] = {
-        f"{name}_share": value / wall_ns / cores if cores and value is not None else None
+        f"{name}_share": min(1.0, value / wall_ns / cores) if cores and value is not None else None
         for name, value in shares.items()
     }
     limits = {"throttled_share": _less(total("throttled_ns"), 0, wall_ns), "num_throttled": total("num_throttled")}
