@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -38,6 +39,14 @@ MOST_FILES = 16_384
 _FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _TRIES = 5
 _BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when it began
+
+
+def note_on_later_trainings(run_folder: Path) -> list[str]:
+    """If other trainings were recorded into the same folder later: where the last one is. Each has a pulse."""
+    last = next(number for number in count(1) if not os.path.isdir(run_folder / str(number + 1) / FOLDER))
+    if last == 1 or not os.path.isdir(run_folder / FOLDER):
+        return []
+    return [f"{last} trainings were recorded here, and this is the first. The last is in folder {last}."]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from enum import Enum
 from math import ceil
 from pathlib import Path
 
-from kinetoscope.pulse.glances import Glance, glance_at_pulses
+from kinetoscope.pulse.glances import Glance, glance_at_pulses, note_on_later_trainings
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.stuck_phases import Unarrived
 from kinetoscope.status.hangs import Hang, collectives_waited_for, hang_of
@@ -89,7 +89,7 @@ class RunStatus:
     """How a run is doing: the ``ranks`` of its last attempt that have a pulse, the odd ones first, of ``world_size``.
 
     They were judged by these ``glances``. In ``collectives``, some ranks wait for others. ``notes`` are sentences on
-    what could not be read.
+    later trainings in the same folder, and on what could not be read.
     """
 
     state: RunState = RunState.UNKNOWN
@@ -124,7 +124,7 @@ def look_at_run(run_folder: Path) -> RunStatus:
         ranks=sorted(_with_lags(looked, found.last), key=lambda rank: _place(rank, late)),
         glances=found.last,
         collectives=collectives,
-        notes=found.notes,
+        notes=[*note_on_later_trainings(run_folder), *found.notes],
     )
 
 

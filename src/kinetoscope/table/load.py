@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -21,7 +20,7 @@ from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, 
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
-from kinetoscope.pulse.layout import FOLDER as PULSES
+from kinetoscope.pulse.glances import note_on_later_trainings
 from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
@@ -162,15 +161,7 @@ def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
     If other trainings were recorded into the same folder later: where the last one is."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
         return []
-    return [*note_on_attempts(_by_attempt(Path(source)), attempt), *_note_on_later_trainings(Path(source))]
-
-
-def _note_on_later_trainings(folder: Path) -> list[str]:
-    """Each has a pulse."""
-    last = next(number for number in count(1) if not (folder / str(number + 1) / PULSES).is_dir())
-    if last == 1 or not (folder / PULSES).is_dir():
-        return []
-    return [f"{last} trainings were recorded here, and this is the first. The last is in folder {last}."]
+    return [*note_on_attempts(_by_attempt(Path(source)), attempt), *note_on_later_trainings(Path(source))]
 
 
 def find_traces(name: str, attempt: int | None = None) -> list[str]:

@@ -17,6 +17,7 @@ from kinetoscope.status import judging
 from kinetoscope.status.hangs import Hang
 from kinetoscope.status.judging import RunState, RunStatus, judge, look_at_run
 from kinetoscope.status.processes import ProcessState, state_of_process
+from kinetoscope.status.table import run_now
 from kinetoscope.testing import FakeClock
 from kinetoscope.training.ranks import Attempt, Ranks, pid_space
 from kinetoscope.training.timestamp import Timestamp
@@ -127,6 +128,16 @@ def test_the_state_of_a_run_is_that_of_its_worst_rank(run, monkeypatch):
     status = look_at_run(folder)
     assert status.state is RunState.KILLED
     assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1], "odd ones first"
+
+
+def test_that_a_later_training_is_in_the_same_folder_is_told(run, monkeypatch):
+    make, ranks = run
+    folder = make(3)
+    assert look_at_run(folder).notes == []
+    ranks.append(Rank(folder / "2", 0, 3, monkeypatch, space="another.1"))
+    said = "2 trainings were recorded here, and this is the first. The last is in folder 2."
+    assert look_at_run(folder).notes == [said]
+    assert said in run_now(look_at_run(folder)).sentences
 
 
 def test_who_is_behind_is_told_with_how_many_steps(run):
