@@ -535,16 +535,17 @@ class Loop:
     def _count_idle_steps(self) -> None:
         """Lets the pulse count the next steps, if they need nothing else."""
         num_steps, state = self._run.num_idle_steps(), self._state
-        if num_steps <= 0 or type(state) is not State:
-            return
         calls_step, pulse = not self._is_over_batches(), self._run.pulse
+        writer = pulse.writer
+        if num_steps <= 0 or writer is None or type(state) is not State:
+            return
         counting = pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
         if counting is not None:
             state.follow(counting)
             self._is_counting = True
             if calls_step:
-                self.count_step = pulse.writer.count_step
-            if self._run.is_asked:  # meanwhile, on another thread
+                self.count_step = writer.count_step
+            if self._run.is_asked or not self._run.is_running:  # meanwhile, on another thread, or by a signal's handler
                 self._catch_up()
 
     def _catch_up(self) -> None:

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -26,6 +26,10 @@ RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
 
 _FORK_SERVER = "multiprocessing.forkserver"
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_OTHERS = ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGALRM")
+# Those of ours are held last and free first: what handles another one may end the run, and so remove our handlers.
+_HELD_SIGNALS = [*(getattr(signal, name) for name in _OTHERS if hasattr(signal, name)), *_SIGNALS]
+_Handler = Callable[[int, FrameType | None], object]
 
 
 class ActiveRun(Protocol):
@@ -145,6 +149,43 @@ def take_signal(number: int, handler: Callable[[int, FrameType | None], None]) -
     except ValueError:  # another interpreter, which has a main thread, too
         return False
     return True
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """What handles signals in Python waits until the block has ended, so that it neither raises in it nor ends the run
+    there. For a short block without waits; on other threads than the main one, where nothing handles signals, it does
+    nothing.
+    """
+    handlers: dict[int, _Handler] = {}
+    came: list[tuple[int, FrameType | None]] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        came.append((number, frame))
+
+    try:
+        for number in _HELD_SIGNALS if on_main_thread() else ():
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                take_signal(number, hold)
+        yield
+    finally:
+        try:
+            _let_go(handlers, hold, came)
+        finally:  # a signal that comes after the first has its handler again may raise above
+            _let_go(handlers, hold, came)
+
+
+def _let_go(handlers: dict[int, _Handler], hold: _Handler, came: list[tuple[int, FrameType | None]]) -> None:
+    for number, handler in reversed(handlers.items()):
+        restore_signal(number, hold, handler)
+    if came:
+        number, frame = came.pop(0)
+        try:
+            handlers[number](number, frame)
+        finally:
+            _let_go(handlers, hold, came)
 
 
 def restore_signal(number: int, handler: Callable[[int, FrameType | None], None], before: Any) -> None:

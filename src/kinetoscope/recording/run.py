@@ -33,7 +33,7 @@ from kinetoscope.recording.marker import (
     end_library_markers,
 )
 from kinetoscope.recording.outcome import Outcome, RunCounts
-from kinetoscope.recording.process import this_process
+from kinetoscope.recording.process import signals_held, this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
@@ -425,13 +425,16 @@ class Run:
         """Closes the window, with ``timestamp`` or the current one, and hands its cycle to the writer thread. With
         ``measure``, the clocks are compared once more before."""
         self.callbacks.tell_of_window(is_open=False)
+        self._recorder.action = 0
+        if isinstance(listener := self._recorder.listener, Listeners):
+            listener.cut(self.clock.monotonic_ns())
+        with signals_held():  # nobody has what is taken out of the recorder until the writer thread gets it
+            self._hand_over(self.state.timestamp if timestamp is None else timestamp, measure)
+
+    def _hand_over(self, timestamp: Moment, measure: bool) -> None:
         if self.notes_phases and self._window.is_open:
             self._note_phases()
-        listener = self._recorder.listener
-        timestamp = self.state.timestamp if timestamp is None else timestamp
         cycle = self._window.close(self.state.run_name, timestamp, self.lasting.take(self._recorder.window))
-        if isinstance(listener, Listeners):
-            listener.cut(self.clock.monotonic_ns())
         if cycle is not None:
             self._note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
