@@ -131,6 +131,11 @@ static void release_taken(Taken *taken, Py_ssize_t count)
     free(taken);
 }
 
+static size_t used_bytes(const Chunk *chunk)
+{
+    return sizeof(ChunkHeader) + chunk->num_records * sizeof(Record);
+}
+
 PyObject *seal_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
 {
     Py_ssize_t count;
@@ -139,18 +144,16 @@ PyObject *seal_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; i < count; i++) {
         if (taken[i].region.file != 0) region_unmap(&taken[i].region);
-        size_t used = sizeof(ChunkHeader) + taken[i].chunk->num_records * sizeof(Record);
-        region_trim(taken[i].store, &taken[i].region, used, "chunk");
+        region_trim(taken[i].store, &taken[i].region, used_bytes(taken[i].chunk), "chunk");
     }
     Py_END_ALLOW_THREADS
     for (Py_ssize_t i = 0; i < count; i++) {
         Chunk *chunk = taken[i].chunk;
         chunk->is_sealed = 1;
+        charge(chunk, (int64_t)taken[i].region.bytes);
         /* else another call mapped it again meanwhile */
-        if (chunk->region.start == NULL || chunk->region.file == 0) {
+        if (chunk->region.start == NULL || chunk->region.file == 0)
             chunk->region.bytes = taken[i].region.bytes;
-            charge(chunk, (int64_t)chunk->region.bytes);
-        }
     }
     release_taken(taken, count);
     return new_none();
@@ -176,10 +179,12 @@ PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
     return new_none();
 }
 
-/* Maps the records of a file, if they are not mapped. Returns -1 with an error set. */
+/* Maps the records of a file, if they are not mapped; no more, because another thread may be
+ * freeing the unused space without the GIL. Returns -1 with an error set. */
 static int map_records(Chunk *chunk)
 {
     if (chunk->region.file == 0 || chunk->region.start != NULL) return 0;
+    chunk->region.bytes = used_bytes(chunk);
     errno = region_map_again(chunk->store, &chunk->region, "chunk");
     if (errno == 0) return 0;
     PyErr_SetFromErrno(PyExc_OSError);
