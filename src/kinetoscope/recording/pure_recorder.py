@@ -70,9 +70,20 @@ class _Thread:
 class _ThisThread(threading.local):
     """The `_Thread` of each thread, registered with the recorder on first use."""
 
+    __slots__ = ("_register",)  # all threads share what is in slots
+    thread: _Thread
+
     def __init__(self, register: Callable[[_Thread], None]) -> None:
-        self.thread = _Thread()
-        register(self.thread)
+        self._register = register
+
+    def __getattr__(self, name: str) -> _Thread:
+        """Called where there is no ``thread`` yet. A finalizer or a signal's handler that records meanwhile makes one,
+        too: the first to be made is used, and another one stays empty."""
+        if name != "thread":
+            raise AttributeError(name)
+        made = _Thread()
+        self._register(made)
+        return self.__dict__.setdefault("thread", made)
 
 
 class PureRecorder:
@@ -108,17 +119,18 @@ class PureRecorder:
         self.slow = slow
 
     def open_window(self) -> None:
-        self._num_windows += 1
-        self._packed_up = bytearray()  # drops what threads recorded while the last window closed
-        self._window_begin = self.now()
-        self.window = self._num_windows
+        with self._lock:
+            self._num_windows += 1
+            self._packed_up = bytearray()  # drops what threads recorded while the last window closed
+            self._window_begin = self.now()
+            self.window = self._num_windows
 
     def close_window(self) -> WindowRecords:
         begin, boundary = self._window_begin, self.now()
         with self._lock:
             taken = [(thread, self._take(thread, boundary)) for thread in self._threads]
             packed_up, self._packed_up = self._packed_up, bytearray()
-        self.window = 0
+            self.window = 0
 
         def finish() -> list[ThreadRecords]:
             packed = [(thread, pack_records(_without_doubles(records, begin))) for thread, records in taken]
@@ -153,14 +165,19 @@ class PureRecorder:
 
     def _register(self, thread: _Thread) -> None:
         with self._lock:
-            self._threads = [other for other in self._threads if not self._pack_up(other)] + [thread]
+            self._threads.append(thread)
+            for other in list(self._threads):
+                if self._pack_up(other):
+                    with contextlib.suppress(ValueError):  # a finalizer that recorded meanwhile has done the same
+                        self._threads.remove(other)
 
     def _pack_up(self, thread: _Thread) -> bool:
         """Packs the records of a thread that has ended, so that the thread itself can be forgotten. Returns False if it
         has not ended, or has so many records that a new thread should not wait for this."""
         if not thread.is_done(self.window) or len(thread.records) > _FEW_RECORDS:
             return False
-        records = list(_without_doubles(thread.records, self._window_begin)) if self.window else []
+        taken, thread.records = thread.records, []
+        records = list(_without_doubles(taken, self._window_begin)) if self.window else []
         if records:
             self._num_packed_up += 1
             mark = TrackMark(self._num_packed_up, thread.tid, thread.name, thread.is_main)
