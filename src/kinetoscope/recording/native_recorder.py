@@ -151,13 +151,12 @@ class NativeRecorder(_native.Recorder):
     def describe_thread(self) -> tuple[int, str, bool]:
         """What a track says about the calling thread, which is about to record for the first time."""
         thread = threading.current_thread()
-        is_main = thread is threading.main_thread()
-        if self.followed_run_file is None:
-            return threading.get_native_id(), thread.name, is_main
-        if self._files is None:
-            self._begin_names(os.path.dirname(self.followed_run_file))
-        name = _worker_name()
-        return threading.get_native_id(), name if is_main else f"{name}: {thread.name}", is_main
+        is_main, name = thread is threading.main_thread(), thread.name
+        if self.followed_run_file is not None:
+            if self._files is None:
+                self._begin_names(os.path.dirname(self.followed_run_file))
+            name = _worker_name() if is_main else f"{_worker_name()}: {name}"
+        return threading.get_native_id(), name.encode(errors="backslashreplace").decode(), is_main
 
     def _begin_names(self, folder: str) -> None:
         with contextlib.suppress(OSError):

@@ -70,18 +70,17 @@ static ALWAYS_INLINE int record_readings(Span *span, PyObject *values, const Rea
                                          Py_ssize_t count)
 {
     Recorder *recorder = span->recorder;
-    int64_t now = recorder_now(recorder);
-    if (recorder_failed(now)) return -1;
-    if (recorder_window(recorder) != 0) {
-        Track *track = track_of_this_thread(recorder);
-        if (track == NULL) return -1;
+    Track *track;
+    int64_t now;
+    if (recorder_find_place(recorder, &track, &now) < 0) return -1;
+    if (track != NULL) {
         uint32_t batch = shared_load(&recorder->control->batch);
         for (Py_ssize_t i = 0; i < count; i++) {
             uint64_t tail = record_tail(0, KIND_COUNTER, (uint32_t)readings[i].flags,
                                         (uint32_t)readings[i].series);
             track_append(track, now, readings[i].value, span->name_id, batch, tail);
         }
-        recorder_settle(recorder);
+        if (recorder_settle(recorder) < 0) return -1;
     }
     return recorder_tell(recorder, "on_counter", span->name_id, now, values);
 }

@@ -19,8 +19,9 @@ static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t n
 static int after_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name, int64_t end)
 {
     Py_INCREF((PyObject *)recorder);
-    recorder_settle(recorder);
-    int result = entry->was_active && end >= 0 ? announce_end(span, entry, recorder, name, end) : 0;
+    int result = recorder_settle(recorder);
+    if (result == 0 && entry->was_active && end >= 0)
+        result = announce_end(span, entry, recorder, name, end);
     Py_DECREF((PyObject *)recorder);
     return result;
 }

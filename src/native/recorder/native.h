@@ -234,8 +234,9 @@ struct Recorder {
 
 extern PyTypeObject *recorder_type;
 int recorder_setup(PyObject *module);
-/* Calls `request`, to get new spare chunks. Runs Python code. */
-void recorder_request(Recorder *recorder);
+/* Calls `request`, to get new spare chunks. Runs Python code. Its errors are only reported; -1 with
+ * what is no error set, as Ctrl-C or sys.exit() in what handles a signal. */
+int recorder_request(Recorder *recorder);
 /* Calls the listener's method with the name, the time and, if it is not NULL, `what`. -1 with an
  * error set. */
 int recorder_call_listener(Recorder *recorder, const char *method, uint32_t name, int64_t at,
@@ -282,9 +283,10 @@ static inline void track_append(Track *track, int64_t begin, Value end, uint32_t
     record_publish(record, tail);
 }
 
-static inline void recorder_settle(Recorder *recorder)
+/* -1 with KeyboardInterrupt or the like set. */
+static inline int recorder_settle(Recorder *recorder)
 {
-    if (UNLIKELY(recorder->wants_request)) recorder_request(recorder);
+    return UNLIKELY(recorder->wants_request) ? recorder_request(recorder) : 0;
 }
 
 /* -- window.c: opens and closes windows, and hands out what was recorded -- */
@@ -355,6 +357,20 @@ static inline Entry *track_take_entry(Track *track)
     if (UNLIKELY(!has_one_reference(entry) || !has_one_reference(entry->exit)))
         return track_replace_entry(entry);
     return entry;
+}
+
+/* Where and when an instant or a counter of now is recorded. The track is NULL if no window is
+ * open, also if it closed while Python code ran: that of a thread which records for the first time,
+ * or the user's clock. -1 with an error set. */
+static ALWAYS_INLINE int recorder_find_place(Recorder *recorder, Track **track, int64_t *now)
+{
+    int is_open = recorder_window(recorder) != 0;
+    *track = LIKELY(is_open) ? track_of_this_thread(recorder) : NULL;
+    if (is_open && UNLIKELY(*track == NULL)) return -1;
+    *now = recorder_now(recorder);
+    if (recorder_failed(*now)) return -1;
+    if (UNLIKELY(recorder_window(recorder) == 0)) *track = NULL;
+    return 0;
 }
 
 static inline void track_free_entry(Track *track, Entry *entry)

@@ -24,16 +24,18 @@ int64_t recorder_ask_clock(Recorder *recorder)
     return now;
 }
 
-void recorder_request(Recorder *recorder)
+int recorder_request(Recorder *recorder)
 {
     recorder->wants_request = 0;
-    if (recorder->request == NULL || recorder->is_requested) return;
+    if (recorder->request == NULL || recorder->is_requested) return 0;
     recorder->is_requested = 1;
     PyObject *request = Py_NewRef(recorder->request);
     PyObject *answer = PyObject_CallNoArgs(request);
-    if (answer == NULL) PyErr_WriteUnraisable(request);
+    int is_error = answer == NULL && PyErr_ExceptionMatches(PyExc_Exception);
+    if (is_error) PyErr_WriteUnraisable(request);
     Py_XDECREF(answer);
     Py_DECREF(request);
+    return answer == NULL && !is_error ? -1 : 0;
 }
 
 int recorder_call_listener(Recorder *recorder, const char *method, uint32_t name, int64_t at,

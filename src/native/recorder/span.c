@@ -27,16 +27,15 @@ int span_record_instant(Span *span)
 {
     if (!span_has_name(span)) return -1;
     Recorder *recorder = span->recorder;
-    int64_t now = recorder_now(recorder);
-    if (recorder_failed(now)) return -1;
-    if (LIKELY(recorder_window(recorder) != 0)) {
-        Track *track = track_of_this_thread(recorder);
-        if (track == NULL) return -1;
+    Track *track;
+    int64_t now;
+    if (recorder_find_place(recorder, &track, &now) < 0) return -1;
+    if (LIKELY(track != NULL)) {
         Value nothing = {0};
         uint64_t tail = record_tail(track->num_open, KIND_INSTANT, 0, 0);
         track_append(track, now, nothing, span->name_id, shared_load(&recorder->control->batch),
                      tail);
-        recorder_settle(recorder);
+        if (recorder_settle(recorder) < 0) return -1;
     }
     return recorder_tell(recorder, "on_instant", span->name_id, now, NULL);
 }

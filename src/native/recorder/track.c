@@ -87,10 +87,13 @@ static void put_mark(Track *track)
 
 /* -- making and finding -- */
 
+/* Runs no Python code: what records there would make this thread's track as well. */
 static Track *track_new(Recorder *recorder)
 {
     Track *track = calloc(1, sizeof *track);
+    int collected = PyGC_Disable();
     PyObject *filled = track != NULL ? PyList_New(0) : NULL;
+    if (collected) PyGC_Enable();
     if (filled == NULL) {
         free(track);
         return (Track *)PyErr_NoMemory();

@@ -44,9 +44,9 @@ PyObject *recorder_close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     if (recorder_stop_following(recorder) < 0) return NULL;
-    uint32_t window = recorder_window(recorder);
     int64_t boundary = recorder_now(recorder);
     if (recorder_failed(boundary)) return NULL;
+    uint32_t window = recorder_window(recorder);
     for (Track *track = window != 0 ? recorder->tracks : NULL; track != NULL;
          track = track->next_track) {
         cut_open_spans(track, window, boundary);
@@ -54,7 +54,8 @@ PyObject *recorder_close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     }
     shared_store(&recorder->control->window, 0);
     PyObject *taken = take_all(recorder);
-    recorder_settle(recorder);
+    if (taken != NULL && recorder_settle(recorder) < 0)
+        PyErr_WriteUnraisable(NULL); /* raised, it would lose what was taken */
     return taken;
 }
 

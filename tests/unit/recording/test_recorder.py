@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import sys
 import threading
 import weakref
 
@@ -188,6 +189,132 @@ def test_no_record_is_lost_if_the_writer_thread_gets_its_turn_while_a_window_clo
         gc.set_threshold(*before)
         gc.callbacks.pop()
     assert sum(thread.num_records for thread in closed.threads()) == 4
+
+
+@pytest.mark.parametrize("record", [lambda span: span.instant(), lambda span: span.counter(1)])
+def test_what_a_new_thread_records_while_the_window_closes_is_in_no_later_one(native, record):
+    """Python code asks who the thread is, and meanwhile another thread may have its turn."""
+    recorder, closed = native.recorder, []
+    describe = recorder.describe_thread
+
+    def describe_slowly():
+        closed.append(recorder.close_window())
+        return describe()
+
+    native.open()
+    recorder.describe_thread = describe_slowly
+    thread = threading.Thread(target=record, args=(native.span(),))
+    thread.start()
+    thread.join()
+    recorder.open_window()
+    assert native.close() == []
+    assert closed[0].threads() == []
+
+
+@pytest.mark.parametrize("num_allocations", range(1, 12))
+def test_a_finalizer_may_record_while_its_thread_records_for_the_first_time(twin, num_allocations):
+    twin.open()
+    finalized, first = twin.span("finalized"), twin.span("first")
+    times = []
+
+    def finalize(phase, info):
+        finalized.instant()
+        times.append(phase)
+
+    def work():
+        before = gc.get_threshold()
+        gc.callbacks.append(finalize)
+        try:
+            gc.set_threshold(num_allocations)
+            first.instant()
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(finalize)
+
+    gc.collect()
+    lists = [[] for _ in range(200)]  # so that none is there to be used again
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    del lists
+    threads = twin.close()
+    assert sum(thread.num_records for thread in threads) == len(times) + 1
+    assert len(threads) == 1
+
+
+def test_ctrl_c_while_space_is_asked_for_reaches_training_and_no_record_is_lost(native):
+    """What handles a signal runs in the Python code that is called, and may raise."""
+
+    def request():
+        raise KeyboardInterrupt
+
+    native.recorder.request = request
+    native.open()
+    span, num_interrupted = native.span(), 0
+    for record in (span.instant, lambda: span.counter(1), lambda: span.end(span.begin())) * 20_000:
+        try:
+            record()
+        except KeyboardInterrupt:
+            num_interrupted += 1
+            native.recorder.prepare()
+    native.recorder.request = None
+    assert num_interrupted > 1
+    assert sum(thread.num_records for thread in native.close()) == 60_000
+
+
+def test_an_error_of_who_is_asked_for_space_does_not_reach_training(native, monkeypatch):
+    told = []
+    monkeypatch.setattr("sys.unraisablehook", lambda error: told.append(error.exc_type))
+    native.recorder.request = lambda: 1 / 0
+    native.open()
+    native.span().instant()
+    native.recorder.request = None
+    assert told == [ZeroDivisionError]
+
+
+def test_a_thread_is_named_though_its_name_is_no_text(native):
+    native.open()
+    thread = threading.Thread(target=native.span().instant, name="worker \ud800")
+    thread.start()
+    thread.join()
+    assert [thread.name for thread in native.close()] == ["worker \\ud800"]
+
+
+@pytest.fixture
+def threads_alternate():
+    """Another thread may have its turn after each instruction."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_alternate")
+def test_records_can_be_read_while_another_thread_frees_unused_space(native, tmp_path):
+    _native = pytest.importorskip("kinetoscope._native")
+    native.recorder.open_folder(str(tmp_path), 0, 64 << 20)
+    errors = []
+
+    def read(chunk, is_sealed):
+        while not is_sealed.is_set():
+            try:
+                memoryview(chunk).release()
+            except OSError as error:
+                errors.append(error)
+
+    for _ in range(100):
+        native.open()
+        native.span().instant()
+        ((*_, chunks),) = native.recorder.take_at_close()
+        is_sealed = threading.Event()
+        thread = threading.Thread(target=read, args=(chunks[0], is_sealed))
+        thread.start()
+        _native.seal_chunks(chunks)
+        is_sealed.set()
+        thread.join()
+        memoryview(chunks[0]).release()
+    native.recorder.close_folder()
+    assert errors == []
 
 
 def test_a_span_begun_inactive_does_not_end_one_begun_active(twin):
