@@ -14,6 +14,7 @@ from kinetoscope.clock.relation import ClockRelation, same_clock
 from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.private_names import default_store
+from kinetoscope.recording.process import signals_held
 from kinetoscope.training.ranks import Attempt, Ranks, agree_on_attempt, torch_distributed
 from kinetoscope.writing.writer_thread import WriterThread
 
@@ -128,9 +129,10 @@ class ClockComparison:
             self._deliver_pending(number)
 
     def _deliver_pending(self, number: int) -> None:
-        job = self._pending.pop(number, None)
-        if job is not None:
-            job()
+        with signals_held():  # between the two, nobody has the cycle
+            job = self._pending.pop(number, None)
+            if job is not None:
+                job()
 
     def _report(self, job: str, error: BaseException) -> None:
         if not self._said and not self._stop.is_set():
