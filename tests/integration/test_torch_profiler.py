@@ -3,6 +3,8 @@
 import gc
 import gzip
 import json
+import signal
+import sys
 import weakref
 
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, TorchProfiler, cyclic_schedule
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, ProfilerStateError, SettingsError
 from kinetoscope.recording.contract import TraceHandler
+from pressing import Presses
 from trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
+ALWAYS_TWO = cyclic_schedule(warmup=0, active=2)
 
 
 class Files(TraceHandler):
@@ -211,3 +215,22 @@ def test_an_export_that_failed_keeps_no_results_of_kineto_alive(tmp_path, caplog
         gc.collect()
         assert "a bug behind the export" in caplog.text
         assert len(alive) == 0
+
+
+def test_ctrl_c_while_kineto_stops_loses_no_operator(tmp_path):
+    """At every fifth place at which Python may raise it."""
+    for place in range(1, 10_000, 5):
+        presses, handler = Presses(signal.SIGINT, place, TorchProfiler._move_on), Files()
+        source = TorchProfiler(str(tmp_path / str(place)))
+        with pytest.raises(KeyboardInterrupt), Profiler(ALWAYS_TWO, handler, sources=[source]) as profiler:
+            for number in profiler.batches(range(3)):
+                torch.ones(8, 8) @ torch.ones(8, 8)
+                if number == 1:
+                    presses.start()
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        sys.settrace(None)
+        assert [steps(trace) for (trace,) in handler.cycles] == [["ProfilerStep#0", "ProfilerStep#1"]], place
+        if presses.num_places < place:
+            break
+    assert place > 50

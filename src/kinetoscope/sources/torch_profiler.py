@@ -9,6 +9,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.process import signals_held
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
@@ -145,11 +146,12 @@ class TorchProfiler(Callback):
             self._move_on(state, self.profiler.step)
 
     def _move_on(self, state: ProfiledState, move: Callable[[], None]) -> None:
-        """Training waits while Kineto starts or stops; the trace shows how long."""
+        """Training waits while Kineto starts or stops; the trace shows how long. A signal waits while it stops: before
+        the writer thread has the results, it would lose them."""
         assert self.profiler is not None
         action = self.profiler.current_action
         if action is TorchAction.RECORD_AND_SAVE:
-            with _own_span(state, "kinetoscope/stop"):
+            with _own_span(state, "kinetoscope/stop"), signals_held():
                 move()
         elif action not in _RECORDING and _TORCH_ACTIONS[state.profiler.get_action()] in _RECORDING:
             with _own_span(state, "kinetoscope/start"):
@@ -171,7 +173,8 @@ class TorchProfiler(Callback):
     def close(self, state: ProfiledState, logger: object) -> None:
         torch_profiler, self.profiler = self.profiler, None
         if torch_profiler is not None:
-            torch_profiler.finish_window()
+            with signals_held():
+                torch_profiler.finish_window()
             torch_profiler.stop()
 
     def post_close(self) -> None:
@@ -184,7 +187,7 @@ class TorchProfiler(Callback):
         assert self.profiler is not None
         next_action = _TORCH_ACTIONS[state.profiler.get_action()]
         if self.profiler.current_action is TorchAction.RECORD and next_action not in _RECORDING:
-            with _own_span(state, "kinetoscope/stop"):
+            with _own_span(state, "kinetoscope/stop"), signals_held():
                 self.profiler.finish_window()
 
     def _hand_over(self, state: ProfiledState, results: KinetoResults | None) -> None:

@@ -1,0 +1,47 @@
+"""Raises a signal at any of the places in our code at which Python may handle one."""
+
+import dis
+import os
+import signal
+import sys
+
+import kinetoscope
+
+_OURS = os.path.dirname(kinetoscope.__file__)
+_HANDLED_AFTER = ("CALL", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")  # Python handles a signal after these only
+
+
+class Presses:
+    """Raises a signal at the place with that number, counted from 1, while ``method`` runs for the first time.
+
+    Begin with `start`, and end with ``sys.settrace(None)``. ``num_places`` tells how many there were so far.
+    """
+
+    def __init__(self, number, place, method):
+        self._number, self._place, self._code = number, place, method.__code__
+        self._depth = self.num_places = 0
+        self._is_over = False
+
+    def start(self):
+        sys.settrace(self._trace)
+
+    def _trace(self, frame, event, argument):
+        begins = self._depth > 0 or frame.f_code is self._code
+        if self._is_over or not begins or not frame.f_code.co_filename.startswith(_OURS):
+            return None
+        self._depth += 1
+        frame.f_trace_opcodes = True
+        before = [""]
+
+        def in_frame(frame, event, argument):
+            if event == "return":
+                self._depth -= 1
+                self._is_over |= self._depth == 0
+            elif event == "opcode" and not self._is_over:
+                is_place, before[0] = before[0] in _HANDLED_AFTER, dis.opname[frame.f_code.co_code[frame.f_lasti]]
+                self.num_places += is_place
+                if is_place and self.num_places == self._place:
+                    signal.raise_signal(self._number)
+            return in_frame
+
+        return in_frame
