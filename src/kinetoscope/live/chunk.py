@@ -42,26 +42,35 @@ _PIECE_BYTES, _SEARCH_BYTES = 64 << 10, 1 << 20
 class NamesFile:
     """The file in which a recorder writes what its name ids stand for; it is needed to read the records.
 
-    Raises OSError if it cannot be made.
+    ``names`` is the recorder's list, which grows. Raises OSError if the file cannot be made.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], pid: int, names: Iterable[Any]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], pid: int, names: Sequence[Any]) -> None:
         self.path = Path(folder) / f"{pid}.names"
-        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._names = names
+        self._num_told = self._num_bytes = 0
         self._unwritten = b""
-        for name in list(names):
-            self.append(name)
+        self.write_new()
 
-    def append(self, name: Any) -> None:
-        """Writes the next name: the number of its line is its id. What a full disk did not take is written before the
-        next name, so that later lines keep their numbers."""
-        self._unwritten += json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n"
+    def write_new(self) -> None:
+        """Writes the names that were added since the last call: the number of a name's line is its id. What a full disk
+        did not take is written before the next name, so that later lines keep their numbers."""
+        first = self._num_told
+        new = self._names[first:]
+        lines = [json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n" for name in new]
+        text, end = b"".join(lines), first + len(new)
+        if self._num_told == first:  # else what handles a signal has told the same meanwhile
+            self._unwritten, self._num_told = self._unwritten + text, end
         self.flush()
 
     def flush(self) -> None:
         """Writes what a full disk did not take before, as far as it takes it now."""
+        at = self._num_bytes
         with contextlib.suppress(OSError):
-            self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
+            num_written = os.pwrite(self._file, self._unwritten, at)
+            if self._num_bytes == at:  # else it was written meanwhile
+                self._unwritten, self._num_bytes = self._unwritten[num_written:], at + num_written
 
     def close(self) -> None:
         """Closes the file."""

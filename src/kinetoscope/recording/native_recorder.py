@@ -102,7 +102,7 @@ class NativeRecorder(_native.Recorder):
             self.set_folder(None, rank, limit_bytes)
             names.delete()
             raise error
-        self.names.on_new = names.append
+        self.names.tell(names.write_new)
         self._files = names
         self._folder, self._limit_bytes = folder, limit_bytes
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
@@ -161,7 +161,7 @@ class NativeRecorder(_native.Recorder):
     def _begin_names(self, folder: str) -> None:
         with contextlib.suppress(OSError):
             self._files = NamesFile(folder, os.getpid(), self.names.names)
-            self.names.on_new = self._files.append
+            self.names.tell(self._files.write_new)
 
     def intern_series(self, name: str) -> int:
         """The id of the name of a counter's value."""

@@ -159,9 +159,13 @@ def signals_held() -> Iterator[None]:
     """
     handlers: dict[int, _Handler] = {}
     came: list[tuple[int, FrameType | None]] = []
+    pid = os.getpid()
 
     def hold(number: int, frame: FrameType | None) -> None:
-        came.append((number, frame))
+        if os.getpid() == pid:
+            came.append((number, frame))
+        else:  # a child that another thread has forked meanwhile, where the block does not end
+            handlers[number](number, frame)
 
     try:
         for number in _HELD_SIGNALS if on_main_thread() else ():

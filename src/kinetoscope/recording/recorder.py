@@ -63,12 +63,11 @@ _Key = tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]
 class NameTable:
     """Interned names: each name, with its categories and args, gets a small number that never changes.
 
-    ``on_new`` is called with each new name, in the order of their numbers. After `MOST_NAMES`, names that differ only
-    in their digits share a number.
+    ``on_new`` is called after each new name. After `MOST_NAMES`, names that differ only in their digits share a number.
     """
 
     names: list[SpanName] = field(default_factory=list)
-    on_new: Callable[[SpanName], None] | None = None
+    on_new: Callable[[], None] | None = None
     _ids: dict[_Key, int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
@@ -76,6 +75,12 @@ class NameTable:
         """In a forked child: forgets ``on_new``, and the lock, which a thread of the parent may have held."""
         self.on_new = None
         self._lock = threading.RLock()
+
+    def tell(self, on_new: Callable[[], None]) -> None:
+        """From now on ``on_new`` is called after each new name; also now, for those that came since it looked."""
+        with self._lock:
+            self.on_new = on_new
+            on_new()
 
     def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
         """The id of a name, the same each time."""
@@ -87,11 +92,15 @@ class NameTable:
             if key not in self._ids and len(self.names) >= MOST_NAMES:
                 key = self._shared_key(*key)
             if key not in self._ids:
-                self.names.append(SpanName(*key))
-                self._ids[key] = len(self.names) - 1
+                self._ids[key] = self._add(SpanName(*key))
                 if self.on_new is not None:
-                    self.on_new(self.names[-1])
+                    self.on_new()
             return self._ids[key]
+
+    def _add(self, name: SpanName) -> int:
+        """The number of a new name. A finalizer, or what handles a signal, may add others right before and after it."""
+        self.names.append(name)
+        return next(number for number in reversed(range(len(self.names))) if self.names[number] is name)
 
     def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
         """What a name becomes when there are no numbers left for new names."""

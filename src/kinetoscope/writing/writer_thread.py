@@ -102,11 +102,11 @@ class WriterThread:
 
     def _start(self) -> None:
         if self._thread is None:
+            self._thread = OwnThread(self._loop, self._name)  # before Ctrl-C can come in the start: there is one only
             try:
-                thread = OwnThread(self._loop, self._name)
-                thread.start()
-                self._thread = thread
+                self._thread.start()
             except RuntimeError as error:
+                self._thread = None
                 # The interpreter is shutting down and starts no more threads: drain() runs the jobs itself.
                 _log.debug("No writer thread at interpreter shutdown: %s", error)
 

@@ -1,18 +1,24 @@
 """Many new names, as in ``kinetoscope.marker(f"step {number}")``: few are kept, and the records are right."""
 
+import contextlib
 import gc
+import signal
+import sys
 import tracemalloc
 
 import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction
+from kinetoscope.live.chunk import NamesFile, read_names
 from kinetoscope.recording import recorder
 from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.recorder import NameTable
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.texts.once_log import OnceLog
+from pressing import Presses
 
 MANY = 3 * MOST_IDLE
 
@@ -130,3 +136,54 @@ def test_names_beyond_the_limit_that_differ_only_in_digits_share_one(monkeypatch
     assert names[40:50] == ["step #"] * 10
     assert len(set(names[50:])) < 4
     assert len([message for message in caplog.messages if "digits" in message]) == 1
+
+
+def interned_at_each_place(tmp_path, on_signal):
+    """Interns three names for each place at which a signal may come in it, and gives the names' table and file."""
+    for place in range(1, 1_000):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        table = NameTable()
+        file = NamesFile(folder, 1, table.names)
+        table.tell(file.write_new)
+        presses = Presses(signal.SIGINT, place, NameTable.intern)
+        before = signal.signal(signal.SIGINT, lambda *came, table=table: on_signal(table))
+        try:
+            presses.start()
+            with contextlib.suppress(KeyboardInterrupt):
+                table.intern("one")
+        finally:
+            sys.settrace(None)
+            signal.signal(signal.SIGINT, before)
+        assert [table.names[table.intern(name)].name for name in ("two", "one", "three")] == ["two", "one", "three"]
+        file.close()
+        yield table, file
+        if presses.num_places < place:
+            break
+
+
+def interrupt(table):
+    raise KeyboardInterrupt
+
+
+def intern_others(table):
+    assert table.names[table.intern("of a signal")].name == "of a signal"
+
+
+@pytest.mark.parametrize("on_signal", [interrupt, intern_others])
+def test_names_keep_their_numbers_wherever_a_signal_comes(on_signal, tmp_path):
+    num_places = 0
+    for table, file in interned_at_each_place(tmp_path, on_signal):
+        names, damages = read_names(file.path.read_bytes())
+        assert ([name.name for name in names], damages) == ([name.name for name in table.names], [])
+        num_places += 1
+    assert num_places > 10
+
+
+def test_a_name_that_comes_while_its_file_is_made_is_in_it(tmp_path):
+    table = NameTable()
+    file = NamesFile(tmp_path, 1, table.names)
+    table.intern("of another thread")
+    table.tell(file.write_new)
+    file.close()
+    assert [name.name for name in read_names(file.path.read_bytes())[0]] == ["of another thread"]

@@ -1,10 +1,14 @@
+import contextlib
 import os
+import signal
+import sys
 import threading
 import time
 
 import pytest
 
 from kinetoscope.writing.writer_thread import WriterThread, is_beside_training
+from pressing import Presses
 
 
 def test_jobs_run_in_order_on_one_other_thread():
@@ -171,3 +175,25 @@ def test_if_the_writer_thread_has_died_the_waiting_thread_does_the_rest(monkeypa
     waiting.join(60)
     assert not waiting.is_alive()
     assert seen == [1]
+
+
+def test_wherever_ctrl_c_comes_while_a_job_is_submitted_there_is_one_thread_for_the_next_ones():
+    for place in range(1, 1_000):
+        presses, done, threads = Presses(signal.SIGINT, place, WriterThread.submit), [], set()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        writer = WriterThread("pressed")
+        try:
+            presses.start()
+            with contextlib.suppress(KeyboardInterrupt):
+                writer.submit("first", lambda: None)
+        finally:
+            sys.settrace(None)
+            signal.signal(signal.SIGINT, before)
+        for number in range(3):
+            writer.submit("next", lambda number=number: (done.append(number), threads.add(threading.current_thread())))
+        assert sum(thread.name == "pressed" for thread in threading.enumerate()) <= 1
+        assert writer.close(60)
+        assert (done, len(threads)) == ([0, 1, 2], 1)
+        if presses.num_places < place:
+            break
+    assert place > 5
