@@ -44,14 +44,21 @@ _FEW_RECORDS = 128
 _SPAN, _INSTANT, _COUNTER = int(Kind.SPAN), int(Kind.INSTANT), int(Kind.COUNTER)
 
 
+class _Life:
+    """Is held by its thread's local storage alone, so that it ends with the thread."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Thread:
-    """The records and the open spans of one thread."""
+    """The records and the open spans of one thread, until ``life`` ends."""
 
-    __slots__ = ("is_main", "name", "open", "owner", "records", "tid")
+    __slots__ = ("is_main", "life", "name", "open", "records", "tid")
 
-    def __init__(self) -> None:
+    def __init__(self, life: _Life) -> None:
         thread = threading.current_thread()
-        self.owner = weakref.ref(thread)
+        # Python up to 3.12 lets `join` fail, if another thread asks at the same moment whether that thread is alive.
+        self.life = weakref.ref(life)
         self.tid = threading.get_native_id()
         self.name = thread.name
         self.is_main = thread is threading.main_thread()
@@ -62,9 +69,7 @@ class _Thread:
 
     def is_done(self, window: int) -> bool:
         """Whether the thread has ended without a span open in this window, so that nothing more is recorded here."""
-        owner = self.owner()
-        has_ended = owner is None or not owner.is_alive()
-        return has_ended and not any(entry[3] == window for entry in list(self.open) if window)
+        return self.life() is None and not any(entry[3] == window for entry in list(self.open) if window)
 
 
 class _ThisThread(threading.local):
@@ -81,7 +86,8 @@ class _ThisThread(threading.local):
         too: the first to be made is used, and another one stays empty."""
         if name != "thread":
             raise AttributeError(name)
-        made = _Thread()
+        life = self.__dict__.setdefault("life", _Life())
+        made = _Thread(life)
         self._register(made)
         return self.__dict__.setdefault("thread", made)
 

@@ -242,6 +242,24 @@ def test_a_finalizer_may_record_while_its_thread_records_for_the_first_time(twin
     assert len(threads) == 1
 
 
+def test_no_thread_is_asked_whether_it_is_alive(twin, monkeypatch):
+    """Up to Python 3.12 a join of that thread may raise then."""
+
+    def ask(thread):
+        raise AssertionError("somebody joins this thread")
+
+    twin.open()
+    monkeypatch.setattr(threading.Thread, "is_alive", ask)
+    errors = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    for _ in range(3):
+        thread = threading.Thread(target=twin.span().instant)
+        thread.start()
+        thread.join()
+    assert errors == []
+    assert sum(thread.num_records for thread in twin.close()) == 3
+
+
 def test_ctrl_c_while_space_is_asked_for_reaches_training_and_no_record_is_lost(native):
     """What handles a signal runs in the Python code that is called, and may raise."""
 
