@@ -69,10 +69,16 @@ class Process:
 
     def make_inactive(self, run: ActiveRun) -> None:
         """Undoes `make_active`, unless another run is active by now. A signal that waited takes effect."""
+        try:
+            self._let_go_of(run)
+        finally:  # what handles a signal may have raised above
+            self._let_go_of(run)
+
+    def _let_go_of(self, run: ActiveRun) -> None:
         atexit.unregister(run.save_at_exit)
         if self.run is run and self._termination is not None:
-            self.run = None
             self._termination.remove()
+            self.run = None
 
     def forget_parents_run(self) -> None:
         """In a forked child: forgets the active run, which is the parent's."""
@@ -120,7 +126,8 @@ class TerminationHandler:
         """Restores the default handlers, unless other code has replaced ours since."""
         if on_main_thread():
             while self._installed:
-                restore_signal(self._installed.pop(), self._on_signal, signal.SIG_DFL)
+                restore_signal(self._installed[-1], self._on_signal, signal.SIG_DFL)
+                self._installed.pop()
         if self._pending is not None:
             os.kill(os.getpid(), self._pending)
 

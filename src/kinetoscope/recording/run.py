@@ -24,7 +24,7 @@ from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, RunSettings, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
-from kinetoscope.recording.ending import RunEnd
+from kinetoscope.recording.ending import Ending, RunEnd
 from kinetoscope.recording.marker import (
     Marker,
     MarkerSettings,
@@ -296,7 +296,8 @@ class Run:
             run = LiveRun(
                 self.state.run_name, self.ranks, self.attempt, recipes, base_ns=process_base_ns(), redacts=redacts
             )
-            self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
+            with signals_held():  # a folder that nobody knows of would be left behind
+                self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
 
     def _open_pulse(self) -> None:
         self.pulse.open(run_folder_of(self.handlers), self.ranks, self.attempt)
@@ -569,26 +570,35 @@ class Run:
             self._search.give_up()  # whoever pressed Ctrl-C does not wait
         with self._end.begin(timeout_s) as ending:
             was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
-            if self._slow_steps is not None:
-                ending.take(self._slow_steps.stop)
-            if at_exit:
-                ending.take(self._end.stop_writer)
-            # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
-            ending.take(self.callbacks.tell_of_window, is_open=False)
-            if was_running:
-                ending.take(self.driver.end, clean)
-            ending.take(self.callbacks.close_sources)
-            ending.take(self.save_window, measure=clean)
-            ending.take(self._end.finish_windows)
-            ending.take(self.driver.close_handlers)
-            ending.take(self._end.finish_clocks)
-            ending.take(self._end.finish_files, is_window_open=self._window.is_open)
-            ending.take(end_library_markers, self._recorder)
-            if self._watch is not None:
-                ending.take(self._watch.stop)
-            ending.take(self.pulse.close)
-            self._phase = _Phase.CLOSED
-            ending.take(this_process.make_inactive, self)
+            is_whole = False
+            try:
+                self._take_steps_of_close(ending, was_running=was_running, clean=clean, at_exit=at_exit)
+                is_whole = True
+            finally:  # what handles a signal may raise between two steps: then another close takes the rest
+                self._end.is_unfinished |= not is_whole
+                self._phase = _Phase.CLOSED
+
+    def _take_steps_of_close(self, ending: Ending, *, was_running: bool, clean: bool, at_exit: bool) -> None:
+        if self._slow_steps is not None:
+            ending.take(self._slow_steps.stop)
+        if at_exit:
+            ending.take(self._end.stop_writer)
+        # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
+        ending.take(self.callbacks.tell_of_window, is_open=False)
+        if was_running:
+            ending.take(self.driver.end, clean)
+        ending.take(self.callbacks.close_sources)
+        ending.take(self.save_window, measure=clean)
+        ending.take(self._end.finish_windows)
+        ending.take(self.driver.close_handlers)
+        ending.take(self._end.finish_clocks)
+        ending.take(self._end.finish_files, is_window_open=self._window.is_open)
+        ending.take(end_library_markers, self._recorder)
+        if self._watch is not None:
+            ending.take(self._watch.stop)
+        ending.take(self.pulse.close)
+        self._phase = _Phase.CLOSED
+        ending.take(this_process.make_inactive, self)
 
     def close_callbacks(self) -> None:
         """While closing: waits until everything is written, and closes handlers, sources and uploads."""

@@ -151,7 +151,8 @@ class TrainingWatch:
     def stop(self) -> None:
         """Ends."""
         self._is_over.set()
-        self._pulse.writer.stop_waiting()
+        if (writer := self._pulse.writer) is not None:  # else this was called before
+            writer.stop_waiting()
         self._thread.join(_JOIN_S)
         if self._timer is not None:
             self._timer.end()
