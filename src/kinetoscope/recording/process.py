@@ -29,7 +29,7 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(s
 _OTHERS = ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGALRM")
 # Those of ours are held last and free first: what handles another one may end the run, and so remove our handlers.
 _HELD_SIGNALS = [*(getattr(signal, name) for name in _OTHERS if hasattr(signal, name)), *_SIGNALS]
-_Handler = Callable[[int, FrameType | None], object]
+_Handler = Callable[[int, FrameType | None], Any]
 
 
 class ActiveRun(Protocol):

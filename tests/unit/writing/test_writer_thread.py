@@ -177,23 +177,29 @@ def test_if_the_writer_thread_has_died_the_waiting_thread_does_the_rest(monkeypa
     assert seen == [1]
 
 
+def submit_at_place(place):
+    """Presses Ctrl-C while the first job is submitted. Gives the threads that ran the next ones, and whether that was
+    the last place."""
+    presses, threads, writer = Presses(signal.SIGINT, place, WriterThread.submit), [], WriterThread("pressed")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        presses.start()
+        with contextlib.suppress(KeyboardInterrupt):
+            writer.submit("first", lambda: None)
+    finally:
+        sys.settrace(None)
+        signal.signal(signal.SIGINT, before)
+    for _ in range(3):
+        writer.submit("next", lambda: threads.append(threading.current_thread()))
+    assert sum(thread.name == "pressed" for thread in threading.enumerate()) <= 1
+    assert writer.close(60)
+    return threads, presses.num_places < place
+
+
 def test_wherever_ctrl_c_comes_while_a_job_is_submitted_there_is_one_thread_for_the_next_ones():
     for place in range(1, 1_000):
-        presses, done, threads = Presses(signal.SIGINT, place, WriterThread.submit), [], set()
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        writer = WriterThread("pressed")
-        try:
-            presses.start()
-            with contextlib.suppress(KeyboardInterrupt):
-                writer.submit("first", lambda: None)
-        finally:
-            sys.settrace(None)
-            signal.signal(signal.SIGINT, before)
-        for number in range(3):
-            writer.submit("next", lambda number=number: (done.append(number), threads.add(threading.current_thread())))
-        assert sum(thread.name == "pressed" for thread in threading.enumerate()) <= 1
-        assert writer.close(60)
-        assert (done, len(threads)) == ([0, 1, 2], 1)
-        if presses.num_places < place:
+        threads, is_last = submit_at_place(place)
+        assert (len(threads), len(set(threads))) == (3, 1)
+        if is_last:
             break
     assert place > 5
