@@ -557,6 +557,20 @@ def test_recompilation_is_told_from_what_torch_itself_records_of_its_compiler(tm
         assert dict(found.evidence)[name] == pytest.approx(dict(noted.evidence)[name])
 
 
+def test_a_compilation_in_the_first_recorded_steps_is_not_told_to_be_another_one(tmp_path):
+    def keep_first(trace):
+        events = trace["traceEvents"]
+        spans = sorted((event for event in events if event.get("cat") == "compile"), key=lambda span: span["ts"])
+        del spans[0]["args"]["guard"]
+        trace["traceEvents"] = [event for event in events if event not in spans[1:]]
+
+    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    found = finding(report_after(keep_first, settings, tmp_path), "recompilation")
+    assert (found.title, found.confidence) == ("The model is compiled in 1 recorded step", "medium")
+    assert "first compilation" in found.advice
+    assert finding(analysed(settings)[1], "recompilation").title.startswith("The model is compiled again")
+
+
 def test_a_late_rank_is_named_with_the_line_that_was_executing(tmp_path):
     settings = replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)
 

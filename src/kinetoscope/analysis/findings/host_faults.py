@@ -36,6 +36,13 @@ _ADVICE_ON_LONG_PAUSES = "Do that every n-th step, or in a thread or a process o
 _WITHOUT_LINES = "diagnose=True records in which lines, and for what it waits there. "
 _MOSTLY_NOT_RUNNING = 0.5
 
+_FIRST_STEPS = 2
+"""What is compiled in more steps than these is compiled again and again."""
+
+_ON_FIRST_COMPILATIONS = (
+    "It may be the first compilation, which each training has once: record later steps to see whether it goes on. "
+)
+
 _ON_GAPS = (
     " The device is idle before some kernels that were launched in time: if it is before the others too, which this "
     "recording cannot show, less is saved."
@@ -282,13 +289,18 @@ def recompilation(case: Case) -> Finding | None:
     """Torch compiles again during training."""
     compile_ns = case.host_ns("compile")
     stops = case.stops("compile")
+    where = case.where(stops, with_steps=True)
+    may_be_first = not stops["guard"].count() and len(where.steps) <= _FIRST_STEPS
     return case.finding(
         "recompilation",
-        "The model is compiled again during training",
-        _advice_on_guard(stops),
+        f"The model is compiled in {counted(len(where.steps), 'recorded step')}"
+        if may_be_first
+        else "The model is compiled again during training",
+        (_ON_FIRST_COMPILATIONS if may_be_first else "") + _advice_on_guard(stops),
         cost_ns=compile_ns,
         change=Change(frozenset(["compile"])),
-        where=case.where(stops, with_steps=True),
+        is_estimate=may_be_first,
+        where=where,
         evidence={"compile_ns": compile_ns, "num_compilations": case.calls("compile")},
     )
 

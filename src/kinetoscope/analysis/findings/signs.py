@@ -249,6 +249,8 @@ def _exposed_to_device_ns(window: RankWindow) -> float:
 
 def _items(window: RankWindow) -> pl.DataFrame:
     """The loop's calls of ``.item()`` that no other operator made."""
+    if not len(calls := window.operators_called(_ITEM)):
+        return calls
     operators = window.loop_operators.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
     operators = operators.sort("begin", "end", descending=[False, True])
     before = pl.col("end").cum_max().shift(1)
