@@ -48,6 +48,14 @@ def caches_are_of_this_test_run(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def commands_in_this_process_do_not_lower_its_priority():
+    """Commands that run beside training do, for good: beside other work, later tests would take many times as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "nice", lambda increment: 0, raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def what_earlier_files_left_is_not_looked_through_again():
     """Cached runs and late imports would make each garbage collection in later files slow.
