@@ -170,21 +170,25 @@ TEXT = b"x" * 6000
 """zlib gives the GIL away for texts of more than 5 KiB; this one takes it a few microseconds."""
 
 
+NUMBERS = range(50_000)
+"""To parse them takes so long that where the system stops the thread, as it gives the GIL away, is little beside it."""
+
+
 def parse_and_check():
-    zlib.adler32(TEXT, len(",".join(map(str, range(10_000)))))
+    zlib.adler32(TEXT, len(",".join(map(str, NUMBERS))))
     for _ in range(30):
         zlib.adler32(TEXT)
 
 
 def parse_then_check():
-    ",".join(map(str, range(10_000)))
+    ",".join(map(str, NUMBERS))
     for _ in range(30):
         zlib.adler32(TEXT)
 
 
 def shares(function, *offsets):
     """Which part of the samples of a function is in each of its lines."""
-    spans = sampled(lambda: [function() for _ in range(100)]).spans()
+    spans = sampled(lambda: [function() for _ in range(40)]).spans()
     lines = [line_of(function, offset) for offset in offsets]
     totals = [sum(end - begin for name, begin, end in spans if name == line) for line in lines]
     return [total / sum(totals) for total in totals]
@@ -211,7 +215,7 @@ def test_of_a_sampler_nothing_is_kept_by_a_thread_that_it_asked_for_the_gil():
         spans = StackSpans(recorder, threading.get_ident(), 0.01)
         sampling = threading.Thread(target=spans.run)
         sampling.start()
-        for _ in range(20):
+        for _ in range(4):
             parse_and_check()
         spans.stop()
         sampling.join()
