@@ -27,6 +27,7 @@ from kinetoscope.analysis.window import (
     RUNTIME_CALLS,
     RankWindow,
     around,
+    outermost,
     place_in,
     said_in,
 )
@@ -254,9 +255,7 @@ class HostTime:
         if len(noted) or not len(spans := self.window.named(_OF_TORCHS_COMPILER)):
             return noted
         unknown = (all_the_same(column, None, pl.String, len(spans)) for column in ("line", "guard"))
-        spans = spans.hstack([*unknown]).sort("track", "begin", "end", descending=[False, False, True])
-        before = pl.col("end").cum_max().shift(1).over("track")
-        return spans.filter((pl.col("begin") >= before).fill_null(True))
+        return outermost(spans.hstack([*unknown]))
 
     @cached_property
     def profiling(self) -> pl.DataFrame:

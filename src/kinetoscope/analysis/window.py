@@ -477,17 +477,17 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
     if found["track"].n_unique() > 1:
         busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
         found = found.filter(pl.col("track") == busiest) if busiest is not None else found
-    found = _outermost(found)
+    found = outermost(found)
     order = pl.int_range(pl.len(), dtype=pl.Int64)
     return found.select(
         pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == _BATCH
     )
 
 
-def _outermost(spans: pl.DataFrame) -> pl.DataFrame:
-    """The spans of one thread, in the order of ``begin``, that are not inside of others."""
+def outermost(spans: pl.DataFrame) -> pl.DataFrame:
+    """The spans, in the order of ``begin``, that are not inside of others of their thread."""
     spans = spans.sort("begin", "end", descending=[False, True], maintain_order=True)
-    until = pl.col("end").cum_max().shift(1)
+    until = pl.col("end").cum_max().shift(1).over("track")
     is_inside = (pl.col("begin") < until) & (pl.col("end") <= until)
     return spans.filter(~is_inside.fill_null(False))
 

@@ -30,8 +30,8 @@ def train(presses, profiler):
 
 
 def at_each_place(on_signal, method, numbers, every=1):
-    """Trains once for each place in a method, or for every fourth, where ``on_signal(profiler)`` handles the signal.
-    Gives of each training whether it went on to its end, and its trace handler."""
+    """Trains once for each place in a method, or for one of ``every`` places, where ``on_signal(profiler)`` handles the
+    signal. Gives of each training whether it went on to its end, and its trace handler."""
     for place in range(1, 10_000, every):
         presses, handler = Presses(numbers[place % len(numbers)], place, method), MemoryTraceHandler()
         profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, live_folder=False)

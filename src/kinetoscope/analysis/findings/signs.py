@@ -15,7 +15,7 @@ from kinetoscope.analysis.library_calls import library_calls
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.phases import OPTIMIZER, Phases
 from kinetoscope.analysis.source_lines import source_lines
-from kinetoscope.analysis.window import RankWindow, around
+from kinetoscope.analysis.window import RankWindow, around, outermost
 from kinetoscope.table.trace import Trace
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
@@ -252,9 +252,7 @@ def _items(window: RankWindow) -> pl.DataFrame:
     if not len(calls := window.operators_called(_ITEM)):
         return calls
     operators = window.loop_operators.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
-    operators = operators.sort("begin", "end", descending=[False, True])
-    before = pl.col("end").cum_max().shift(1)
-    return operators.filter((pl.col("begin") >= before).fill_null(True), pl.col("name").cast(pl.String) == _ITEM)
+    return outermost(operators).filter(pl.col("name").cast(pl.String) == _ITEM)
 
 
 def _num_of_optimizer(items: pl.DataFrame, host: HostTime) -> int:
