@@ -146,9 +146,7 @@ def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
     assert "hangs" not in said
 
 
-@pytest.mark.skipif(
-    "KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="on a busy machine it was told as a hang once"
-)
+@pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="beside others it was told as a hang once")
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no threads")
 def test_a_training_that_gets_no_processor_is_no_hang(start, tmp_path):
     training = start("busy")
