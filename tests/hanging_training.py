@@ -1,6 +1,7 @@
 """Trainings that hang in one way each, and some that only take long: `python hanging_training.py KIND FOLDER`."""
 
 import ctypes
+import hashlib
 import os
 import signal
 import sys
@@ -62,6 +63,13 @@ def busy(profiler):
         pass
 
 
+def computing(profiler):
+    """Without the GIL, as in operators: nobody who looks waits for it."""
+    until = time.monotonic() + AT_WORK_S
+    while time.monotonic() < until:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 20_000)
+
+
 def evaluation(profiler):
     with profiler.eval():
         time.sleep(AT_WORK_S)
@@ -91,6 +99,7 @@ KINDS = {
             call_that_holds_the_gil,
             poll,
             busy,
+            computing,
             evaluation,
             slow_steps,
             killed,

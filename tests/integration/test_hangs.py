@@ -28,6 +28,8 @@ needs_c = pytest.mark.skipif(
     native_module() is None, reason="in Python, nothing runs beside a thread that holds the GIL"
 )
 
+all_trainings = pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long")
+
 
 class Training:
     """A training that was started, ended with the test."""
@@ -137,7 +139,7 @@ def test_a_stopped_process_has_a_phase_and_no_line(start):
     assert training.process.returncode == 0
 
 
-@pytest.mark.parametrize("kind", ["busy", "slow_steps"])
+@pytest.mark.parametrize("kind", ["busy", pytest.param("computing", marks=needs_c), "slow_steps"])
 def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
     training = start(kind, least_s=LEAST_IF_HEALTHY_S)
     _, said = training.process.communicate(timeout=LONG_S)
@@ -146,18 +148,28 @@ def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
     assert "hangs" not in said
 
 
-@pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="beside others it was told as a hang once")
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no threads")
-def test_a_training_that_gets_no_processor_is_no_hang(start, tmp_path):
-    training = start("busy")
+@pytest.mark.parametrize(
+    ("kind", "num_greedy"),
+    [
+        pytest.param("busy", 1, marks=all_trainings),
+        pytest.param("busy", 8, marks=all_trainings),
+        pytest.param("computing", 1, marks=all_trainings),
+        ("computing", 8),
+    ],
+)
+def test_a_training_that_gets_no_processor_is_no_hang(kind, num_greedy, start, tmp_path):
+    """Beside eight others it has none for two seconds."""
+    training = start(kind)
     training.wait_for(lambda rank: rank.num_steps == NUM_USUAL)
-    greedy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    for pid in (training.process.pid, greedy.pid):  # of the training, its main thread
+    greedy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(num_greedy)]
+    for pid in (training.process.pid, *(each.pid for each in greedy)):  # of the training, its main thread
         os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
     os.setpriority(os.PRIO_PROCESS, training.process.pid, 19)
     time.sleep(AT_WORK_S)
-    greedy.kill()
-    greedy.wait()
+    for each in greedy:
+        each.kill()
+        each.wait()
     _, said = training.process.communicate(timeout=LONG_S)
     assert training.process.returncode == 0, said
     assert not stuck_phases(tmp_path / "run")

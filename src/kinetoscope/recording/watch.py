@@ -7,9 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from opcode import opname
 from statistics import median
 from types import FrameType
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,7 +38,7 @@ _LONGEST_WAIT_S, _FIRST_WAIT_S = 15.0, 1.0
 _NEVER_NS = 1 << 62
 _NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
 _BUSY = 0.05  # of the time between looks in which it did not wait for a processor
-_RUNNING = ("JUMP", "POP_JUMP", "FOR_ITER", "RESUME", "END_FOR")
+_READY = "R"
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
 _MOST_UNREADABLE = 60
 _MOST_THREADS, _MOST_FRAMES, _MOST_PHASES = 64, 64, 20
@@ -211,12 +211,13 @@ class TrainingWatch:
 
     def _look_closely(self) -> None:
         phase, since_ns = self._pulse.phase_now()
-        looks = _Looks(self._training, self._native_id)
+        looks = _Looks(self._training, self._native_id, self._pulse.writer.ask_main_thread)
+        looks.add()
         for _ in range(_NUM_LOOKS):
-            looks.add()
             self._rearm()
             if self._is_over.wait(_BETWEEN_LOOKS_S) or self._pulse.phase_now()[1] != since_ns:
                 return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
+            looks.add()
         self._looked_since_ns = since_ns
         lasted_ns = time.monotonic_ns() - since_ns
         if looks.is_at_work():
@@ -280,53 +281,92 @@ class TrainingWatch:
         ]
 
 
+class _Seen(NamedTuple):
+    """What one look at a thread finds. What the system does not say is None."""
+
+    at_s: float
+    place: tuple[int, int] | None
+    num_answers: int
+    ran_s: float | None
+    delay_s: float | None
+    state: str | None
+    num_waits: int | None
+
+    def has_run_since(self, before: "_Seen") -> bool:
+        """Whether it had a processor in between: Linux counts a delay once it is over."""
+        return (self.ran_s, self.delay_s) != (before.ran_s, before.delay_s)
+
+
 class _Looks:
-    """Several looks at a thread: where it is, how long it ran between them, and whether it has handed the GIL over.
+    """Several looks at a thread: where it is, how long it ran between them, and whether it went from one thing to the
+    next.
 
     A look takes the GIL. A thread that runs Python hands it over, and waits to get it back; one that computes in C
-    without the GIL does not notice.
+    without the GIL does not notice. The main thread answers, too, whenever it comes back to Python.
     """
 
-    def __init__(self, ident: int, native_id: int) -> None:
+    def __init__(self, ident: int, native_id: int, ask_main_thread: Callable[[], int]) -> None:
         self._ident, self._native_id = ident, native_id
-        self._places = set[tuple[int, int]]()
-        self._runs_python = False
-        self._num_looks = 0
-        self._began = time.monotonic(), _processor_s(ident), _delay_s(native_id)
-        self._waits_before = _num_waits(native_id)
+        self._ask = ask_main_thread if ident == threading.main_thread().ident else lambda: 0
+        self._seen: list[_Seen] = []
 
     def add(self) -> None:
-        self._num_looks += 1
         frame = frame_of_thread(self._ident)
-        if frame is not None:
-            self._places.add((id(frame), frame.f_lasti))
-            self._runs_python |= _runs_python(frame)
+        state, num_waits = _state_and_waits(self._native_id)
+        self._seen.append(
+            _Seen(
+                at_s=time.monotonic(),
+                place=None if frame is None else (id(frame), frame.f_lasti),
+                num_answers=self._ask(),
+                ran_s=_processor_s(self._ident),
+                delay_s=_delay_s(self._native_id),
+                state=state,
+                num_waits=num_waits,
+            )
+        )
 
     def is_at_work(self) -> bool:
-        """Whether it ran while it could, and moved on or ran Python. One that waits again and again is not at work."""
-        (began_s, began_ran_s, began_delay_s), ran_s = self._began, _processor_s(self._ident)
-        if ran_s is None or began_ran_s is None:
-            return len(self._places) > 1
-        could_run_s = time.monotonic() - began_s - (_delay_s(self._native_id) - began_delay_s)
-        is_busy = ran_s - began_ran_s > _BUSY * could_run_s
-        hands_over = _num_waits(self._native_id) - self._waits_before >= self._num_looks // 2
-        return is_busy and (len(self._places) > 1 or self._runs_python or hands_over)
+        """Whether it ran while it could, and went on. One that waits again and again is not at work.
+
+        Nobody can tell of one that had no processor, so it is not called stuck.
+        """
+        first, last = self._seen[0], self._seen[-1]
+        if first.ran_s is None or last.ran_s is None:
+            return self._has_moved()
+        could_run_s = last.at_s - first.at_s - self._without_processor_s()
+        if could_run_s < _BETWEEN_LOOKS_S:
+            return True
+        return last.ran_s - first.ran_s > _BUSY * could_run_s and (self._has_moved() or self._hands_over())
+
+    def _has_moved(self) -> bool:
+        places = {seen.place for seen in self._seen if seen.place is not None}
+        return len(places) > 1 or self._seen[-1].num_answers > self._seen[0].num_answers
+
+    def _hands_over(self) -> bool:
+        before, after = self._seen[0].num_waits, self._seen[-1].num_waits
+        return before is not None and after is not None and after - before >= len(self._seen) // 2
+
+    def _without_processor_s(self) -> float:
+        """How long it was ready to run, without a processor. What goes on is not in the system's count yet."""
+        first, last = self._seen[0], self._seen[-1]
+        if first.delay_s is None or last.delay_s is None:
+            return 0.0
+        since_s = last.at_s
+        for seen in reversed(self._seen):
+            if seen.state != _READY or last.has_run_since(seen):
+                break
+            since_s = seen.at_s
+        return last.delay_s - first.delay_s + last.at_s - since_s
 
 
-def _runs_python(frame: FrameType) -> bool:
-    """Whether it is between two lines, where Python hands the GIL over, and not in a call of C."""
-    at = frame.f_lasti
-    return at >= 0 and opname[frame.f_code.co_code[at]].startswith(_RUNNING)
-
-
-def _num_waits(native_id: int) -> int:
-    """How often a thread has waited for anything; 0 where the system does not say."""
+def _state_and_waits(native_id: int) -> tuple[str | None, int | None]:
+    """The state of a thread, a letter, and how often it has waited for anything, if the system says it."""
     try:
         with open(f"/proc/self/task/{native_id}/status", "rb") as file:
-            found = [line for line in file if line.startswith(b"voluntary_ctxt_switches:")]
-        return int(found[0].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+            said = dict(line.split(b":", 1) for line in file if b":" in line)
+        return said[b"State"].split()[0].decode(), int(said[b"voluntary_ctxt_switches"])
+    except (OSError, ValueError, LookupError):
+        return None, None
 
 
 def _processor_s(ident: int) -> float | None:
@@ -337,13 +377,13 @@ def _processor_s(ident: int) -> float | None:
         return None
 
 
-def _delay_s(native_id: int) -> float:
-    """How long a thread of this process has been ready to run, without a processor; 0 where no system says it."""
+def _delay_s(native_id: int) -> float | None:
+    """How long a thread of this process has been ready to run, without a processor; None where no system says it."""
     try:
         with open(SCHEDSTAT.format(native_id), "rb") as file:
             return int(file.read().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
-        return 0.0
+        return None
 
 
 def _compiles(frame: FrameType | None) -> bool:

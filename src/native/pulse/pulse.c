@@ -520,6 +520,23 @@ static PyObject *writer_stop_waiting(PyObject *self, PyObject *Py_UNUSED(nothing
     return new_none();
 }
 
+/* Both are read and written with the GIL held. */
+static unsigned long num_answers;
+static int is_asked;
+
+static int answer(void *Py_UNUSED(nothing))
+{
+    num_answers++;
+    is_asked = 0;
+    return 0;
+}
+
+static PyObject *writer_ask_main_thread(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
+{
+    if (!is_asked) is_asked = Py_AddPendingCall(answer, NULL) == 0;
+    return PyLong_FromUnsignedLong(num_answers);
+}
+
 /* Ends it, unless its thread is the parent's: then its lock may be held for good. */
 static void forget_watch(PulseWriter *writer)
 {
@@ -667,6 +684,8 @@ static PyMethodDef writer_methods[] = {
      "(limits, spared, duration, sequence): waits without the GIL, and returns why it does no "
      "more; see kinetoscope.pulse.layout.Woken."},
     {"stop_waiting", writer_stop_waiting, METH_NOARGS, "(): ends `wait`, for good."},
+    {"ask_main_thread", writer_ask_main_thread, METH_NOARGS,
+     "(): asks the main thread, which answers when it runs Python, and returns how often it has."},
     {"extend", writer_extend, METH_O, "(num_places): so many coarse blocks have room now."},
     {"close", writer_close, METH_NOARGS, "Writes no more."},
     {NULL, NULL, 0, NULL},
