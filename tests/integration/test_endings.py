@@ -193,6 +193,61 @@ def test_a_forked_child_may_have_a_profiler_of_its_own(tmp_path):
     assert "of the child" not in span_names(tmp_path, "merged_trace.json")
 
 
+def test_a_child_that_a_garbage_collection_forks_while_markers_begin_goes_on_and_ends_well(tmp_path):
+    code, out, err = run(
+        tmp_path,
+        """
+        import contextlib, gc
+        is_parent, forking, statuses = True, False, []
+        def fork(phase, info):
+            global is_parent, forking
+            if forking or not is_parent:
+                return
+            forking = True
+            if child := os.fork():
+                statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                forking = False
+            else:
+                is_parent = False
+        with Profiler(always, JSONTraceHandler(folder)) as profiler:
+            marker = profiler.marker("train")
+            with contextlib.ExitStack() as held:
+                threshold = gc.get_threshold()
+                gc.callbacks.append(fork)
+                gc.set_threshold(1)
+                with marker:  # the first of a thread, for which the recorder makes what it needs
+                    marker.start()
+                    held.enter_context(marker)
+                gc.callbacks.remove(fork)
+                gc.set_threshold(*threshold)
+            marker.finish()
+            if not is_parent:
+                os._exit(0)
+        print(set(statuses) - {0})
+        """,
+    )
+    assert (code, out) == (0, "set()\n"), err
+
+
+def test_what_a_marker_has_started_before_a_fork_may_be_finished_in_the_child_too(tmp_path):
+    code, out, err = run(
+        tmp_path,
+        """
+        marker = kinetoscope.marker("train")
+        with Profiler(always, JSONTraceHandler(folder)):
+            marker.start()
+            if (child := os.fork()) == 0:
+                marker.start()  # by what the child itself does
+                marker.finish()
+                marker.start()
+            else:
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            marker.finish()
+        """,
+    )
+    assert (code, out) == (0, "0\n"), err
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """The folder of traces is on a file system of 256 KiB."""

@@ -126,7 +126,7 @@ class Marker(ProcessSpan):
         if compiler.is_compiling():
             return
         started = _started_here()
-        if self in started:
+        if started.get(self, _BY_PARENT) is not _BY_PARENT:
             raise MarkerError(
                 f"Marker {self.name!r} was started on this thread and not finished. To nest a marker in itself use "
                 "`with marker:`, and `token = marker.begin()`, `marker.end(token)` across threads or tasks."
@@ -146,7 +146,9 @@ class Marker(ProcessSpan):
                 f"Marker {self.name!r} cannot finish: this thread has not started it. If another thread or task did, "
                 "use `token = marker.begin()` there and `marker.end(token)` here."
             )
-        self.end(started.pop(self))
+        token = started.pop(self)
+        if token is not _BY_PARENT:
+            self.end(token)
 
     def plain_values(self, values: Mapping[str, Any] | float) -> dict[str, int | float]:
         """What ``counter(values)`` records: the numbers of a mapping, or one number under the marker's name.
@@ -186,6 +188,10 @@ class Marker(ProcessSpan):
         return f"<Marker {self.name!r} {self.settings}>"
 
 
+_BY_PARENT = object()
+"""In a forked child, in place of the token of a span that is its parent's: the child may finish it, without effect."""
+
+
 class _Started(threading.local):
     """The markers that this thread has started and not finished, each with its token."""
 
@@ -198,8 +204,8 @@ _started = _Started()
 
 
 def _started_here() -> dict[Marker, Any]:
-    if _started.pid != os.getpid():  # in a forked child, nothing is started
-        _started.__init__()
+    if _started.pid != os.getpid():
+        _started.pid, _started.tokens = os.getpid(), dict.fromkeys(_started.tokens, _BY_PARENT)
     return _started.tokens
 
 

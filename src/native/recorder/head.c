@@ -111,10 +111,25 @@ int track_has_span_to_record(const Track *track)
 
 /* -- entries -- */
 
+/* A new entry of a track, or NULL: with an error set, or without one if the recorder has dropped
+ * the track meanwhile. That happens in the child of a fork in a finalizer, which up to Python 3.11
+ * the garbage collection runs here. */
+static Entry *new_entry(Track *track)
+{
+    track_keep(track);
+    Entry *entry = entry_new(track);
+    if (entry != NULL && track->recorder == NULL) {
+        Py_CLEAR(entry->exit);
+        entry = NULL;
+    }
+    track_drop(track);
+    return entry;
+}
+
 Entry *track_make_entry(Track *track)
 {
     /* may run Python code that makes other entries, so it has no slot yet */
-    Entry *entry = entry_new(track);
+    Entry *entry = new_entry(track);
     if (entry == NULL) return NULL;
     if (track->num_made == track->num_slots && !add_slots(track)) {
         Py_CLEAR(entry->exit);
@@ -127,15 +142,16 @@ Entry *track_make_entry(Track *track)
 
 Entry *track_replace_entry(Entry *old)
 {
+    Py_INCREF((PyObject *)old);
     Track *track = old->track;
-    Entry *entry = entry_new(track);
-    if (entry == NULL) {
+    Entry *entry = new_entry(track);
+    if (entry != NULL) {
+        entry->slot = old->slot;
+        track->entries[entry->slot] = entry;
+        Py_CLEAR(old->exit);
+    } else if (track->recorder != NULL)
         track_free_entry(track, old);
-        return NULL;
-    }
-    entry->slot = old->slot;
-    track->entries[entry->slot] = entry;
-    Py_CLEAR(old->exit);
+    Py_DECREF((PyObject *)old);
     return entry;
 }
 

@@ -202,8 +202,10 @@ int track_move_head_to_memory(Track *track);
 /* Whether an open span will be recorded. A span that was cut at its window's end no longer needs
  * its slot. */
 int track_has_span_to_record(const Track *track);
+/* A new entry in a slot of its own. NULL with an error set, or without one if Python code that ran
+ * here has forked: in the child the recorder has other tracks. */
 Entry *track_make_entry(Track *track);
-/* Gives the slot a new entry, because other code still holds this one or its __exit__. */
+/* The same in the slot of `entry`, because other code still holds that one or its __exit__. */
 Entry *track_replace_entry(Entry *entry);
 void track_drop_entries(Track *track);
 
@@ -347,8 +349,7 @@ static inline Track *track_of_this_thread(Recorder *recorder)
                                                           : track_look_up(recorder);
 }
 
-/* An idle entry that no other code holds. Borrowed. NULL with an error set if there is no
- * memory. */
+/* An idle entry that no other code holds. Borrowed. NULL as track_make_entry. */
 static inline Entry *track_take_entry(Track *track)
 {
     Entry *entry = track->free_entries;
@@ -383,8 +384,12 @@ static inline void track_free_entry(Track *track, Entry *entry)
 /* An entry for the span on this thread; it holds the span. Borrowed. NULL with an error set. */
 static inline Entry *span_take_entry(Span *span)
 {
-    Track *track = track_of_this_thread(span->recorder);
-    Entry *entry = track != NULL ? track_take_entry(track) : NULL;
+    Track *track;
+    Entry *entry;
+    do {
+        track = track_of_this_thread(span->recorder);
+        entry = track != NULL ? track_take_entry(track) : NULL;
+    } while (UNLIKELY(entry == NULL) && track != NULL && PyErr_Occurred() == NULL);
     if (LIKELY(entry != NULL)) {
         entry->span = (Span *)Py_NewRef((PyObject *)span);
         entry->span_id = span->id;
