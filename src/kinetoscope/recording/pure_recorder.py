@@ -235,14 +235,19 @@ class PureSpan:
         thread = recorder.local.thread
         if not recorder.action & self.mask:
             # Also of a span that is not recorded, so that its end does not end another one.
-            thread.open.append(self._unrecorded(id(_caller(1)), recorder, thread))
-            return self
-        if self.name_id == NO_NAME:
-            self.name_id = self.intern()
-        entry = (self, id(_caller(1)), recorder.now(), recorder.window, recorder.batch, thread)
-        thread.open.append(entry)
-        if recorder.listener is not None or self.edges:
-            self._announce_begin(entry)
+            entry, is_told = self._unrecorded(id(_caller(1)), recorder, thread), False
+        else:
+            if self.name_id == NO_NAME:
+                self.name_id = self.intern()
+            entry = (self, id(_caller(1)), recorder.now(), recorder.window, recorder.batch, thread)
+            is_told = recorder.listener is not None or self.edges
+        try:
+            thread.open.append(entry)
+            if is_told:
+                self._announce_begin(entry)
+        except BaseException:  # also Ctrl-C: then `with` calls no __exit__
+            self.abandon(entry)
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:

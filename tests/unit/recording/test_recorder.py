@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import signal
 import sys
 import threading
 import weakref
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from kinetoscope.clock.clock import SystemClock
 from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording import pure_recorder
+from kinetoscope.recording.pure_recorder import PureSpan
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.testing import FakeClock
+from pressing import Presses
 from twins import TWINS
 
 ON = 2
@@ -69,6 +72,31 @@ def twin(request):
 @pytest.fixture
 def native():
     return make("native")
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_with_that_ctrl_c_keeps_from_beginning_leaves_no_span_open(is_recorded):
+    """With the recorder in Python. Where the one in C begins a span, no signal is handled."""
+    twin, num_begun = make("pure"), 0
+    span, other = twin.span("broken off"), twin.span("other")
+    with other:  # the thread's first span has more places
+        pass
+    twin.open()
+    twin.recorder.action = ON * is_recorded
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for place in range(1, 10):
+            Presses(signal.SIGINT, place, PureSpan.__enter__).start()
+            with contextlib.suppress(KeyboardInterrupt):
+                span.__enter__()
+                num_begun += 1
+            sys.settrace(None)
+    finally:
+        sys.settrace(None)
+        signal.signal(signal.SIGINT, before)
+    assert 0 < num_begun < 8
+    assert len(twin.recorder.local.thread.open) == num_begun
+    assert len(twin.spans()) == num_begun * is_recorded
 
 
 # -- with --------------------------------------------------------------------------------------------------------
