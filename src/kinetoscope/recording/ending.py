@@ -17,7 +17,7 @@ from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import Guard
 from kinetoscope.recording.delivery import Delivery
-from kinetoscope.recording.process import on_main_thread, restore_signal, take_signal
+from kinetoscope.recording.process import on_main_thread, restore_signal, signals_held, take_signal
 from kinetoscope.texts.wording import counted
 
 _log = logging.getLogger("kinetoscope")
@@ -128,7 +128,7 @@ class RunEnd:
         """A context in which the steps of a close are taken."""
         with Ending(timeout_s, self._guard.report) as ending:
             self._ending, self._guard.wait_for = ending, ending.wait_for
-            self._guard.closing = True
+            self._guard.closing = self.is_unfinished = True
             try:
                 yield ending
             finally:
@@ -178,10 +178,11 @@ class RunEnd:
         self._live.stop_preparing()
         is_written = self._wait(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
         is_saved = bool(is_written) and not self._delivery.unsaved and not is_window_open
-        self.is_unfinished = not (is_saved and self._is_drained)
-        self._live.close(is_saved=is_saved)
-        if is_saved:
-            self._temporary.close()
+        with signals_held():  # half a live folder would look as if it had something to recover
+            self._live.close(is_saved=is_saved)
+            if is_saved:
+                self._temporary.close()
+            self.is_unfinished = not (is_saved and self._is_drained)
 
     def _wait(self, call: Callable[[], T]) -> T | None:
         """Calls ``call``, which waits, and returns its result; None if Ctrl-C ended it."""

@@ -10,6 +10,7 @@ import pytest
 from kinetoscope import Profiler, cyclic_schedule
 from kinetoscope.clock.clock import SystemClock
 from kinetoscope.recording.clock_comparison import ClockComparison
+from kinetoscope.recording.ending import RunEnd
 from kinetoscope.recording.process import signals_held
 from kinetoscope.recording.run import Run
 from kinetoscope.testing import MemoryTraceHandler
@@ -75,6 +76,27 @@ def test_another_close_finishes_one_that_a_signal_breaks_off():
     assert len(trainings) > 25
     for _, handler in trainings:
         assert ([cycle.number for cycle in handler.cycles], len(handler.spans("step"))) == ([0], 2)
+
+
+def test_a_live_folder_goes_as_a_whole_though_a_signal_breaks_off_the_end(tmp_path):
+    num_broken_off = 0
+    for place in range(1, 1_000, 3):
+        presses = Presses(signal.SIGTERM, place, RunEnd.finish_files)
+        handler = MemoryTraceHandler()
+        profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, live_folder=tmp_path)
+        before = signal.signal(signal.SIGTERM, lambda number, frame, profiler=profiler: interrupt(profiler))
+        try:
+            train(presses, profiler)
+        except KeyboardInterrupt:
+            num_broken_off += 1
+        finally:
+            sys.settrace(None)
+            signal.signal(signal.SIGTERM, before)
+        profiler.close()
+        assert not list(tmp_path.glob("live/*"))
+        if presses.num_places < place:
+            break
+    assert num_broken_off > 10
 
 
 def test_a_cycle_that_waits_for_clocks_is_delivered_once_though_ctrl_c_ends_the_wait():
