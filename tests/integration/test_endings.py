@@ -463,6 +463,26 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, flush=True)
 """
 
 
+# Presses Ctrl-C while the run is saved, after the program has ended.
+AT_EXIT = """
+class Pressing(JSONTraceHandler):
+    def close(self, state, run):
+        signal.raise_signal(signal.SIGINT)
+profiler = Profiler(always, Pressing(folder))
+profiler.start()
+for batch in profiler.batches(range(3)):
+    with profiler.marker("train"):
+        pass
+"""
+
+
+def test_ctrl_c_while_a_run_is_saved_at_exit_ends_the_wait_without_a_word_of_pythons(tmp_path):
+    status, _, err = run(tmp_path, AT_EXIT)
+    assert status == 0
+    assert "KeyboardInterrupt" not in err
+    assert span_names(tmp_path).count("train") == 3
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.5])
 def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_every_span(tmp_path, delay_s):
     process = start(tmp_path, BLOCKED_SAVE)
@@ -475,6 +495,7 @@ def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_
     assert status == -signal.SIGINT, err
     count, *rest = out.split()
     assert rest == ["KeyboardInterrupt", "True", "True", "SIG_DFL"]
+    assert err.count("Traceback") == 1, "where training was"
     if IS_PURE:
         assert "they are lost when this process ends" in err
         return

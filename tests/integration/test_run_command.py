@@ -201,6 +201,29 @@ def test_signals_and_their_exit_codes_are_the_commands(tmp_path):
         assert b"kinetoscope" not in errors
 
 
+PRESSED_AT_EXIT = """
+import signal, torch
+from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+
+def press(self, state, run):
+    signal.raise_signal(signal.SIGINT)
+
+JSONTraceHandler.close = press
+weight = torch.ones(1, requires_grad=True)
+optimizer = torch.optim.SGD([weight])
+for _ in range(2):
+    weight.sum().backward()
+    optimizer.step()
+"""
+
+
+def test_ctrl_c_while_the_run_is_saved_after_the_program_prints_nothing_of_python(tmp_path):
+    (tmp_path / "train.py").write_text(PRESSED_AT_EXIT)
+    done = run_recorded("-o", "run", command=["train.py"], folder=tmp_path)
+    assert done.returncode == 0
+    assert "KeyboardInterrupt" not in done.stderr
+
+
 SEES = """
 import json, os, signal, sys
 try:

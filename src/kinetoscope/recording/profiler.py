@@ -294,7 +294,11 @@ class Profiler(AnyProfiler):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.run.is_held = False
-        self.run.close(clean=kind is None)
+        try:
+            self.run.close(clean=kind is None)
+        except KeyboardInterrupt:
+            if kind is None or not issubclass(kind, KeyboardInterrupt):
+                raise  # else the first one, which ended the block, goes on and says where
 
     if not TYPE_CHECKING:  # for type checkers it has only what it has
 

@@ -3,6 +3,7 @@
 A driver tells it where training is: the plain loop (`loop.py`) or a trainer's. A Run is used once.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -558,8 +559,10 @@ class Run:
         return True
 
     def save_at_exit(self) -> None:
-        """Ends the run because the interpreter exits."""
-        self._close(self.settings.grace_s, clean=False, at_exit=True)
+        """Ends the run because the interpreter exits. Ctrl-C ends its waits; of those who could handle it nobody is
+        left, and Python would print where in our code it was raised."""
+        with contextlib.suppress(KeyboardInterrupt):
+            self._close(self.settings.grace_s, clean=False, at_exit=True)
 
     def _close(self, timeout_s: float, *, clean: bool, at_exit: bool = False) -> None:
         """Takes all steps of the close. If one fails, that is reported, and the rest is done all the same."""

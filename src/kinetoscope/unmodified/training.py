@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import contextlib
 import logging
 import sys
 import threading
@@ -194,7 +195,7 @@ class UnmodifiedTraining:
     def _end_with_process(self) -> None:
         register = None if _REFUSES_THREADS else exit_of_threads.find()
         if register is not None:
-            register(_spared(self._close))
+            register(_spared(self._close_at_exit))
         else:  # the run, which is active, ends at exit by itself, after this
             atexit.register(_spared(self._end_last_step))
 
@@ -212,6 +213,10 @@ class UnmodifiedTraining:
         self._rule = self._last_fetched = None
         timer_use.forget()
         release_hooks()
+
+    def _close_at_exit(self) -> None:
+        with contextlib.suppress(KeyboardInterrupt):  # as in `Run.save_at_exit`
+            self._close()
 
     def _close(self) -> None:
         if self._profiler is not None:
