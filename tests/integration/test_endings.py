@@ -229,6 +229,23 @@ def test_a_child_that_a_garbage_collection_forks_while_markers_begin_goes_on_and
     assert (code, out) == (0, "set()\n"), err
 
 
+def test_a_forked_child_of_a_run_that_is_watched_for_hangs_ends(tmp_path):
+    code, out, err = run(
+        tmp_path,
+        """
+        import faulthandler
+        with kinetoscope.profile(folder, torch=False, system=False, hangs=True) as profiler:
+            for batch in profiler.batches(range(3)):
+                if os.fork() == 0:
+                    signal.alarm(10)
+                    faulthandler.cancel_dump_traceback_later()  # as Python does when it ends
+                    os._exit(3)
+                print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+        """,
+    )
+    assert (code, out) == (0, "3\n3\n3\n"), err
+
+
 def test_what_a_marker_has_started_before_a_fork_may_be_finished_in_the_child_too(tmp_path):
     code, out, err = run(
         tmp_path,

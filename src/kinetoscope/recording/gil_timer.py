@@ -13,10 +13,16 @@ from kinetoscope.recording.replaced_method import ReplacedMethod
 
 
 class TimerUse:
-    """Whether other code uses faulthandler's timer, of which a process has one."""
+    """Whether other code uses faulthandler's timer, of which a process has one.
+
+    The timer is a thread, for whose end Python waits when it ends: in the child of a fork, which does not have it, for
+    ever. So ours is ended before each fork, and set anew after it in the parent.
+    """
 
     def __init__(self) -> None:
         self.is_others = False
+        self._set_to: tuple[float, int] | None = None
+        self._lock = threading.RLock()
         self._caller = 0
         self._replaced: list[ReplacedMethod] = []
 
@@ -32,11 +38,31 @@ class TimerUse:
 
     def set(self, seconds: float, file: int) -> None:
         """Sets the timer, unless it is others'."""
-        self._as_ours(faulthandler.dump_traceback_later, seconds, file=file)
+        with self._lock:
+            self._set_to = seconds, file
+            self._as_ours(faulthandler.dump_traceback_later, seconds, file=file)
 
     def cancel(self) -> None:
         """Ends it, unless it is others'."""
-        self._as_ours(faulthandler.cancel_dump_traceback_later)
+        with self._lock:
+            self._set_to = None
+            self._as_ours(faulthandler.cancel_dump_traceback_later)
+
+    def before_fork(self) -> None:
+        """Ends it until `after_fork`. Other threads do not set it meanwhile."""
+        self._lock.acquire()
+        if self._set_to is not None:
+            self._as_ours(faulthandler.cancel_dump_traceback_later)
+
+    def after_fork(self) -> None:
+        """In the parent: sets it anew."""
+        if self._set_to is not None:
+            self._as_ours(faulthandler.dump_traceback_later, self._set_to[0], file=self._set_to[1])
+        self._lock.release()
+
+    def forget_parent(self) -> None:
+        """In the child, which has no timer."""
+        self._set_to, self._lock = None, threading.RLock()
 
     def _as_ours(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         if self.is_others:
@@ -54,6 +80,10 @@ class TimerUse:
 
 
 timer_use = TimerUse()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=timer_use.before_fork, after_in_parent=timer_use.after_fork, after_in_child=timer_use.forget_parent
+    )
 
 
 class GilTimer:

@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import contextlib
 import logging
 import sys
 import threading
