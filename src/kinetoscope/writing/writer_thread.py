@@ -146,8 +146,9 @@ class WriterThread:
         try:
             job()
         except BaseException as error:
-            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
-                raise  # Ctrl-C, on a thread that is not ours
+            is_ours = threading.current_thread() is self._thread and os.getpid() == self._pid
+            if not isinstance(error, Exception) and not is_ours:
+                raise  # Ctrl-C, on a thread that is not ours; or sys.exit() in a child that a job has forked
             self._on_error(name, error)
 
 

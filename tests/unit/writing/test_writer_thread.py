@@ -113,6 +113,19 @@ def test_a_child_forked_while_another_thread_submits_does_not_hang():
     assert writer.close(10)
 
 
+def test_a_child_that_a_job_forks_ends_with_sys_exit():
+    writer, children = WriterThread(), []
+
+    def fork():
+        if (child := os.fork()) == 0:
+            sys.exit()
+        children.append(child)
+
+    writer.submit("fork", fork)
+    assert writer.close(10)
+    assert wait_for(children[0], seconds=20) == 0
+
+
 def wait_for(child, seconds):
     """The exit status of ``child``; kills it and returns None if it takes longer."""
     deadline = time.monotonic() + seconds
