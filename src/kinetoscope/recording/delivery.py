@@ -148,6 +148,8 @@ class Delivery:
         """How many cycles were taken by every handler."""
         self.num_recorded = 0
         """How many of these were not empty."""
+        self.num_missed = 0
+        """How many are lost: every handler failed to take them, and no file keeps them."""
         self.num_files_taken = 0
         """How many files handlers have got, each counted once for each handler."""
         self.writer = WriterThread(on_error=guard.report)
@@ -215,6 +217,7 @@ class Delivery:
         self.unsaved.drop(save)
         self.num_saved += 1
         self.num_recorded += bool(save.num_took)
+        self.num_missed += bool(save.missed) and not save.num_took
         self._release(cycle)
         if not self.unsaved and self._said:
             self._said.clear()

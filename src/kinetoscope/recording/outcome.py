@@ -28,14 +28,15 @@ class Find(Protocol):
 
 @dataclass(slots=True)
 class RunCounts:
-    """How far a run got. The handlers have taken ``num_saved`` windows, and not ``num_unsaved`` others; and they got
-    ``num_given`` single events and files."""
+    """How far a run got. The handlers have taken ``num_saved`` windows, not ``num_unsaved`` others, and never will
+    ``num_missed``; and they got ``num_given`` single events and files."""
 
     num_batches: int = 0
     longest_epoch: int = 0
     num_windows: int = 0
     num_saved: int = 0
     num_unsaved: int = 0
+    num_missed: int = 0
     num_given: int = 0
 
     @property
@@ -123,7 +124,7 @@ def why_nothing(schedule: object, counts: RunCounts) -> str:
 
 
 def _reason(schedule: object, counts: RunCounts) -> str:
-    if counts.num_unsaved:
+    if counts.num_unsaved or counts.num_missed:
         return "what was recorded could not be saved. The errors above say why."
     if counts.num_windows:
         return "no marker, source or loop had anything to record while recording was on."

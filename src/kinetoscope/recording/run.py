@@ -658,5 +658,6 @@ class Run:
             num_windows=self._window.num_cycles,
             num_saved=self._delivery.num_recorded,
             num_unsaved=len(self._delivery.unsaved),
+            num_missed=self._delivery.num_missed,
             num_given=self._num_taken + self._delivery.num_files_taken,
         )

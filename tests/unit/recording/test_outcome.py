@@ -80,6 +80,18 @@ def test_quiet_stops_what_is_said_and_not_the_warning(caplog, capsys):
     assert "the schedule answered skip for each of the 6 batches" in caplog.text
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_a_window_that_its_handler_failed_to_take_is_not_told_as_one_without_anything(error, caplog):
+    class Failing(TraceHandler):
+        def process_cycle(self, cycle):
+            raise error
+
+    run(Profiler(ALWAYS, Failing(), live_folder=False))
+    assert (
+        caplog.messages[-1] == "Nothing was recorded: what was recorded could not be saved. The errors above say why."
+    )
+
+
 def test_handlers_and_sources_may_lack_any_method(caplog):
     class OnlyCycles:
         cycles = 0
