@@ -1,6 +1,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -113,17 +114,25 @@ def test_a_child_forked_while_another_thread_submits_does_not_hang():
     assert writer.close(10)
 
 
+FORKS = """
+import os, sys
+from kinetoscope.writing.writer_thread import WriterThread
+
+def fork():
+    if (child := os.fork()) == 0:
+        sys.exit()
+    children.append(child)
+
+writer, children = WriterThread(), []
+writer.submit("fork", fork)
+assert writer.close(10)
+print(os.waitpid(children[0], 0)[1])
+"""
+
+
 def test_a_child_that_a_job_forks_ends_with_sys_exit():
-    writer, children = WriterThread(), []
-
-    def fork():
-        if (child := os.fork()) == 0:
-            sys.exit()
-        children.append(child)
-
-    writer.submit("fork", fork)
-    assert writer.close(10)
-    assert wait_for(children[0], seconds=20) == 0
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
 def wait_for(child, seconds):
