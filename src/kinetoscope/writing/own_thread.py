@@ -60,7 +60,7 @@ class OwnThread(threading.Thread):
             super().run()
         finally:
             with _lock:  # nobody uses the address, which becomes invalid, while the lock is held
-                del _states[ident]
+                _states.pop(ident, None)  # a child that this thread has forked has forgotten it
 
 
 def spare_own_threads() -> None:
