@@ -2,7 +2,9 @@
 
 import ctypes
 import hashlib
+import io
 import os
+import pdb
 import signal
 import sys
 import threading
@@ -70,6 +72,29 @@ def computing(profiler):
         hashlib.pbkdf2_hmac("sha256", b"", b"", 20_000)
 
 
+def debugger(profiler):
+    never_written, _ = os.pipe()
+    pdb.Pdb(stdin=os.fdopen(never_written), stdout=io.StringIO()).set_trace()
+    time.sleep(0.001)
+
+
+def stopped_at_work(profiler):
+    """By a signal. Its own work takes less than `AT_WORK_S`."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    for _ in range(30):
+        time.sleep(0.1)
+
+
+def lock_on_another_thread(profiler):
+    """The loop runs on it."""
+    lock(profiler)
+
+
+def after_the_loop(profiler):
+    """What a script does when it has trained."""
+    time.sleep(AT_WORK_S)
+
+
 def evaluation(profiler):
     with profiler.eval():
         time.sleep(AT_WORK_S)
@@ -100,6 +125,9 @@ KINDS = {
             poll,
             busy,
             computing,
+            debugger,
+            stopped_at_work,
+            lock_on_another_thread,
             evaluation,
             slow_steps,
             killed,
@@ -112,10 +140,19 @@ KINDS = {
 def train(kind, folder):
     never = kinetoscope.cyclic_schedule(skip_first=10**9, per="run")
     with kinetoscope.profile(folder, schedule=never, torch=False, system=False, quiet=True, hangs=True) as profiler:
-        for batch in profiler.batches(range(NUM_USUAL + 1)):
-            usual_step(kind)
-            if batch == NUM_USUAL:
-                KINDS[kind](profiler)
+        thread = threading.Thread(target=loop, args=[profiler, kind])
+        (thread.start if kind.endswith("another_thread") else thread.run)()
+        if thread.ident is not None:
+            thread.join()
+        if kind == "after_the_loop":
+            after_the_loop(profiler)
+
+
+def loop(profiler, kind):
+    for batch in profiler.batches(range(NUM_USUAL + 1)):
+        usual_step(kind)
+        if batch == NUM_USUAL and kind in KINDS:
+            KINDS[kind](profiler)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,17 @@ def test_a_training_that_hangs_says_where(kind, line, start, tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_loop_on_another_thread_hangs_where_it_is(start):
+    """The main thread waits for it, and does not train."""
+    rank = start("lock_on_another_thread").wait_until_it_hangs()
+    assert line_of("held.acquire()  #") in rank.hang.place
+
+
+def test_a_debugger_that_waits_for_a_person_is_no_hang(start):
+    rank = start("debugger").wait_for(lambda rank: rank.hang is not None)
+    assert (rank.state, rank.hang.hangs) == (RunState.RECORDING, False)
+
+
 @needs_c
 def test_a_call_that_holds_the_gil_is_found_with_its_line(start):
     training = start("call_that_holds_the_gil")
@@ -137,6 +148,27 @@ def test_a_stopped_process_has_a_phase_and_no_line(start):
     training.process.send_signal(signal.SIGCONT)
     training.process.wait(LONG_S)
     assert training.process.returncode == 0
+
+
+@needs_c
+def test_time_in_which_a_process_was_stopped_makes_no_hang(start, tmp_path):
+    training = start("stopped_at_work", least_s=LEAST_IF_HEALTHY_S)
+    training.wait_for(lambda rank: rank.is_stopped and rank.phase_ns > 1.5e9 * LEAST_IF_HEALTHY_S)
+    training.process.send_signal(signal.SIGCONT)
+    _, said = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, said
+    assert not stuck_phases(tmp_path / "run")
+
+
+def test_a_script_that_does_something_else_after_its_loop_does_not_hang(start, tmp_path, capsys):
+    training = start("after_the_loop", least_s=LEAST_IF_HEALTHY_S)
+    _, said = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, said
+    assert "since its loop ended: other has taken" in said
+    (phase,) = stuck_phases(tmp_path / "run")
+    assert not phase.hangs
+    main(["summary", str(tmp_path / "run")])
+    assert "hung" not in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("kind", ["busy", pytest.param("computing", marks=needs_c), "slow_steps"])
@@ -178,7 +210,8 @@ def test_a_training_that_gets_no_processor_is_no_hang(kind, num_greedy, start, t
 
 def test_an_evaluation_that_takes_long_is_called_long_and_goes_on(start, tmp_path):
     training = start("evaluation", least_s=LEAST_IF_HEALTHY_S)
-    training.process.communicate(timeout=LONG_S)
+    _, said = training.process.communicate(timeout=LONG_S)
+    assert "Training goes on: evaluation took" in said
     (phase,) = stuck_phases(tmp_path / "run")
     assert (phase.phase, phase.hangs) == ("evaluation", False)
     assert phase.goes_on_ns > phase.found_ns
@@ -201,8 +234,9 @@ def test_on_a_full_disk_the_line_is_in_the_pulse(start, tmp_path):
         rank = training.wait_until_it_hangs()
         assert line_of("held.acquire()  #") in rank.hang.place
         assert not list((disk / "run" / FOLDER).glob("*.stuck"))
-        training.process.kill()
-        training.process.communicate()
+        training.process.send_signal(signal.SIGINT)
+        _, said = training.process.communicate(timeout=LONG_S)
+        assert "are in no file: No space left on device" in said
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 

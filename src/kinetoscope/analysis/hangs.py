@@ -16,13 +16,14 @@ def find_hangs(stuck: Mapping[int, Sequence[StuckPhase]]) -> list[Finding]:
     if not hangs:
         return []
     last = [(rank, phase) for rank, phase in hangs if phase.goes_on_ns is None]
+    left = [(rank, phase) for rank, phases in stuck.items() for phase in phases[-1:] if phase.goes_on_ns is None]
     named = last or hangs
     places = [phase.place for _, phase in named if phase.place]
     return [
         build_finding(
             "hang",
             _title(named, num_hangs=len(hangs), goes_on=not last),
-            _advice(last),
+            _advice(left if last else []),
             confidence="medium" if not last else "high",
             evidence={
                 "num_hangs": len(hangs),
@@ -54,9 +55,10 @@ def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, goes_on: 
     return f"Rank {rank} hung{where} after step {phase.step - 1:,}, for more than {length}{times}"
 
 
-def _advice(last: Sequence[tuple[int, StuckPhase]]) -> str:
+def _advice(left: Sequence[tuple[int, StuckPhase]]) -> str:
+    """From what ranks have not left, be it a hang or not: who waits for whom."""
     stacks = "The folder pulse of the run has the stacks of all threads, in files that end in .stuck."
-    return " ".join([*map(_on_unarrived, unarrived(last)), stacks])
+    return " ".join([*map(_on_unarrived, unarrived(left)), stacks])
 
 
 def _on_unarrived(found: Unarrived) -> str:

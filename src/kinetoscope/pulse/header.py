@@ -168,10 +168,10 @@ def decode_header(content: bytes, path: Path) -> PulseHeader:
 def _stuck(content: bytes, now: PulseNow, line: ClockLine) -> StuckNow | None:
     stuck, phase, since, told, thread = WATCHED.unpack_from(content, WATCHED_AT)
     is_of_this_phase = (phase, since) == (now.phase, now.phase_since) and 0 <= told < LATEST_NS
-    if not is_of_this_phase or stuck not in (Stuck.SUSPECTED, Stuck.LONG, Stuck.HANGS):
+    if not is_of_this_phase or stuck == Stuck.NONE or stuck not in list(Stuck):
         return None
     text = content[PLACE_AT : PLACE_AT + PLACE_BYTES].rstrip(b"\0").decode(errors="ignore")
-    return StuckNow(Stuck(stuck), line.unix_ns(told), thread, "" if stuck == Stuck.SUSPECTED else text)
+    return StuckNow(Stuck(stuck), line.unix_ns(told), thread, text if stuck in (Stuck.LONG, Stuck.HANGS) else "")
 
 
 def _asked(content: bytes) -> AskedNow:

@@ -29,8 +29,10 @@ class Stuck(IntEnum):
     SUSPECTED = 1
     """It lasts too long, and nobody has looked closer yet, which takes the GIL."""
     LONG = 2
-    """It was seen too seldom to say what is usual, or it compiles."""
+    """It was seen too seldom to say what is usual, or it compiles, or the loop is over."""
     HANGS = 3
+    HELD = 4
+    """It was suspected for ten seconds in which our threads could run, but for the GIL."""
 
 
 class Woken(IntEnum):

@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -85,6 +86,9 @@ class OwnPulse:
     enter: Callable[[int], int]
     """Begins a `Phase`, and returns the one before, to which the caller goes back."""
 
+    thread: tuple[int, int]
+    """Python's number and the system's of the thread that trains."""
+
     begin_step: Callable[[], object]
     """Begins a step: what was before belongs to none."""
 
@@ -97,8 +101,11 @@ class OwnPulse:
         self._num_told = 0
         self.request_file: str = ""
         """The file by which this rank is asked to record, once it is open; "" if the run has no folder."""
+        self.is_between_loops = False
+        """Whether the loop is over, and no other has begun."""
         self._num_due = 0
         self._counter: Any = None
+        self.follow_thread()
         self._write_nothing()
 
     def open(self, run_folder: Path | None, ranks: Ranks, attempt: Attempt) -> None:
@@ -145,6 +152,10 @@ class OwnPulse:
                 self._num_due = 0
                 self._note_what_is_seen(self._rates(timestamp))
                 self._make_room()
+
+    def follow_thread(self) -> None:
+        """Notes that the calling thread trains."""
+        self.thread = threading.get_ident(), threading.get_native_id()
 
     def count_steps(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> Counting | None:
         """Lets the writer's ``count_step`` end the next ``num_steps`` steps, which need nothing else; ``with_fetches``,

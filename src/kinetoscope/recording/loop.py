@@ -411,13 +411,14 @@ class Loop:
     def _fetch_counted(self, original: Callable[[Any], T], iterator: Any) -> T:
         """Nobody wants to be told of this fetch."""
         self._has_fetched = self._is_fetching = True
-        is_there = False
+        self._run.pulse.is_between_loops = is_there = False
         try:
             item = original(iterator)
             is_there = True
             return item
         finally:
             self._is_fetching = False
+            self._run.pulse.is_between_loops = not is_there
             self._run.pulse.writer.end_fetch(is_there)
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
@@ -425,9 +426,11 @@ class Loop:
         has_begun = self._current is not None  # else this is before the first `step`, which begins the epoch
         if has_begun:
             self._tell(Event.BEFORE_DATALOADER)
+        self._run.pulse.is_between_loops = False
         try:
             item = self._fetch(fetch)
         except BaseException:
+            self._run.pulse.is_between_loops = True
             self._batch.begin(_EXPECTED)
             raise
         if has_begun:
@@ -569,6 +572,8 @@ class Loop:
     def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> _Epoch:
         """Begins an epoch. If it is the first and implied, its span is open since the run began."""
         self._catch_up()
+        self._run.pulse.follow_thread()
+        self._run.pulse.is_between_loops = False
         self._current = epoch = _Epoch(is_implied)
         state, left_at = self._state, None
         if self._last_end is not _EpochEnd.COMPLETE:
@@ -588,6 +593,7 @@ class Loop:
             return
         self._catch_up()
         self._current = None
+        self._run.pulse.is_between_loops = True
         self._epoch_span.end()
         if not self._run.is_running:
             return

@@ -5,14 +5,16 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from statistics import median
 from types import FrameType
 from typing import NamedTuple
 
 import msgspec
 
+from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
 from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line
 from kinetoscope.pulse.layout import Phase, Stuck, Woken
@@ -31,15 +33,17 @@ _log = logging.getLogger("kinetoscope")
 HANG_VARIABLE = "KINETOSCOPE_HANG_S"
 """The environment variable with the seconds that a phase may last at least, however short it usually is."""
 
-_LEAST_S = 30.0
+_LEAST_S, _MOST_S = 30.0, 1e8
 _MEDIANS = 20
 _FEWEST_STEPS, _FEWEST_SEEN, _MOST_KEPT = 5, 3, 512
 _LONGEST_WAIT_S, _FIRST_WAIT_S = 15.0, 1.0
 _NEVER_NS = 1 << 62
 _NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
 _BUSY = 0.05  # of the time between looks in which it did not wait for a processor
+_STOOD_STILL_S = 4 * _BETWEEN_LOOKS_S  # if looks are further apart, the process was stopped meanwhile
 _READY = "R"
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
+_DEBUGGERS = ("pdb", "pydevd")  # which wait for a person
 _MOST_UNREADABLE = 60
 _MOST_THREADS, _MOST_FRAMES, _MOST_PHASES = 64, 64, 20
 _JOIN_S = 5.0
@@ -47,12 +51,12 @@ _OWN_THREADS = "kinetoscope"
 
 
 def least_seconds() -> float:
-    """How long a phase may last at least before it is called stuck."""
+    """How long a phase may last at least before it is called stuck: 30 s where nothing, or no number, is asked."""
     try:
         asked = float(os.environ.get(HANG_VARIABLE, _LEAST_S))
     except ValueError:
         return _LEAST_S
-    return asked if asked > 0 else _LEAST_S
+    return min(asked, _MOST_S) if asked > 0 else _LEAST_S
 
 
 class UsualPhases:
@@ -64,6 +68,8 @@ class UsualPhases:
         self._times: list[deque[int]] = [deque(maxlen=_MOST_KEPT) for _ in Phase]
         self._spared: dict[int, int] = {}
         """The nanoseconds that a phase may last since it was seen to be at work."""
+        self._went_on: dict[tuple[int, bool], int] = {}
+        """The same since it was told to hang and went on, or to last so long after a loop."""
 
     def add(self, num_steps: int, steps: Iterable[tuple[int, ...]]) -> None:
         """Adds steps, each the nanoseconds by phase; there are ``num_steps`` by now."""
@@ -81,16 +87,23 @@ class UsualPhases:
         """Whether it was seen often enough to say what is usual."""
         return len(self._times[phase]) >= _FEWEST_SEEN
 
-    def limits(self, group_timeout_s: float | None) -> tuple[int, ...]:
+    def limits(self, group_timeout_s: float | None, *, is_after_loop: bool = False) -> tuple[int, ...]:
         """How long each phase may last, in nanoseconds: at most half of what collectives may."""
         if not self.is_known():
             return (_NEVER_NS,) * len(Phase)
         most_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
-        return tuple(max(min(self._limit_ns(phase), most_ns), self._spared.get(phase, 0)) for phase in Phase)
+        return tuple(
+            max(min(self._limit_ns(phase, is_after_loop), most_ns), self._spared.get(phase, 0)) for phase in Phase
+        )
 
-    def _limit_ns(self, phase: int) -> int:
+    def _limit_ns(self, phase: int, is_after_loop: bool) -> int:
         usual_ns = median(self._times[phase]) if self._times[phase] else 0
-        return max(self._least_ns, round(_MEDIANS * usual_ns))
+        return max(self._least_ns, round(_MEDIANS * usual_ns), self._went_on.get((phase, is_after_loop), 0))
+
+    def note_goes_on(self, phase: int, lasted_ns: int, *, is_after_loop: bool = False) -> None:
+        """The phase was told, and is over after so long: it is told again if it takes twice as long."""
+        key = (phase, is_after_loop)
+        self._went_on[key] = max(2 * lasted_ns, self._went_on.get(key, 0))
 
     def spare(self, phase: int, lasted_ns: int) -> None:
         """The phase was at work after so long: it is looked at again when it has taken twice as long."""
@@ -124,7 +137,7 @@ class TrainingWatch:
         redactor: Redactor | None,
     ) -> None:
         self._pulse, self._take = pulse, take
-        self._training, self._native_id = threading.get_ident(), threading.get_native_id()
+        self._training, self._native_id = pulse.thread
         self._phases = StuckFile(ranks, attempt, [])
         self._redact: Callable[[str], str] = redactor or (lambda text: text)
         self._least_s = least_seconds()
@@ -133,6 +146,8 @@ class TrainingWatch:
         self._timer = GilTimer(pulse, self._least_s + self._wait_s) if has_timer and redactor is None else None
         self._looked_since_ns = self._stuck_since_ns = 0
         """When the phase began that was looked at closely, and when the one that was found stuck."""
+        self._is_after_loop = False
+        """Whether that one began after a loop."""
         self._request = os.fsencode(pulse.request_file)
         self._sequence = request_sequence(self._request) if self._request else 0
         self._num_unreadable = 0
@@ -177,20 +192,28 @@ class TrainingWatch:
             self._look()  # what hung may go on
 
     def _wait(self) -> Woken:
-        limits = self._usual.limits(group_timeout_s())
-        wait_s = self._wait_s if self._usual.is_known() else min(self._wait_s, _FIRST_WAIT_S)
+        limits = self._limits()
+        is_usual = self._usual.is_known() and not self._stuck_since_ns  # else something is soon to be seen
+        wait_s = self._wait_s if is_usual else min(self._wait_s, _FIRST_WAIT_S)
         wait_ns = round(wait_s * 1e9)
         return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
+
+    def _limits(self) -> tuple[int, ...]:
+        return self._usual.limits(group_timeout_s(), is_after_loop=self._pulse.is_between_loops)
 
     def _look(self) -> None:
         """What is done each time it is awake."""
         self._rearm()
         self._usual.add(*self._pulse.new_steps())
-        _, since_ns = self._pulse.phase_now()
+        phase, since_ns = self._pulse.phase_now()
+        if self._pulse.thread[0] != self._training:
+            self._training, self._native_id = self._pulse.thread
+            self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
         if self._looked_since_ns not in (0, since_ns):
+            if self._stuck_since_ns:
+                self._note_goes_on(time.monotonic_ns() - self._stuck_since_ns)
             self._looked_since_ns = self._stuck_since_ns = 0
             self._usual.spare_no_more()
-            self._note_goes_on()
 
     def _rearm(self) -> None:
         if self._timer is not None:
@@ -218,19 +241,21 @@ class TrainingWatch:
             if self._is_over.wait(_BETWEEN_LOOKS_S) or self._pulse.phase_now()[1] != since_ns:
                 return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
             looks.add()
+            self._pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, self._training)  # nothing holds the GIL
         self._looked_since_ns = since_ns
         lasted_ns = time.monotonic_ns() - since_ns
         if looks.is_at_work():
             self._usual.spare(phase, lasted_ns)
             return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
-        self._stuck_since_ns = since_ns
+        self._stuck_since_ns, self._is_after_loop = since_ns, self._pulse.is_between_loops
         self._note_stuck(phase, since_ns, lasted_ns)
         return None
 
     def _note_stuck(self, phase: int, since_ns: int, lasted_ns: int) -> None:
         frames = all_frames()
         frame = frames.get(self._training)
-        hangs = self._usual.is_usual(phase) and not _compiles(frame)
+        is_usual = self._usual.is_usual(phase) and not self._is_after_loop
+        hangs = is_usual and not _is_within(frame, (*_COMPILERS, *_DEBUGGERS))
         place = self._redact(place_of(frame))
         self._pulse.note_stuck(Stuck.HANGS if hangs else Stuck.LONG, phase, since_ns, self._training, place)
         unix_ns = time.time_ns()
@@ -240,32 +265,40 @@ class TrainingWatch:
             step=self._pulse.num_steps(),
             since_ns=unix_ns - lasted_ns,
             found_ns=unix_ns,
-            limit_ns=self._usual.limits(group_timeout_s())[phase],
+            limit_ns=self._limits()[phase],
             place=place,
             stacks=self._stacks(frames),
             groups=groups_now(),
         )
         self._phases.phases.append(found)
         del self._phases.phases[:-_MOST_PHASES]
-        self._save()
+        why_not = self._save()
         _log.warning(
             "Training %s: %s has taken %.0f s%s. The stacks of all threads are in %s.",
-            "hangs" if hangs else "takes long",
+            "hangs" if hangs else "has not gone on since its loop ended" if self._is_after_loop else "takes long",
             found.phase.replace("_", " "),
             lasted_ns / 1e9,
             f", at {place}" if place else "",
-            self._pulse.path_beside(STUCK_SUFFIX) or "no file, since the run has no folder",
+            f"no file: {why_not}" if why_not else self._pulse.path_beside(STUCK_SUFFIX),
         )
 
-    def _note_goes_on(self) -> None:
-        phases = self._phases.phases
-        if phases and phases[-1].goes_on_ns is None:
-            phases[-1] = msgspec.structs.replace(phases[-1], goes_on_ns=time.time_ns())
-            self._save()
+    def _note_goes_on(self, lasted_ns: int) -> None:
+        found = self._phases.phases[-1]
+        self._phases.phases[-1] = msgspec.structs.replace(found, goes_on_ns=time.time_ns())
+        self._save()
+        if found.hangs or self._is_after_loop:
+            self._usual.note_goes_on(Phase[found.phase.upper()], lasted_ns, is_after_loop=self._is_after_loop)
+        _log.warning("Training goes on: %s took %.0f s.", found.phase.replace("_", " "), lasted_ns / 1e9)
 
-    def _save(self) -> None:
-        with suppress(OSError):  # a full disk: the pulse has room for the place
+    def _save(self) -> str:
+        """Returns why it cannot be saved, "" if it is. The pulse has room for the place, also on a full disk."""
+        if not self._pulse.path_beside(STUCK_SUFFIX):
+            return "the run has no folder"
+        try:
             self._pulse.write_beside(STUCK_SUFFIX, self._phases.encoded())
+        except (OSError, UnsafePathError) as error:
+            return (error.strerror if isinstance(error, OSError) else None) or f"{error}".rstrip(".")
+        return ""
 
     def _stacks(self, frames: dict[int, FrameType]) -> list[ThreadStack]:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -333,10 +366,14 @@ class _Looks:
         first, last = self._seen[0], self._seen[-1]
         if first.ran_s is None or last.ran_s is None:
             return self._has_moved()
-        could_run_s = last.at_s - first.at_s - self._without_processor_s()
+        could_run_s = self._looked_s() - self._without_processor_s()
         if could_run_s < _BETWEEN_LOOKS_S:
             return True
         return last.ran_s - first.ran_s > _BUSY * could_run_s and (self._has_moved() or self._hands_over())
+
+    def _looked_s(self) -> float:
+        """How long the looks took, but for times in which the process was stopped."""
+        return sum(min(after.at_s - seen.at_s, _STOOD_STILL_S) for seen, after in pairwise(self._seen))
 
     def _has_moved(self) -> bool:
         places = {seen.place for seen in self._seen if seen.place is not None}
@@ -386,10 +423,10 @@ def _delay_s(native_id: int) -> float | None:
         return None
 
 
-def _compiles(frame: FrameType | None) -> bool:
-    """Whether torch compiles in it, at any depth, which takes as long as it takes."""
+def _is_within(frame: FrameType | None, modules: Sequence[str]) -> bool:
+    """Whether code of one of these has called, at any depth, what runs in it. It takes as long as it takes."""
     while frame is not None:
-        if frame.f_globals.get("__name__") in _COMPILERS:
+        if frame.f_globals.get("__name__") in modules:
             return True
         frame = frame.f_back
     return False

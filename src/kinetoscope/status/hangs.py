@@ -8,9 +8,6 @@ from kinetoscope.pulse.header import PulseHeader
 from kinetoscope.pulse.layout import Stuck
 from kinetoscope.pulse.stuck_phases import Unarrived, read_held_stack, read_stuck_phases, unarrived
 
-HELD_AFTER_NS = 10_000_000_000
-"""A rank that has not looked closer at a long phase for so long cannot: something holds its GIL."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
@@ -24,15 +21,13 @@ class Hang:
     place: str = ""
 
 
-def hang_of(run_folder: Path, header: PulseHeader, now_ns: int) -> Hang | None:
-    """What a rank tells of its phase at ``now_ns``, in unix time; None if it takes no longer than usual."""
+def hang_of(run_folder: Path, header: PulseHeader) -> Hang | None:
+    """What a rank tells of its phase; None if it takes no longer than usual, or nobody knows yet."""
     found = header.stuck
-    if found is None:
+    if found is None or found.stuck is Stuck.SUSPECTED:
         return None
-    if found.stuck is not Stuck.SUSPECTED:
+    if found.stuck is not Stuck.HELD:
         return Hang(hangs=found.stuck is Stuck.HANGS, place=found.place)
-    if now_ns - found.told_ns <= HELD_AFTER_NS:
-        return None
     frames = read_held_stack(run_folder, header.process.attempt.start, found.thread)
     return Hang(holds_gil=True, place=frames[0] if frames else "")
 

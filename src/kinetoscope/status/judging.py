@@ -114,7 +114,7 @@ def look_at_run(run_folder: Path) -> RunStatus:
     if not looked:
         return RunStatus(notes=found.notes)
     pairs = zip(looked, found.last, strict=True)
-    hanging = (glance.header for rank, glance in pairs if rank.state is RunState.HANGING)
+    hanging = (glance.header for rank, glance in pairs if rank.hang is not None and rank.state is not RunState.KILLED)
     collectives = [*collectives_waited_for(run_folder, hanging)]
     late = {rank for collective in collectives for rank in collective.missing}
     return RunStatus(
@@ -139,7 +139,7 @@ def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
     process = ProcessState.UNKNOWN if header.has_ended else state_of_process(run_folder, header.process)
     if process in (ProcessState.RUNNING, ProcessState.STOPPED):
         now_ns = header.clock.unix_ns(time.monotonic_ns())  # by its own clock, which is ours
-    hang = None if header.has_ended else hang_of(run_folder, header, now_ns)
+    hang = None if header.has_ended else hang_of(run_folder, header)
     state = judge(glance, process, hang, now_ns)
     return RankStatus(
         rank=header.process.ranks.rank,

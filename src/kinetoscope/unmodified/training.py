@@ -162,6 +162,8 @@ class UnmodifiedTraining:
             return
         self._end_evaluation()
         self._end_last_step()
+        if self._profiler is not None:
+            self._profiler.run.pulse.is_between_loops = True
 
     def _end_last_step(self) -> None:
         if self._profiler is not None and self._rule is not None and self._rule.fetches():

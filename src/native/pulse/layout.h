@@ -42,6 +42,7 @@ typedef struct {
 /* What was found of a phase that lasts too long; `docs/hangs.md`. */
 #define PULSE_NOT_STUCK 0
 #define PULSE_SUSPECTED 1 /* nobody has looked closer yet */
+#define PULSE_HELD 4      /* nobody could, since something holds the GIL */
 
 typedef struct {
     uint32_t stuck, phase;

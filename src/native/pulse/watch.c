@@ -23,6 +23,12 @@
 #define LOOKS_PER_REQUEST 4
 #define OTHERS_MAY_WRITE 022
 
+/* Between two looks that are further apart the process was stopped, or had no processor: such time
+ * says nothing of training. */
+#define STOOD_STILL_NS (4 * LOOK_EVERY_NS)
+/* For so long a thread of Python's could have looked closer. */
+#define HELD_AFTER_NS INT64_C(10000000000)
+
 /* How a request begins; kinetoscope/formats/record_request.py has all of it. */
 #define REQUEST_MAGIC "KSRECORD"
 #define REQUEST_BYTES 512
@@ -41,6 +47,8 @@ struct Watch {
     PulseFile *file;
     char *request;
     Awaited awaited;
+    int64_t looked_at, since, stood_still; /* the last look; of the phase then, in nanoseconds */
+    int64_t suspected_at, suspected;       /* when a suspicion was told; for how long by now */
 };
 
 /* The number in a file, if it is a request of this user's that nobody else may write to; else 0. It
@@ -59,6 +67,34 @@ static uint32_t sequence_in(const char *path)
     return is_ours ? head.sequence : 0;
 }
 
+/* Notes for how long the process stood still in the phase that began at `since`. */
+static void note_look(Watch *watch, int64_t since, int64_t now)
+{
+    int64_t apart = now - (watch->looked_at > since ? watch->looked_at : since);
+    if (watch->since != since) watch->stood_still = 0;
+    if (apart > STOOD_STILL_NS) watch->stood_still += apart;
+    watch->since = since;
+}
+
+/* A suspicion that nobody has looked into: if this thread, which needs no GIL, could look for long,
+ * so could others but for the GIL. */
+static void note_suspicion(Watch *watch, int64_t now)
+{
+    PulseWatched *watched = &watch->file->watched;
+    uint32_t stuck = PULSE_SUSPECTED;
+    int64_t told = __atomic_load_n(&watched->told, __ATOMIC_RELAXED);
+    int64_t apart = now - watch->looked_at;
+    if (__atomic_load_n(&watched->stuck, __ATOMIC_RELAXED) != stuck) return;
+    if (watch->suspected_at != told)
+        watch->suspected = 0;
+    else if (apart <= STOOD_STILL_NS)
+        watch->suspected += apart;
+    watch->suspected_at = told;
+    if (watch->suspected > HELD_AFTER_NS)
+        __atomic_compare_exchange_n(&watched->stuck, &stuck, PULSE_HELD, 0, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED);
+}
+
 /* Whether the phase that runs is stuck. Then the file says that this is suspected: if the GIL is
  * held, nobody can say more. */
 static int is_stuck(Watch *watch, int64_t now)
@@ -68,8 +104,9 @@ static int is_stuck(Watch *watch, int64_t now)
     PulseWatched *watched = &watch->file->watched;
     int64_t since = __atomic_load_n(&header->phase_since, __ATOMIC_ACQUIRE);
     uint32_t phase = __atomic_load_n(&header->phase, __ATOMIC_ACQUIRE);
+    note_look(watch, since, now);
     if (since == awaited->spared || phase >= PULSE_NUM_PHASES) return 0;
-    if (now - since <= awaited->limits[phase]) return 0;
+    if (now - since - watch->stood_still <= awaited->limits[phase]) return 0;
     if (since != __atomic_load_n(&header->phase_since, __ATOMIC_ACQUIRE)) return 0;
     if (watched->since != since || watched->stuck == PULSE_NOT_STUCK)
         *watched = (PulseWatched){.stuck = PULSE_SUSPECTED,
@@ -77,6 +114,7 @@ static int is_stuck(Watch *watch, int64_t now)
                                   .since = since,
                                   .told = now,
                                   .thread = watched->thread};
+    note_suspicion(watch, now);
     return 1;
 }
 
@@ -124,6 +162,7 @@ static void *look_on(void *argument)
             wake(watch, WOKEN_STUCK);
         else if (now >= watch->awaited.until)
             wake(watch, WOKEN_DUE);
+        watch->looked_at = now;
         sleep_on(watch);
     }
     pthread_mutex_unlock(&watch->lock);
@@ -160,6 +199,7 @@ Watch *watch_start(const PulseHeader *header, PulseFile *file, const char *reque
     watch->refs = 2;
     watch->header = header;
     watch->file = file;
+    watch->looked_at = monotonic_ns();
     watch->request = request != NULL ? strdup(request) : NULL;
     for (int phase = 0; phase < PULSE_NUM_PHASES; phase++) watch->awaited.limits[phase] = INT64_MAX;
     if (start_thread(watch) == 0) return watch;

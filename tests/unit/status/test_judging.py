@@ -188,7 +188,8 @@ def test_what_a_rank_found_of_its_phase_counts_until_that_phase_is_over(run):
     assert hang_told(rank, folder) == (None, RunState.RECORDING)
 
 
-def test_a_rank_that_suspects_a_hang_and_cannot_look_closer_holds_its_gil(run, monkeypatch):
+def test_a_rank_that_could_not_look_closer_for_long_holds_its_gil(run, monkeypatch):
+    """It says so itself: a rank that had no processor has not looked closer, either."""
     make, ranks = run
     folder = make(20)
     (rank,) = ranks
@@ -196,9 +197,9 @@ def test_a_rank_that_suspects_a_hang_and_cannot_look_closer_holds_its_gil(run, m
     rank.clock.advance(40 * S)
     rank.pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, 7)
     now_ns = rank.clock.unix_ns()
-    monkeypatch.setattr(judging.time, "time_ns", lambda: now_ns + 5 * S)
-    assert hang_told(rank, folder) == (None, RunState.RECORDING)
     monkeypatch.setattr(judging.time, "time_ns", lambda: now_ns + 15 * S)
+    assert hang_told(rank, folder) == (None, RunState.RECORDING)
+    rank.pulse.note_stuck(Stuck.HELD, phase, since_ns, 7)
     assert hang_told(rank, folder) == (Hang(holds_gil=True), RunState.HANGING)
     start = look_at_run(folder).ranks[0].start
     stack = f'Thread 0x{7:016x} (most recent call first):\n  File "train.py", line 9 in hold\n'
