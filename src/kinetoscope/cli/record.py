@@ -190,10 +190,11 @@ class _Job:
         steps = [rank.glance.step for rank in self._found.values() if rank.glance.step is not None]
         now = f"; the slowest rank is at {min(steps):,}" if steps else ""
         num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
-        hanging = [rank.status.rank for rank in self._found.values() if rank.status.state is RunState.HANGING]
-        hangs = f"; {counted(len(hanging), 'rank')} hangs: kinetoscope status says where" if hanging else ""
+        found = [rank.status for rank in self._found.values()]
+        num_stuck = sum(status.state is RunState.HANGING or status.hang is not None for status in found)
+        stuck = f"; of {counted(num_stuck, 'rank')}, kinetoscope status says where it hangs" if num_stuck else ""
         asked = _named(self.first_step(request), request.num_steps).capitalize()
-        return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{hangs}"
+        return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
     def missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
         """A sentence for each rank that is not in ``traces``."""

@@ -361,6 +361,7 @@ class Loop:
             self._batch.added = (self._batch.added[0] + samples, self._batch.added[1] + tokens)
             return
         self._catch_up()
+        self._run.pulse.is_between_loops = False
         if self._current is None:
             self._begin_epoch(None, is_implied=True)
         if self._batch.phase is _NONE:  # its begin is unknown: after a loop over batches

@@ -68,8 +68,8 @@ class UsualPhases:
         self._times: list[deque[int]] = [deque(maxlen=_MOST_KEPT) for _ in Phase]
         self._spared: dict[int, int] = {}
         """The nanoseconds that a phase may last since it was seen to be at work."""
-        self._went_on: dict[tuple[int, bool], int] = {}
-        """The same since it was told to hang and went on, or to last so long after a loop."""
+        self._went_on: dict[int | None, int] = {}
+        """The same since it was told to hang and went on, or, for None, to last so long after a loop."""
 
     def add(self, num_steps: int, steps: Iterable[tuple[int, ...]]) -> None:
         """Adds steps, each the nanoseconds by phase; there are ``num_steps`` by now."""
@@ -88,7 +88,8 @@ class UsualPhases:
         return len(self._times[phase]) >= _FEWEST_SEEN
 
     def limits(self, group_timeout_s: float | None, *, is_after_loop: bool = False) -> tuple[int, ...]:
-        """How long each phase may last, in nanoseconds: at most half of what collectives may."""
+        """How long each phase may last, in nanoseconds: at most half of what collectives may. ``is_after_loop``: what
+        is in no other phase is after a loop."""
         if not self.is_known():
             return (_NEVER_NS,) * len(Phase)
         most_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
@@ -98,11 +99,11 @@ class UsualPhases:
 
     def _limit_ns(self, phase: int, is_after_loop: bool) -> int:
         usual_ns = median(self._times[phase]) if self._times[phase] else 0
-        return max(self._least_ns, round(_MEDIANS * usual_ns), self._went_on.get((phase, is_after_loop), 0))
+        return max(self._least_ns, round(_MEDIANS * usual_ns), self._went_on.get(_key(phase, is_after_loop), 0))
 
     def note_goes_on(self, phase: int, lasted_ns: int, *, is_after_loop: bool = False) -> None:
         """The phase was told, and is over after so long: it is told again if it takes twice as long."""
-        key = (phase, is_after_loop)
+        key = _key(phase, is_after_loop)
         self._went_on[key] = max(2 * lasted_ns, self._went_on.get(key, 0))
 
     def spare(self, phase: int, lasted_ns: int) -> None:
@@ -112,6 +113,10 @@ class UsualPhases:
     def spare_no_more(self) -> None:
         """The phase that was spared is over."""
         self._spared.clear()
+
+
+def _key(phase: int, is_after_loop: bool) -> int | None:
+    return None if is_after_loop and phase == Phase.OTHER else phase
 
 
 class TrainingWatch:
@@ -147,7 +152,7 @@ class TrainingWatch:
         self._looked_since_ns = self._stuck_since_ns = 0
         """When the phase began that was looked at closely, and when the one that was found stuck."""
         self._is_after_loop = False
-        """Whether that one began after a loop."""
+        """Whether that one is what comes after a loop."""
         self._request = os.fsencode(pulse.request_file)
         self._sequence = request_sequence(self._request) if self._request else 0
         self._num_unreadable = 0
@@ -247,7 +252,8 @@ class TrainingWatch:
         if looks.is_at_work():
             self._usual.spare(phase, lasted_ns)
             return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
-        self._stuck_since_ns, self._is_after_loop = since_ns, self._pulse.is_between_loops
+        self._stuck_since_ns = since_ns
+        self._is_after_loop = self._pulse.is_between_loops and phase == Phase.OTHER
         self._note_stuck(phase, since_ns, lasted_ns)
         return None
 
@@ -293,7 +299,7 @@ class TrainingWatch:
     def _save(self) -> str:
         """Returns why it cannot be saved, "" if it is. The pulse has room for the place, also on a full disk."""
         if not self._pulse.path_beside(STUCK_SUFFIX):
-            return "the run has no folder"
+            return "the pulse of this run has none, either"
         try:
             self._pulse.write_beside(STUCK_SUFFIX, self._phases.encoded())
         except (OSError, UnsafePathError) as error:

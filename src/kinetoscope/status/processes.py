@@ -12,6 +12,8 @@ from kinetoscope.pulse.own_pulse import PulseProcess
 from kinetoscope.training.ranks import pid_space
 
 _STATE, _STARTED = 0, 19  # fields of /proc/PID/stat after the command's name
+_STOPPED, _TRACED = "T", "t"
+_TRACED_FOR_S = 0.05  # strace and samplers stop a process for less than that, again and again
 _SLACK_NS = 20_000_000  # the kernel tells starts in hundredths of a second
 _here = cache(pid_space)
 
@@ -50,7 +52,24 @@ def _by_pid(process: PulseProcess) -> ProcessState:
     fields = text.rpartition(")")[2].split()
     if fields[_STATE] in "ZX" or _began_ns(int(fields[_STARTED])) > process.monotonic_ns + _SLACK_NS:
         return ProcessState.DEAD  # in the second case another process has its pid now
-    return ProcessState.STOPPED if fields[_STATE] in "Tt" else ProcessState.RUNNING
+    is_stopped = fields[_STATE] == _STOPPED or (fields[_STATE] == _TRACED and _stays_stopped(process.attempt.pid))
+    return ProcessState.STOPPED if is_stopped else ProcessState.RUNNING
+
+
+def _stays_stopped(pid: int) -> bool:
+    """Whether a process that another one traces is stopped for longer than a moment, as by a debugger."""
+    before = _switches(pid)
+    time.sleep(_TRACED_FOR_S)
+    return _switches(pid) == before
+
+
+def _switches(pid: int) -> list[str]:
+    """How often a process has begun to wait or lost its processor, as the kernel's lines; none if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if "ctxt_switches" in line]
 
 
 def _began_ns(ticks: int) -> int:

@@ -27,4 +27,5 @@ def test_what_was_told_and_went_on_is_told_again_if_it_takes_twice_as_long():
     assert usual.limits(None)[Phase.OTHER] == 90 * S
     assert usual.limits(None)[Phase.FORWARD] == 30 * S
     assert usual.limits(120)[Phase.OTHER] == 60 * S, "half of what collectives may take"
-    assert usual.limits(None, is_after_loop=True)[Phase.OTHER] == 800 * S
+    after = usual.limits(None, is_after_loop=True)
+    assert (after[Phase.OTHER], after[Phase.EVALUATION]) == (800 * S, 30 * S)

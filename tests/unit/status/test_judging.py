@@ -1,9 +1,12 @@
 """How ranks and a run are judged: by what they tell, and by their processes where these are on this machine."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -257,6 +260,22 @@ def test_a_process_runs_until_it_has_ended(sleeper, tmp_path):
     assert state_of_process(tmp_path, process) is ProcessState.DEAD, "nobody has waited for it yet"
     sleeper.wait()
     assert state_of_process(tmp_path, process) is ProcessState.DEAD
+
+
+BUSY = "print(flush=True)\nimport os\nwhile True: os.getppid()"
+
+
+@linux
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_process_that_is_stopped_for_moments_runs(tmp_path):
+    """At each of its system calls, of which it does nothing else."""
+    command = ["strace", "-o", os.devnull, sys.executable, "-S", "-c", BUSY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tracer:
+        tracer.stdout.readline()
+        (pid,) = map(int, Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split())
+        found = {state_of_process(tmp_path, process_of(pid)) for _ in range(100)}
+        os.kill(pid, signal.SIGKILL)
+    assert found == {ProcessState.RUNNING}
 
 
 @linux
