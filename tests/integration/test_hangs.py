@@ -150,7 +150,6 @@ def test_a_stopped_process_has_a_phase_and_no_line(start):
     assert training.process.returncode == 0
 
 
-@needs_c
 def test_time_in_which_a_process_was_stopped_makes_no_hang(start, tmp_path):
     training = start("stopped_at_work", least_s=LEAST_IF_HEALTHY_S)
     training.wait_for(lambda rank: rank.is_stopped and rank.phase_ns > 1.5e9 * LEAST_IF_HEALTHY_S)

@@ -198,6 +198,20 @@ def test_in_another_container_of_this_machine_a_rank_is_known_to_live_and_to_be_
     wait_for(lambda: states(tmp_path) == {0: "killed"})
 
 
+def test_in_a_time_namespace_whose_clock_is_behind_a_rank_is_not_told_to_be_killed(tmp_path):
+    """By its own clock, its process began later than it says."""
+    unshare = shutil.which("unshare")
+    apart = [unshare, "--time", "--monotonic", "-10"]
+    if unshare is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make a time namespace")
+    with subprocess.Popen([*apart, sys.executable, "-c", TRAIN, tmp_path]) as process:
+        try:
+            wait_for(lambda: has_trained(tmp_path, num_ranks=1))
+            assert states(tmp_path) == {0: "recording"}
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("environment", [{}, {"TORCHELASTIC_RESTART_COUNT": 1}])
 def test_after_another_start_that_one_is_told_of(environment, tmp_path):
     with training(tmp_path) as processes:

@@ -36,6 +36,7 @@ from kinetoscope.pulse.pure_slow_steps import SlowSteps
 
 _LOOK_EVERY_NS = 1_000_000_000
 _LOOK_S, _LOOKS_PER_REQUEST = 0.25, 4
+_STOOD_STILL_NS = 1_000_000_000  # between two looks: the process was stopped, or had no processor
 _EMPTY = bytes(BLOCK.size)
 _FIELDS_BEFORE_SUMS, _FIELDS_OF_SUM = 7, 4
 _COUNT = 3
@@ -67,6 +68,9 @@ class PulseWriter:
         self._checkpoint_depth, self._has_just_written = 0, False
         self._num_nested = 0
         self._is_stopped, self._request = threading.Event(), b""
+        self._watched_at_ns = 0
+        self._stood_still = 0, 0
+        """When a phase began, and for how long the process stood still in it."""
         self._stretches: list[tuple[int, int, int]] | None = None
         self._notes_since_ns = self._num_left_out = 0
         self._slow: SlowSteps | None = None
@@ -235,7 +239,7 @@ class PulseWriter:
     def wait(self, limits: tuple[int, ...], spared: int, duration: int, sequence: int) -> int:
         """Waits until a phase lasts longer than its limit, other than the one that began at ``spared``; until the
         request has another number than ``sequence``; or for ``duration``. Returns which it was, as `Woken`."""
-        request = self._request
+        request, self._watched_at_ns = self._request, 0
         until_ns = monotonic_ns() + duration
         for looks in itertools.count():
             if request and looks % _LOOKS_PER_REQUEST == 0 and request_sequence(request) not in (0, sequence):
@@ -252,7 +256,12 @@ class PulseWriter:
 
     def _is_stuck(self, limits: tuple[int, ...], spared: int, now_ns: int) -> bool:
         since_ns, phase, file = self._phase_since_ns, self._phase, self._file
-        if since_ns == spared or now_ns - since_ns <= limits[phase] or file is None:
+        apart_ns = now_ns - max(self._watched_at_ns or now_ns, since_ns)
+        still_ns = self._stood_still[1] if self._stood_still[0] == since_ns else 0
+        self._stood_still = since_ns, still_ns + (apart_ns if apart_ns > _STOOD_STILL_NS else 0)
+        self._watched_at_ns = now_ns
+        lasted_ns = now_ns - since_ns - self._stood_still[1]
+        if since_ns == spared or lasted_ns <= limits[phase] or file is None:
             return False
         thread = WATCHED.unpack_from(file, WATCHED_AT)[4]
         WATCHED.pack_into(file, WATCHED_AT, Stuck.SUSPECTED, phase, since_ns, now_ns, thread)

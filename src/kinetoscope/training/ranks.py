@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -239,11 +240,14 @@ def is_process_alive(pid: int) -> bool:
 
 
 def pid_space() -> str:
-    """Where this process's pid is its own: an id of the machine since it was booted, a dot, and one of the pid
-    namespace, of which each container has another. "" where the system does not tell."""
+    """Where this process's pid is its own: an id of the machine's clocks since it was booted (a time namespace has its
+    own), a dot, and one of the pid namespace, of which each container has another. "" where the system does not tell.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
         namespace = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return ""
+    with suppress(OSError):  # before Linux 5.6 there are none
+        boot += b" %d" % os.stat("/proc/self/ns/time").st_ino
     return f"{hashlib.sha256(boot).hexdigest()[:16]}.{namespace}"
