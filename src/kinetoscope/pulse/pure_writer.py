@@ -271,6 +271,9 @@ class PulseWriter:
         """Ends `wait`, for good."""
         self._is_stopped.set()
 
+    def signal_if_held(self, signal: int) -> None:
+        """The one in C sends a signal to its own thread where the GIL is held. This one does not run then."""
+
     def ask_main_thread(self) -> int:
         """The one in C lets the main thread answer, once it runs Python, and counts its answers. Here it has none."""
         return 0

@@ -1,7 +1,7 @@
 """What a rank has found of phases that lasted too long: the stacks of its threads, and how far its process groups are.
 
-It is in `pulse/{start}.stuck`, beside the pulse. What faulthandler's timer writes of a process whose GIL is
-held is beside it, in `pulse/{start}.stacks`.
+It is in `pulse/{start}.stuck`, beside the pulse. What faulthandler writes of a process whose GIL is held
+is beside it, in `pulse/{start}.stacks`.
 """
 
 import re
@@ -113,7 +113,7 @@ def _unarrived(name: str, of_ranks: dict[int, GroupState]) -> Unarrived | None:
 
 
 def read_held_stack(run_folder: Path, start: str, thread: int) -> list[str]:
-    """The frames of a thread in what faulthandler's timer wrote last of a process, the innermost first; none if it has
+    """The frames of a thread in the stacks that were written last of a process, the innermost first; none if they were
     not."""
     try:
         text = RunFolder(run_folder).read(f"{FOLDER}/{start}{STACKS_SUFFIX}", _MOST_BYTES).decode(errors="replace")

@@ -156,8 +156,8 @@ class Profiler(AnyProfiler):
     - ``redact``: a function from a text to what may be written instead of it. It is asked for each name and each text
       in what handlers get and in the files of sources: names of spans, counters, threads and operators, texts in their
       args, metadata, the names of the run and its machine. See docs/privacy.md.
-    - ``hangs``: whether a hang that holds the GIL shall have its stacks, too, which takes faulthandler's timer, of
-      which a process has one; see docs/hangs.md. Other hangs are found without it.
+    - ``hangs``: whether a hang that holds the GIL shall have its stacks, too; see docs/hangs.md. Other hangs have them
+      anyway.
     - ``slow_steps``: keep also steps that are slow while nothing is recorded, at most 20 an hour, with their phases and
       the line of Python that they were at: see docs/slow-steps.md.
     - ``clock``: the clock, for tests.

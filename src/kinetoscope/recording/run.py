@@ -306,9 +306,9 @@ class Run:
     def _begin_watch(self) -> None:
         """Watches the thread that trains, which is this one. A test's clock says nothing of how long things take."""
         if isinstance(self.clock, SystemClock):
-            has_timer, take = self.settings.hangs, self._asked.take
+            with_held_stacks, take = self.settings.hangs, self._asked.take
             self._watch = TrainingWatch(
-                self.pulse, self.ranks, self.attempt, take, has_timer=has_timer, redactor=self.redactor
+                self.pulse, self.ranks, self.attempt, take, with_held_stacks=with_held_stacks, redactor=self.redactor
             )
             self._watch.start()
 

@@ -20,7 +20,7 @@ from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name
 from kinetoscope.pulse.layout import Phase, Stuck, Woken
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, ThreadStack
-from kinetoscope.recording.gil_timer import GilTimer
+from kinetoscope.recording.held_stacks import HeldStacks
 from kinetoscope.recording.private_names import all_frames, frame_of_thread
 from kinetoscope.recording.process_groups import group_timeout_s, groups_now
 from kinetoscope.recording.recorder_choice import SCHEDSTAT
@@ -126,9 +126,8 @@ class TrainingWatch:
     closely, eight times in two seconds: a thread that runs Python is at work, and one that does not hangs.
     The pulse says so and where, with the stacks of all threads beside it; nothing is ended.
 
-    ``take`` gets the requests to record that arrive in the run's folder. With ``has_timer``, faulthandler's timer
-    writes the stacks where the GIL is held, for which there is no other way; Python has one such timer, so ours is off
-    once other code has used it.
+    ``take`` gets the requests to record that arrive in the run's folder. ``with_held_stacks``: whether the stacks are
+    written, too, where the GIL is held.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class TrainingWatch:
         attempt: Attempt,
         take: Callable[[RecordRequest], object],
         *,
-        has_timer: bool,
+        with_held_stacks: bool,
         redactor: Redactor | None,
     ) -> None:
         self._pulse, self._take = pulse, take
@@ -148,7 +147,7 @@ class TrainingWatch:
         self._least_s = least_seconds()
         self._usual = UsualPhases(self._least_s)
         self._wait_s = min(_LONGEST_WAIT_S, self._least_s / 2)
-        self._timer = GilTimer(pulse, self._least_s + self._wait_s) if has_timer and redactor is None else None
+        self._held_stacks = HeldStacks(pulse) if with_held_stacks and redactor is None else None
         self._looked_since_ns = self._stuck_since_ns = 0
         """When the phase began that was looked at closely, and when the one that was found stuck."""
         self._is_after_loop = False
@@ -164,8 +163,8 @@ class TrainingWatch:
         """Begins, on a thread of its own."""
         self._pulse.note_stuck(Stuck.NONE, *self._pulse.phase_now(), self._training)
         self._pulse.writer.watch(self._request)
-        if self._timer is not None:
-            self._timer.begin()
+        if self._held_stacks is not None:
+            self._held_stacks.begin()
         self._thread.begin("Hangs are not looked for, and nobody can ask for a recording")
 
     def stop(self) -> None:
@@ -174,8 +173,8 @@ class TrainingWatch:
         if (writer := self._pulse.writer) is not None:  # else this was called before
             writer.stop_waiting()
         self._thread.join(_JOIN_S)
-        if self._timer is not None:
-            self._timer.end()
+        if self._held_stacks is not None:
+            self._held_stacks.end()
 
     # -- on the thread --
 
@@ -208,7 +207,6 @@ class TrainingWatch:
 
     def _look(self) -> None:
         """What is done each time it is awake."""
-        self._rearm()
         self._usual.add(*self._pulse.new_steps())
         phase, since_ns = self._pulse.phase_now()
         if self._pulse.thread[0] != self._training:
@@ -219,10 +217,6 @@ class TrainingWatch:
                 self._note_goes_on(time.monotonic_ns() - self._stuck_since_ns)
             self._looked_since_ns = self._stuck_since_ns = 0
             self._usual.spare_no_more()
-
-    def _rearm(self) -> None:
-        if self._timer is not None:
-            self._timer.rearm()
 
     def _take_request(self) -> None:
         """One that cannot be read may be half written, so it is read again at the next looks, for a minute."""
@@ -242,7 +236,6 @@ class TrainingWatch:
         looks = _Looks(self._training, self._native_id, self._pulse.writer.ask_main_thread)
         looks.add()
         for _ in range(_NUM_LOOKS):
-            self._rearm()
             if self._is_over.wait(_BETWEEN_LOOKS_S) or self._pulse.phase_now()[1] != since_ns:
                 return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
             looks.add()

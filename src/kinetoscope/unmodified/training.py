@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
-from kinetoscope.recording.gil_timer import timer_use
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.phase_hooks import release_hooks, reserve_hooks
 from kinetoscope.recording.private_names import exit_of_threads
@@ -75,7 +74,6 @@ class UnmodifiedTraining:
         self._has_gradients = sys.modules["torch"].is_grad_enabled
         self._loader_watch.install()
         reserve_hooks()
-        timer_use.watch()
         self._removals.append(register(_spared(self._optimizer_stepped)).remove)
         self._watch_scaler()
 
@@ -212,7 +210,6 @@ class UnmodifiedTraining:
         while self._removals:
             self._removals.pop()()
         self._rule = self._last_fetched = None
-        timer_use.forget()
         release_hooks()
 
     def _close_at_exit(self) -> None:

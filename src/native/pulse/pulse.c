@@ -520,6 +520,16 @@ static PyObject *writer_stop_waiting(PyObject *self, PyObject *Py_UNUSED(nothing
     return new_none();
 }
 
+static PyObject *writer_signal_if_held(PyObject *self, PyObject *number)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    int signal_number = (int)PyLong_AsLong(number);
+    if (PyErr_Occurred()) return NULL;
+    if (writer->watch != NULL && file_of(writer) != NULL)
+        watch_signal_if_held(writer->watch, signal_number);
+    return new_none();
+}
+
 /* Both are read and written with the GIL held. */
 static unsigned long num_answers;
 static int is_asked;
@@ -684,6 +694,9 @@ static PyMethodDef writer_methods[] = {
      "(limits, spared, duration, sequence): waits without the GIL, and returns why it does no "
      "more; see kinetoscope.pulse.layout.Woken."},
     {"stop_waiting", writer_stop_waiting, METH_NOARGS, "(): ends `wait`, for good."},
+    {"signal_if_held", writer_signal_if_held, METH_O,
+     "(signal): if something holds the GIL, a thread without it sends itself this signal; 0 for "
+     "none."},
     {"ask_main_thread", writer_ask_main_thread, METH_NOARGS,
      "(): asks the main thread, which answers when it runs Python, and returns how often it has."},
     {"extend", writer_extend, METH_O, "(num_places): so many coarse blocks have room now."},

@@ -48,6 +48,7 @@ struct Watch {
     char *request;
     Awaited awaited;
     int64_t looked_at, since, stood_still; /* the last look; of the phase then, in nanoseconds */
+    int held_signal;                       /* 0 for none */
     int64_t suspected_at, suspected;       /* when a suspicion was told; for how long by now */
 };
 
@@ -76,6 +77,19 @@ static void note_look(Watch *watch, int64_t since, int64_t now)
     watch->since = since;
 }
 
+/* Its handler runs here, and no other thread is disturbed. Without one it would end the process. */
+static void signal_own_thread(int number)
+{
+    struct sigaction handler;
+    sigset_t only, before;
+    if (sigaction(number, NULL, &handler) != 0 || handler.sa_handler == SIG_DFL) return;
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    pthread_sigmask(SIG_UNBLOCK, &only, &before);
+    pthread_kill(pthread_self(), number);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 /* A suspicion that nobody has looked into: if this thread, which needs no GIL, could look for long,
  * so could others but for the GIL. */
 static void note_suspicion(Watch *watch, int64_t now)
@@ -90,9 +104,12 @@ static void note_suspicion(Watch *watch, int64_t now)
     else if (apart <= STOOD_STILL_NS)
         watch->suspected += apart;
     watch->suspected_at = told;
-    if (watch->suspected > HELD_AFTER_NS)
-        __atomic_compare_exchange_n(&watched->stuck, &stuck, PULSE_HELD, 0, __ATOMIC_RELAXED,
-                                    __ATOMIC_RELAXED);
+    if (watch->suspected <= HELD_AFTER_NS) return;
+    /* Stacks change while Python runs, and then must not be read; here nothing of Python's has run
+     * for long. They come first: who reads that the GIL is held looks for them. */
+    if (watch->held_signal != 0) signal_own_thread(watch->held_signal);
+    __atomic_compare_exchange_n(&watched->stuck, &stuck, PULSE_HELD, 0, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
 }
 
 /* Whether the phase that runs is stuck. Then the file says that this is suspected: if the GIL is
@@ -226,6 +243,13 @@ void watch_stop(Watch *watch)
     pthread_mutex_lock(&watch->lock);
     watch->is_stopped = 1;
     pthread_cond_broadcast(&watch->changed);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void watch_signal_if_held(Watch *watch, int signal_number)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->held_signal = signal_number;
     pthread_mutex_unlock(&watch->lock);
 }
 

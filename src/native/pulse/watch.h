@@ -26,6 +26,8 @@ Watch *watch_start(const PulseHeader *header, PulseFile *file, const char *reque
 int watch_wait(Watch *watch, const Awaited *awaited);
 /* From now on nothing of the header and the file is used. */
 void watch_stop(Watch *watch);
+/* If something holds the GIL, its thread sends itself this signal; 0: none, from now on. */
+void watch_signal_if_held(Watch *watch, int signal_number);
 void watch_keep(Watch *watch);
 void watch_drop(Watch *watch);
 
