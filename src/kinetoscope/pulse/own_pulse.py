@@ -110,6 +110,7 @@ class OwnPulse:
 
     def open(self, run_folder: Path | None, ranks: Ranks, attempt: Attempt) -> None:
         """Makes the file in the folder of the run, if it has one."""
+        self.follow_thread()
         anchor = take_anchor(self._clock)
         about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns, pid_space()))
         self._stem, self._name = attempt.start, f"{attempt.start}{SUFFIX}"
