@@ -131,7 +131,10 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
     if about is None:
         return report
     if said := on_odd_steps(about):
-        findings = [replace(found, advice=f"{found.advice} {said}") for found in report.findings]
+        findings = [
+            found if found.worth_ns is None else replace(found, advice=f"{found.advice} {said}")
+            for found in report.findings
+        ]
         report = replace(report, findings=findings)
     slow = slow_step_rows(slow_steps_of(source, pulses))
     for found in find_slow_steps(slow, about["num_steps"], about["mean_ns"]):

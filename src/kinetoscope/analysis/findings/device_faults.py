@@ -46,8 +46,8 @@ _ADVICE_ON_ITEMS_OF_OPTIMIZER = (
     "it: a smaller history_size makes them fewer."
 )
 _ADVICE_ON_SMALL_OPERATORS = (
-    "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer. A larger "
-    "batch gives each call more to do."
+    "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer, if it has one. "
+    "A larger batch gives each call more to do."
 )
 
 
@@ -140,8 +140,8 @@ def small_kernels(case: Case) -> Finding | None:
     return case.finding(
         "small_kernels",
         "Many small kernels run one after the other",
-        "Let torch.compile(model) fuse them into one, or use the foreach=True or fused=True form of the optimizer. "
-        "Work on one large tensor, not on many small ones in a loop.",
+        "Let torch.compile(model) fuse them into one, or use the foreach=True or fused=True form of the optimizer, if "
+        "it has one. Work on one large tensor, not on many small ones in a loop.",
         cost_ns=host_ns,
         change=Change(frozenset(["launch", "transfer"])),
         variant=FaultGraph.only_small_runs,

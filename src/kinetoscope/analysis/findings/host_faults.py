@@ -20,7 +20,7 @@ _LONGEST_GUARD = 400
 
 _ADVICE_ON_PYTHON = (
     "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model into "
-    "one piece. An optimizer with fused=True takes one call instead of many."
+    "one piece. With fused=True an optimizer that has this form, such as AdamW, takes one call instead of many."
 )
 _LONG_PAUSE_NS, _MOST_IN_LONG_PAUSES = 1_000_000, 0.6
 """Neither the Python of a model nor that of an optimizer takes so long between two operators."""
