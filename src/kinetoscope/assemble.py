@@ -6,6 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from kinetoscope.recording.schedule import ProfilerAction, Schedule, cyclic_sche
 from kinetoscope.recording.trace_folder import check_keep, choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.training.ranks import current_ranks, restart_count, run_name_all_ranks_agree_on
+from kinetoscope.training.timestamp import Timestamp
 
 if TYPE_CHECKING:
     from kinetoscope.sources.torch_profiler import TorchProfiler
@@ -39,6 +42,7 @@ def profile(
     sources: Iterable[Any] = (),
     diagnose: bool = False,
     run_name: str | None = None,
+    first_step: int = 0,
     record_shapes: bool | None = None,
     profile_memory: bool | None = None,
     with_stack: bool | None = None,
@@ -74,6 +78,8 @@ def profile(
       `TorchProfiler` also write below ``out``, unless they were given a folder.
     - ``sources``: what else is recorded, such as `GCPauses` (docs/sources.md). ``diagnose`` adds all of those that
       findings use; together they take 1 to 2 % of a step of 3 ms.
+    - ``first_step``: the number of the first step, such as the one at which a training resumes from its checkpoint: all
+      that is told of steps then counts as the training does. The schedule still counts from here.
     - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
       whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
     - ``log_to``: what `wandb.init()` or `mlflow.start_run()` returned, a SummaryWriter of TensorBoard, or a list of
@@ -91,6 +97,7 @@ def profile(
     """
     _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
     check_keep(num_traces_to_keep)
+    begin = _timestamp_at(first_step)
     options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
     options |= {"with_stack": with_stack, "with_flops": with_flops}
     _check_flags(**_given(options))
@@ -123,6 +130,7 @@ def profile(
         hangs=hangs,
         slow_steps=slow_steps,
     )
+    profiler.state.timestamp = begin
     profiler.run.set_search(search)
     return profiler
 
@@ -132,6 +140,18 @@ def _without_recording(folder: str, *, strict: bool) -> Profiler:
         require_run_folders(folder)
     _log.warning("Training goes on, and nothing of it is recorded: %s", WITHOUT_RUN_FOLDERS)
     return Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
+
+
+_MOST_STEPS = 10**15
+
+
+def _timestamp_at(first_step: Any) -> Timestamp:
+    """Before this step. A checkpoint may have its number as an integer of numpy's or torch's."""
+    with suppress(TypeError):
+        number = index(first_step)
+        if 0 <= number <= _MOST_STEPS and not isinstance(first_step, bool):
+            return Timestamp(batch=number)
+    raise SettingsError(f"first_step is the number of a step, from 0 to {_MOST_STEPS:,}; not {first_step!r}.")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,14 @@ import importlib.util
 import socket
 import time
 
+import numpy
 import pytest
 
 import kinetoscope
-from kinetoscope import GCPauses, ProfilerAction, SystemProfiler
+from kinetoscope import GCPauses, JSONTraceHandler, ProfilerAction, SystemProfiler
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
+from kinetoscope.status.judging import look_at_run
 from kinetoscope.testing import MemoryTraceHandler
 
 QUIET = {"torch": False, "quiet": True}
@@ -35,6 +37,20 @@ def test_by_default_one_batch_is_skipped_one_warms_up_and_ten_are_recorded_once_
     (cycle,) = handler.cycles
     batches = [record.batch for _, record, name in cycle.records() if name.name == "event/batch"]
     assert batches == list(range(1, 12))
+
+
+@pytest.mark.parametrize("number", [int, numpy.int64])
+def test_a_training_that_resumes_has_its_own_numbers_of_steps(tmp_path, number):
+    handlers = [JSONTraceHandler(), handler := MemoryTraceHandler()]
+    run(kinetoscope.profile(tmp_path, first_step=number(12_000), handlers=handlers, **QUIET), epochs=1)
+    (cycle,) = handler.cycles
+    batches = [record.batch for _, record, name in cycle.records() if name.name == "event/batch"]
+    assert batches == list(range(12_001, 12_012))
+    assert [rank.step for rank in look_at_run(tmp_path).ranks] == [12_013]
+    report = kinetoscope.analyze(tmp_path)
+    assert sorted({row.step for row in report.steps}) == list(range(12_002, 12_012))
+    assert report.run["all_steps"]["num_steps"] == 14
+    assert report.run["all_steps"]["slowest_step"] in range(12_000, 12_014)
 
 
 def test_the_traces_are_below_out_and_the_run_is_named_after_it(tmp_path):
@@ -168,6 +184,9 @@ ARGUMENTS = [
     ({"schedule": ""}, "schedule must be a function"),
     ({"run_name": ""}, "run_name must be a text, not ''"),
     ({"run_name": 0}, "run_name must be a text, not 0"),
+    ({"first_step": -1}, "first_step is the number of a step, from 0 to 1,000,000,000,000,000; not -1"),
+    ({"first_step": 0.5}, "first_step is the number of a step"),
+    ({"first_step": True}, "first_step is the number of a step"),
     ({"sources": None}, "sources holds None"),
     ({"handlers": "json"}, "handlers holds 'json'"),
     ({"upload_to": 3}, "upload_to must be a URL"),

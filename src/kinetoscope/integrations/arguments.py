@@ -6,6 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from kinetoscope.assemble import profile
+from kinetoscope.errors import SettingsError
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule
 from kinetoscope.training.ranks import current_ranks
@@ -27,6 +28,7 @@ class ProfileOptions(TypedDict, total=False):
     sources: Iterable[Any]
     diagnose: bool
     run_name: str | None
+    first_step: int
     record_shapes: bool | None
     profile_memory: bool | None
     with_stack: bool | None
@@ -63,6 +65,11 @@ class ProfileArguments:
     def is_strict(self) -> bool:
         """Whether errors are to be raised."""
         return self._options.get("strict", False)
+
+    def refuse(self, option: str, why: str) -> None:
+        """Raises `SettingsError` if this option was given, which has no effect here."""
+        if option in self._options:
+            raise SettingsError(f"{option}={self._options[option]!r} has no effect: {why}. Leave it out.")
 
     def make(self) -> Profiler:
         """A new Profiler, on each rank for the same folder. Raises what `kinetoscope.profile` does."""

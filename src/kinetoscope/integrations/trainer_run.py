@@ -53,6 +53,7 @@ class TrainerRun:
     """
 
     def __init__(self, arguments: ProfileArguments) -> None:
+        arguments.refuse("first_step", "the trainer says at which step it begins")
         self._arguments = arguments
         self.is_strict: bool = arguments.is_strict
         self.profiler: Profiler | None = None

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from kinetoscope.errors import SettingsError
 from kinetoscope.integrations import accelerate, lightning, transformers
 
 CLASSES = [
@@ -32,6 +33,12 @@ def test_it_can_be_copied_and_sent_to_another_process_before_training(kind):
 def test_an_unknown_argument_is_refused_at_once(kind):
     with pytest.raises(TypeError, match="shedule"):
         kind("runs/mine", shedule=None)
+
+
+@pytest.mark.parametrize("kind", CLASSES[1:])
+def test_the_number_of_the_first_step_is_the_trainers_to_say(kind):
+    with pytest.raises(SettingsError, match="first_step=7 has no effect: the trainer says"):
+        kind("runs/mine", first_step=7)
 
 
 @pytest.mark.parametrize("kind", CLASSES[1:])
