@@ -183,6 +183,7 @@ export interface AllSteps {
   most_ns: number;
   slowest_step: number;
   slowest_rank: number;
+  slowest_phase: string | null;
   changed_at: number | null;
   change: number | null;
   recorded_change: number | null;

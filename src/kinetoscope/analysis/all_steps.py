@@ -7,6 +7,7 @@ from statistics import fmean, median
 from typing import NamedTuple, TypedDict
 
 from kinetoscope.analysis.steps import StepRow
+from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
 
 _MOST_PIECES = 256
@@ -48,11 +49,12 @@ class AllSteps(TypedDict):
     """What is said of all steps of a run, on the host.
 
     ``num_recorded`` are those in this report. ``mean_ns`` is of all ranks; ``most_ns`` is what the slowest step took,
-    ``slowest_step`` its number and ``slowest_rank`` its rank. From the step ``changed_at`` on, a step takes ``change``
-    more of what it took before, -0.1 being a tenth less; None where nothing has changed. Steps that were recorded, or
-    that ran while their trace was saved, do not count there: these take longer by that. ``recorded_change`` is what
-    recorded steps take more than the others, None where that is not known; ``is_odd`` whether that is so much that what
-    they show may not hold for the others. ``pieces`` are those of the first rank.
+    ``slowest_step`` its number and ``slowest_rank`` its rank; ``slowest_phase`` is the phase that took most of it, and
+    of what it took longer than others, None where there is none or that is not known. From the step ``changed_at`` on,
+    a step takes ``change`` more of what it took before, -0.1 being a tenth less; None where nothing has changed. Steps
+    that were recorded, or that ran while their trace was saved, do not count there: these take longer by that.
+    ``recorded_change`` is what recorded steps take more than the others, None where that is not known; ``is_odd``
+    whether that is so much that what they show may not hold for the others. ``pieces`` are those of the first rank.
     """
 
     num_steps: int
@@ -61,6 +63,7 @@ class AllSteps(TypedDict):
     most_ns: int
     slowest_step: int
     slowest_rank: int
+    slowest_phase: str | None
     changed_at: int | None
     change: float | None
     recorded_change: float | None
@@ -74,9 +77,8 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
     if not pulses:
         return None
     first = pulses[0]
-    slowest_rank, slowest = max(
-        ((pulse.header.process.ranks.rank, row) for pulse in pulses for row in pulse.rows),
-        key=lambda found: found[1].most_ns,
+    of_slowest, slowest = max(
+        ((pulse, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].most_ns
     )
     recorded = _Recorded(steps, first.header.process.ranks.rank)
     pieces = _pieces(first.rows, recorded)
@@ -89,13 +91,28 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
         "mean_ns": total_ns / count,
         "most_ns": slowest.most_ns,
         "slowest_step": slowest.slowest_step,
-        "slowest_rank": slowest_rank,
+        "slowest_rank": of_slowest.header.process.ranks.rank,
+        "slowest_phase": _phase_of(slowest, of_slowest.rows),
         "changed_at": changed.step if changed else None,
         "change": changed.ratio - 1 if changed else None,
         "recorded_change": recorded_change,
         "is_odd": is_odd,
         "pieces": pieces,
     }
+
+
+def _phase_of(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
+    """The phase that made this step slow. Older steps are kept together, without the phases of each."""
+    if slowest.num_steps > 1:
+        return None
+    count = sum(row.num_steps for row in rows)
+    longer_ns = slowest.duration_ns - sum(row.duration_ns for row in rows) / count
+    for phase in Phase:
+        took_ns = slowest.by_phase[phase]
+        if phase is not Phase.OTHER and took_ns is not None and took_ns > slowest.duration_ns / 2:
+            more_ns = took_ns - sum(row.by_phase[phase] or 0 for row in rows) / count
+            return phase.name.lower() if more_ns > longer_ns / 2 else None
+    return None
 
 
 def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which") -> str:

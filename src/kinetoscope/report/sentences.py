@@ -6,7 +6,7 @@ from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.periods import how_often, ordinal
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.slow_steps import SlowStepRow
+from kinetoscope.analysis.slow_steps import PHASE_WORDS, SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
@@ -72,6 +72,8 @@ def all_steps_line(about: AllSteps) -> str:
     steps = counted(about["num_steps"], "step")
     recorded = f"Of {steps}, {about['num_recorded']:,} were recorded" if about["num_recorded"] else f"{steps} in all"
     slowest = f"the slowest, step {about['slowest_step']:,}, {in_ms(about['most_ns'])} ms"
+    if about["slowest_phase"] is not None:
+        slowest += f", most of it in {PHASE_WORDS[about['slowest_phase']]}"
     sentences = [f"{recorded}. On the host a step takes {in_ms(about['mean_ns'])} ms on average, {slowest}."]
     if about["changed_at"] is not None and about["change"] is not None:
         how = "longer" if about["change"] > 0 else "less"

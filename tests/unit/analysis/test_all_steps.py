@@ -42,12 +42,27 @@ def noisy(mean_ms, count, seed=0):
 def test_all_steps_are_counted_and_timed_though_few_are_recorded(tmp_path):
     said = about(tmp_path, [5.0] * 299 + [50.0])
     assert (said["num_steps"], said["num_recorded"], said["slowest_step"]) == (300, 4, 299)
+    assert said["slowest_phase"] is None
     assert (said["mean_ns"], said["most_ns"]) == (pytest.approx(5.15 * MS), 50 * MS)
     assert sum(piece["num_steps"] for piece in said["pieces"]) == 300
     assert [piece["step"] for piece in said["pieces"] if piece["num_recorded"]] == [10, 12]
     assert all_steps_line(said) == (
         "Of 300 steps, 4 were recorded. On the host a step takes 5.15 ms on average, the slowest, step 299, 50.0 ms."
     )
+
+
+def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
+    clock = FakeClock(tick_ns=0)
+    handler = JSONTraceHandler(str(tmp_path / "traces"))
+    with Profiler(cyclic_schedule(skip_first=10**6), handler, clock=clock, quiet=True) as profiler:
+        for batch in profiler.batches(range(120)):
+            if batch % 30 == 29:
+                with profiler.eval():
+                    clock.advance((20 + batch) * MS)
+            clock.advance(50 * MS)
+    said = about_all_steps(find_pulses(tmp_path)[0], [], 0)
+    assert (said["slowest_step"], said["slowest_phase"]) == (119, "evaluation")
+    assert "the slowest, step 119, 189.0 ms, most of it in an evaluation." in all_steps_line(said)
 
 
 def test_a_run_that_gets_slower_says_since_when(tmp_path):
