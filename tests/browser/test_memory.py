@@ -11,7 +11,7 @@ MIB = 2**20
 MS = 1_000_000
 
 
-def over_time(rank=0, device="cuda:0", peak_mib=600):
+def over_time(rank=0, device="device 0", peak_mib=600):
     """Memory that grows in each of ten steps, and has a peak in step 7."""
     times = [place * MS for place in range(100)]
     kept = [100 + 5 * (place // 10) for place in range(100)]
@@ -65,7 +65,7 @@ def test_the_peak_what_was_alive_then_and_what_grows_are_told(page, open_file, t
     assert "at most 600 MiB" in page.locator("main h2").first.inner_text()
     assert "Peak 600 MiB 75.0 ms after" in legend(page)
     assert "before recording 135 MiB" in legend(page)
-    alive = page.get_by_label("Alive at the peak on cuda:0 of rank 0").locator("tbody tr")
+    alive = page.get_by_label("Alive at the peak on device 0 of rank 0").locator("tbody tr")
     assert alive.first.inner_text().split() == ["aten::mm", "forward", "train.py:12", "7", "3", "9.00", "MiB"]
     assert alive.locator("td:first-child").all_inner_texts()[1:4] == HOSTILE[:3]
     grows = page.get_by_label("What grows from step to step").locator("tbody tr")
@@ -78,7 +78,7 @@ def test_the_peak_what_was_alive_then_and_what_grows_are_told(page, open_file, t
 def test_the_pointer_and_keys_tell_numbers_zoom_and_a_link_remembers(page, open_file, tmp_path):
     report = {"memory": [over_time(), over_time(rank=1, peak_mib=700)]}
     open_file(write_page(tmp_path / "page.html", report, memory=[ROW]), "#view=memory")
-    page.get_by_role("combobox").select_option("cuda:0 of rank 1")
+    page.get_by_role("combobox").select_option("device 0 of rank 1")
     assert "at most 700 MiB" in page.locator("main h2").first.inner_text()
     chart = page.get_by_role("application")
     plot = page.locator(".u-over").bounding_box()

@@ -149,9 +149,10 @@ class StepEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOverTime:
-    """The memory of one device of one rank; ``device`` is ``CPU`` or ``cuda:0``. ``sizes`` has bytes for each category,
-    at each of ``times``, nanoseconds after the origin, and ``totals`` their sums; ``peak`` is the place of the most
-    memory in them, and ``peak_bytes`` how much that is. ``step_ends`` has what was alive as each step ended."""
+    """The memory of one device of one rank; ``device`` is ``CPU``, ``device 0`` or a name of torch's, such as
+    ``cuda:0``. ``sizes`` has bytes for each category, at each of ``times``, nanoseconds after the origin, and
+    ``totals`` their sums; ``peak`` is the place of the most memory in them, and ``peak_bytes`` how much that is.
+    ``step_ends`` has what was alive as each step ended."""
 
     rank: int | None
     device: str

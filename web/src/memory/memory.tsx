@@ -114,7 +114,7 @@ function Peaks({ rows, highest }: { rows: MemoryRow[]; highest: number | null })
 }
 
 function deviceOf(row: MemoryRow): string {
-  return row.device === null ? "CPU" : `cuda:${row.device}`;
+  return row.device === null ? "CPU" : `device ${row.device}`;
 }
 
 function peakColumns(rows: MemoryRow[], highest: number | null): TableColumn<MemoryRow>[] {

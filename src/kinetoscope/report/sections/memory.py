@@ -76,7 +76,7 @@ class MemoryBuilder:
 
 def device_name(device: int | None) -> str:
     """What the memory of a device is called; that of the host is of no device."""
-    return "CPU" if device is None else f"cuda:{device}"
+    return "CPU" if device is None else f"device {device}"
 
 
 def _has_memory(part: RankTrace) -> bool:
