@@ -30,6 +30,8 @@ class StackSamples:
         self._recorder, self._ident, self._interval_ns, self._outermost = recorder, ident, interval_ns, outermost
         self._open: list[tuple[Any, Any]] = []
         self._window = self._asked_ns = 0
+        self._is_outside = False
+        """Whether the last look has not found the outermost frame: then there is no stack."""
         self._places: dict[tuple[int, int], tuple[CodeType, Any]] = {}
         self._random = Random(0)
         self._stopped = threading.Event()
@@ -106,10 +108,12 @@ class StackSamples:
         if len(self._places) > _MOST_PLACES:
             self._places.clear()
         frame, inner = frame_of_thread(self._ident), list[Any]()
+        self._is_outside = False
         while frame is not None and len(inner) < _MOST_INNER:
             inner += self._spans_of(frame)
             frame = self._caller_of(frame)
-        return [*self._outer(frame), *reversed(inner)]
+        outer = self._outer(frame)
+        return [] if self._is_outside else [*outer, *reversed(inner)]
 
     def _outer(self, frame: FrameType | None) -> list[Any]:
         """The spans of the outermost frames of those from ``frame`` on, and a gap behind them if there are more. Of an
@@ -123,7 +127,10 @@ class StackSamples:
         return found + [self.span_of_gap()] * (num_frames > _MOST_OUTER)
 
     def _caller_of(self, frame: FrameType) -> FrameType | None:
-        return None if frame.f_code is self._outermost else frame.f_back
+        if frame.f_code is self._outermost:
+            return None
+        self._is_outside |= frame.f_back is None and self._outermost is not None
+        return frame.f_back
 
     def _spans_of(self, frame: FrameType) -> list[Any]:
         """The span of the line that the frame is at, unless that is left out."""

@@ -27,8 +27,8 @@ class StackSpans(StackSamples):
 
     A sample counts from the moment it was asked for until the next one was. What equal samples in a row have in common,
     from the outermost frame on, is one span. ``outermost`` is the code of the frame with which stacks begin, if they do
-    not begin with the thread's first one. Times are irregular, so that no loop keeps step with them, and samples that
-    were missed are left out.
+    not begin with the thread's first one: outside of it a sample has no frames. Times are irregular, so that no loop
+    keeps step with them, and samples that were missed are left out.
 
     With ``native_id``, the number by which the system knows the thread, what the thread waits for is the innermost
     span, such as ``waits: fsync``; a sample without one ran, or could have run. That needs Linux and the recorder in C.

@@ -61,16 +61,28 @@ static PyObject *span_of_frame(ThreadStack *stack, PyObject *frame, PyObject *co
     return stack->spans_of_places[number];
 }
 
+/* The caller of a frame with this code, which it takes over, or None. NULL with an error set. */
+static PyObject *caller_beyond(ThreadStack *stack, PyObject *frame, PyObject *code)
+{
+    int is_outermost = code == stack->outermost;
+    Py_DECREF(code);
+    if (is_outermost) return new_none();
+    PyObject *caller = PyObject_GetAttr(frame, name_of_caller);
+    if (caller == Py_None && stack->outermost != NULL) stack->is_outside = 1;
+    return caller;
+}
+
 /* Adds a frame to the stack, and returns its caller, or None. NULL with an error set. */
 static PyObject *add_frame(ThreadStack *stack, PyObject *frame)
 {
     PyObject *code = PyObject_GetAttr(frame, name_of_code);
     PyObject *span = code == NULL ? NULL : span_of_frame(stack, frame, code);
-    int is_outermost = code == stack->outermost;
-    Py_XDECREF(code);
-    if (span == NULL) return NULL;
+    if (span == NULL) {
+        Py_XDECREF(code);
+        return NULL;
+    }
     if (span != Py_None) stack->spans[stack->num_spans++] = span;
-    return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
+    return caller_beyond(stack, frame, code);
 }
 
 /* The frame that the thread is in, or None if it has ended. NULL with an error set. */
@@ -94,13 +106,10 @@ static PyObject *innermost_frame(const ThreadStack *stack)
 }
 
 /* The caller of a frame, or None. NULL with an error set. */
-static PyObject *caller_of(const ThreadStack *stack, PyObject *frame)
+static PyObject *caller_of(ThreadStack *stack, PyObject *frame)
 {
     PyObject *code = PyObject_GetAttr(frame, name_of_code);
-    int is_outermost = code == stack->outermost;
-    Py_XDECREF(code);
-    if (code == NULL) return NULL;
-    return is_outermost ? new_none() : PyObject_GetAttr(frame, name_of_caller);
+    return code == NULL ? NULL : caller_beyond(stack, frame, code);
 }
 
 /* Says in the stack that frames are left out; 0 with an error set. */
@@ -154,6 +163,7 @@ static int add_state(ThreadStack *stack, const char *state)
 int thread_stack_read(ThreadStack *stack, const char *state)
 {
     stack->num_spans = 0;
+    stack->is_outside = 0;
     PyObject *frame = innermost_frame(stack);
     if (frame != NULL && frame != Py_None && state != NULL && !add_state(stack, state)) {
         Py_DECREF(frame);
@@ -165,7 +175,9 @@ int thread_stack_read(ThreadStack *stack, const char *state)
         Py_DECREF(frame);
         frame = caller;
     }
-    return add_outer_frames(stack, frame);
+    if (!add_outer_frames(stack, frame)) return 0;
+    if (stack->is_outside) stack->num_spans = 0;
+    return 1;
 }
 
 void thread_stack_forget(ThreadStack *stack)

@@ -17,6 +17,7 @@ typedef struct {
     PyObject *names; /* its span_of_line(), span_of_gap() and span_of_state(); borrowed */
     unsigned long ident;
     PyObject *outermost; /* the code of the frame with which stacks begin, or NULL */
+    int is_outside; /* whether the last look has not found that frame: then there is no stack */
     Table places;
     PyObject **spans_of_places; /* Py_None if its frames are left out */
     size_t spans_capacity;

@@ -404,6 +404,15 @@ def test_of_a_deep_stack_both_ends_are_recorded_and_that_frames_are_left_out(dep
     assert lines == ["begin", *["sample_deep"] * 198, "sample"]
 
 
+@pytest.mark.parametrize("depth", [0, 300])
+def test_a_sample_outside_of_what_a_worker_runs_has_no_frames(depth):
+    samples = OwnSamples()
+    samples.begin(samples.sample)
+    samples.sample_deep(depth)  # a forked worker has the frames of its parent there
+    lines = [name.rpartition(" ")[2] for name in samples.names() if "sampled every" not in name]
+    assert lines == ["begin", "sample"]
+
+
 def test_equal_samples_of_a_deep_stack_are_one_span():
     samples = OwnSamples()
     samples.sample_twice = lambda: [samples.sample() for _ in range(2)]
