@@ -192,7 +192,7 @@ class _Job:
         num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
         found = [rank.status for rank in self._found.values()]
         num_stuck = sum(status.state is RunState.HANGING or status.hang is not None for status in found)
-        stuck = f"; of {counted(num_stuck, 'rank')}, kinetoscope status says where it hangs" if num_stuck else ""
+        stuck = f"; {counted(num_stuck, 'rank')} may hang: kinetoscope status says where" if num_stuck else ""
         asked = _named(self.first_step(request), request.num_steps).capitalize()
         return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
