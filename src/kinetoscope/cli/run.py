@@ -67,11 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not command:
         raise SettingsError("There is no command to run. An example: kinetoscope run python train.py")
     if shutil.which(command[0]) is None:
-        is_there = os.path.exists(command[0])
-        print(
-            f"kinetoscope run: {shown(command[0])} {'cannot be executed' if is_there else 'is no command'}.",
-            file=sys.stderr,
-        )
+        name, is_there = shown(command[0]), os.path.exists(command[0])
+        how = f" A script of Python's: kinetoscope run python {name}" if name.endswith(".py") else ""
+        what = "cannot be executed" if is_there else "is no command"
+        print(f"kinetoscope run: {name} {what}.{how}", file=sys.stderr)
         return _NOT_ALLOWED if is_there else _NOT_FOUND
     if not HAS_RUN_FOLDERS:
         print(f"kinetoscope run: nothing is recorded: {WITHOUT_RUN_FOLDERS}", file=sys.stderr, flush=True)
