@@ -125,7 +125,8 @@ class WriterThread:
                 self._end_job()
         except BaseException:  # from `on_error`: `drain` runs the rest, or the next job starts another thread
             self._thread = None
-            self._end_job()
+            if os.getpid() == self._pid:  # else a job has forked, maybe while a thread of the parent's had the lock
+                self._end_job()
             raise
 
     def _end_job(self) -> None:

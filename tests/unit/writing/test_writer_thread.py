@@ -115,23 +115,31 @@ def test_a_child_forked_while_another_thread_submits_does_not_hang():
 
 
 FORKS = """
-import os, sys
+import os, sys, threading
 from kinetoscope.writing.writer_thread import WriterThread
 
 def fork():
+    begun.set()
+    locked.wait()
     if (child := os.fork()) == 0:
         sys.exit()
     children.append(child)
+    forked.set()
 
 writer, children = WriterThread(), []
+begun, locked, forked = (threading.Event() for _ in range(3))
 writer.submit("fork", fork)
+begun.wait()
+with writer._changed:  # submit() does this for a moment
+    locked.set()
+    forked.wait()
 assert writer.close(10)
 print(os.waitpid(children[0], 0)[1])
 """
 
 
-def test_a_child_that_a_job_forks_ends_with_sys_exit():
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=20)
+def test_a_child_that_a_job_forks_ends_with_sys_exit_though_another_thread_submits():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
