@@ -79,7 +79,7 @@ def profile(
     - ``sources``: what else is recorded, such as `GCPauses` (docs/sources.md). ``diagnose`` adds all of those that
       findings use; together they take 1 to 2 % of a step of 3 ms.
     - ``first_step``: the number of the first step, such as the one at which a training resumes from its checkpoint: all
-      that is told of steps then counts as the training does. The schedule still counts from here.
+      that is told of steps then counts as the training does. `cyclic_schedule` still counts from here.
     - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
       whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
     - ``log_to``: what `wandb.init()` or `mlflow.start_run()` returned, a SummaryWriter of TensorBoard, or a list of

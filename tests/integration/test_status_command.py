@@ -181,35 +181,33 @@ def test_a_rank_that_was_killed_is_told_with_its_last_step(tmp_path):
         assert f"Rank 0 was killed after step {about['ranks'][0]['step']:,}, in " in said(tmp_path)[1]
 
 
+@contextmanager
+def training_apart(folder, *options):
+    """Trains in a namespace that unshare makes with these options, killed at the end."""
+    apart = [shutil.which("unshare"), *options]
+    if apart[0] is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make such a namespace")
+    with subprocess.Popen([*apart, sys.executable, "-c", TRAIN, folder]) as process:
+        try:
+            wait_for(lambda: has_trained(folder, num_ranks=1))
+            yield
+        finally:
+            process.kill()
+
+
 @pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder, whose lock tells")
 def test_in_another_container_of_this_machine_a_rank_is_known_to_live_and_to_be_killed(tmp_path):
     """Its pid is another one there, and the same number may be anything here."""
-    unshare = shutil.which("unshare")
-    apart = [unshare, "--pid", "--fork", "--kill-child"]
-    if unshare is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
-        pytest.skip("this user may not make a pid namespace")
-    with subprocess.Popen([*apart, sys.executable, "-c", TRAIN, tmp_path]) as process:
-        try:
-            wait_for(lambda: has_trained(tmp_path, num_ranks=1))
-            (rank,) = told(tmp_path)[1]["ranks"]
-            assert (rank["state"], rank["pid"]) == ("recording", 1)
-        finally:
-            process.kill()
+    with training_apart(tmp_path, "--pid", "--fork", "--kill-child"):
+        (rank,) = told(tmp_path)[1]["ranks"]
+        assert (rank["state"], rank["pid"]) == ("recording", 1)
     wait_for(lambda: states(tmp_path) == {0: "killed"})
 
 
 def test_in_a_time_namespace_whose_clock_is_behind_a_rank_is_not_told_to_be_killed(tmp_path):
     """By its own clock, its process began later than it says."""
-    unshare = shutil.which("unshare")
-    apart = [unshare, "--time", "--monotonic", "-10"]
-    if unshare is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
-        pytest.skip("this user may not make a time namespace")
-    with subprocess.Popen([*apart, sys.executable, "-c", TRAIN, tmp_path]) as process:
-        try:
-            wait_for(lambda: has_trained(tmp_path, num_ranks=1))
-            assert states(tmp_path) == {0: "recording"}
-        finally:
-            process.kill()
+    with training_apart(tmp_path, "--time", "--monotonic", "-10"):
+        assert states(tmp_path) == {0: "recording"}
 
 
 @pytest.mark.parametrize("environment", [{}, {"TORCHELASTIC_RESTART_COUNT": 1}])

@@ -105,12 +105,13 @@ def _phase_of(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
     """The phase that made this step slow. Older steps are kept together, without the phases of each."""
     if slowest.num_steps > 1:
         return None
-    count = sum(row.num_steps for row in rows)
-    longer_ns = slowest.duration_ns - sum(row.duration_ns for row in rows) / count
     for phase in Phase:
         took_ns = slowest.by_phase[phase]
         if phase is not Phase.OTHER and took_ns is not None and took_ns > slowest.duration_ns / 2:
-            more_ns = took_ns - sum(row.by_phase[phase] or 0 for row in rows) / count
+            known = [(time_ns, row) for row in rows if (time_ns := row.by_phase[phase]) is not None]
+            count = sum(row.num_steps for _, row in known)
+            longer_ns = slowest.duration_ns - sum(row.duration_ns for _, row in known) / count
+            more_ns = took_ns - sum(time_ns for time_ns, _ in known) / count
             return phase.name.lower() if more_ns > longer_ns / 2 else None
     return None
 

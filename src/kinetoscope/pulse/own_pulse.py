@@ -87,7 +87,7 @@ class OwnPulse:
     """Begins a `Phase`, and returns the one before, to which the caller goes back."""
 
     thread: tuple[int, int]
-    """Python's number and the system's of the thread that trains."""
+    """Python's number and the system's of the thread that trains, once it is open."""
 
     begin_step: Callable[[], object]
     """Begins a step: what was before belongs to none."""
@@ -105,7 +105,6 @@ class OwnPulse:
         """Whether the loop is over, and no other has begun."""
         self._num_due = 0
         self._counter: Any = None
-        self.follow_thread()
         self._write_nothing()
 
     def open(self, run_folder: Path | None, ranks: Ranks, attempt: Attempt) -> None:

@@ -123,7 +123,7 @@ class TrainingWatch:
     """Watches the thread that trains, from a thread of its own, which sleeps in C without the GIL.
 
     A phase that lasts longer than ``max(30 s, 20 of its medians)``, or half of what a collective may take, is looked at
-    closely, eight times in two seconds: a thread that runs Python is at work, and one that does not hangs.
+    closely for two seconds (`_Looks`): a thread that comes back to Python is at work, and one that does not hangs.
     The pulse says so and where, with the stacks of all threads beside it; nothing is ended.
 
     ``take`` gets the requests to record that arrive in the run's folder. ``with_held_stacks``: whether the stacks are
@@ -343,6 +343,7 @@ class _Looks:
         self._seen: list[_Seen] = []
 
     def add(self) -> None:
+        """Looks once more."""
         frame = frame_of_thread(self._ident)
         state, num_waits = _state_and_waits(self._native_id)
         self._seen.append(
