@@ -9,6 +9,7 @@ import kinetoscope
 from kinetoscope import cyclic_schedule
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # else any operator waits for a second thread, for long on a busy machine
 LEAK_BYTES = 400_000
 
 
@@ -92,7 +93,7 @@ def test_where_nothing_was_seen_to_hold_what_grows_that_is_said(tmp_path):
 
 
 def test_products_in_float64_are_named_with_the_line_that_makes_them_so(tmp_path):
-    weights = torch.ones(400, 400, dtype=torch.float64)
+    weights = torch.ones(800, 800, dtype=torch.float64)
     report = report_on(tmp_path / "run", lambda loss: weights @ weights, sources=[kinetoscope.Float64Tensors()])
     found = report.findings[0]
     assert (found.kind, found.saving_ns_per_step, found.confidence) == ("float64", None, "high")
