@@ -189,6 +189,48 @@ def test_a_training_on_another_thread_is_one_too(tmp_path):
     assert "registerClient" not in done.stderr, "what Kineto writes when it begins to record is left out"
 
 
+TWO_THREADS = """
+import sys, threading, torch
+
+at_once = sys.argv[1] == "at once"
+both_step = threading.Barrier(2 if at_once else 1)
+
+def train(is_first):
+    if not is_first and not at_once:
+        threads[0].join()
+    weight = torch.ones(4, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for (batch,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(32, 4)), batch_size=2):
+        (weight * batch).sum().backward()
+        both_step.wait()
+        optimizer.step()
+
+threads = [threading.Thread(target=train, args=[is_first]) for is_first in (True, False)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "num_steps", "num_phases_known"), [("at once", 16, 14), ("one after the other", 32, 29)]
+)
+def test_of_two_threads_that_train_at_once_one_is_recorded_and_both_if_one_follows_the_other(
+    tmp_path, how, num_steps, num_phases_known
+):
+    script = tmp_path / "threads.py"
+    script.write_text(TWO_THREADS)
+    options = ("-o", "run", "--after", "2", "--num-steps", "5")
+    done = run_recorded(*options, command=[script, how], folder=tmp_path)
+    assert "failed" not in done.stderr
+    assert f"window recorded in {num_steps} batches" in done.stderr
+    assert not (tmp_path / "run" / "2").exists()
+    steps = frame_of(tmp_path / "run").filter(pl.col("step") >= 2)
+    assert len(steps) == num_steps - 2
+    assert len(steps.filter(pl.col("backward_ns") > 0, pl.col("optimizer_ns") > 0)) == num_phases_known
+
+
 def test_signals_and_their_exit_codes_are_the_commands(tmp_path):
     script = "import os, sys; sys.stdout.write(str(os.getpid())); sys.stdout.flush(); import time; time.sleep(60)"
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):

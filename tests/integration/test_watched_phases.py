@@ -1,6 +1,7 @@
 """A loop that says nothing of its phases: torch's hooks tell of them, and its traces have them as spans."""
 
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -9,6 +10,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope import cyclic_schedule
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.pulses import find_pulses
 from trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
@@ -62,6 +65,31 @@ def test_a_trace_has_the_phases_of_a_loop_without_markers_of_them(tmp_path):
         assert all(duration_ns >= least_ms * MS for found, duration_ns in phases if found == name), name
     with load(tmp_path / "run" / "traces" / "merged_trace.json") as trace:
         assert not trace.errors()
+
+
+@both
+@pytest.mark.parametrize("calls_step", [False, True])
+def test_a_loop_on_another_thread_than_the_one_that_began_the_run_has_its_phases_and_waits(tmp_path, calls_step):
+    def train():
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = torch.utils.data.DataLoader(torch.ones(8, 2))
+        for batch in loader if calls_step else profiler.batches(loader):
+            model(batch).sum().backward()
+            optimizer.step()
+            if calls_step:
+                profiler.step()
+
+    schedule = cyclic_schedule(skip_first=2, warmup=0, active=4, per="run")
+    with kinetoscope.profile(tmp_path, schedule=schedule, torch=False, system=False, quiet=True) as profiler:
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    assert [name for name, _ in phases_of(tmp_path)] == ["event/forward", "event/backward", "event/optimizer"] * 4
+    waits = kinetoscope.load(tmp_path).spans.filter(pl.col("name") == "event/dataloader").collect()
+    assert len(waits) == 4
+    (pulses,) = find_pulses(tmp_path).values()
+    assert all(row.by_phase[Phase.DATA_WAIT] for row in pulses[0].rows[1:])
 
 
 @both

@@ -236,6 +236,13 @@ class Loop:
         self.phases.install()
         self._run.pulse.begin_step()
 
+    def follow_thread(self) -> None:
+        """Notes that the calling thread trains: it may be another than the one that began the run."""
+        if threading.get_ident() != self._thread:
+            self._thread = threading.get_ident()
+            self._run.pulse.follow_thread()
+            self.phases.follow_thread()
+
     def end(self, clean: bool) -> None:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
         self._watch.remove()
@@ -361,6 +368,7 @@ class Loop:
             self._batch.added = (self._batch.added[0] + samples, self._batch.added[1] + tokens)
             return
         self._catch_up()
+        self.follow_thread()
         self._run.pulse.is_between_loops = False
         if self._current is None:
             self._begin_epoch(None, is_implied=True)
@@ -573,7 +581,7 @@ class Loop:
     def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> _Epoch:
         """Begins an epoch. If it is the first and implied, its span is open since the run began."""
         self._catch_up()
-        self._run.pulse.follow_thread()
+        self.follow_thread()
         self._run.pulse.is_between_loops = False
         self._current = epoch = _Epoch(is_implied)
         state, left_at = self._state, None

@@ -70,8 +70,8 @@ def _do_nothing(*_: object) -> None:
 
 
 class PhaseHooks:
-    """While installed, tells ``pulse``, which must be open, what the thread that installed it does. Without torch
-    nothing happens.
+    """While installed, tells ``pulse``, which must be open, what the thread that installed it does, or that
+    `follow_thread` has named since. Without torch nothing happens.
     """
 
     def __init__(self, pulse: OwnPulse) -> None:
@@ -93,6 +93,11 @@ class PhaseHooks:
             self._unhooked = list(_WRITE_CHECKPOINTS)
         if self._unhooked:
             self._hook_checkpoints()
+
+    def follow_thread(self) -> None:
+        """Notes that it is the calling thread whose phases are told from now on."""
+        if self._is_installed:
+            self._pulse.writer.watch_thread(get_ident())
 
     def remove(self) -> None:
         """Ends, for good or until it is installed again."""

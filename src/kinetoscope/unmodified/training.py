@@ -55,6 +55,8 @@ class UnmodifiedTraining:
         self._has_fetched = self._has_given_up = self._is_due = False
         self._loader_watch = DataLoaderWatch(self._before_the_first_step)
         self._thread = threading.main_thread().ident
+        self._trainer = threading.main_thread()
+        self._has_begun = threading.Lock()  # of threads that train at the same time, the first one is recorded
         self._evaluations = EvaluationRule()
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
         self._num_backward = 0
@@ -98,7 +100,9 @@ class UnmodifiedTraining:
     # -- what is seen of it --
 
     def _before_the_first_step(self, fetch: Callable[[Any], Any], iterator: Any) -> Any:
-        self._has_fetched, self._thread = True, threading.get_ident()
+        self._has_fetched = True
+        if not self._has_begun.locked():
+            self._thread = threading.get_ident()
         if self._is_due:
             _spared(self._begin_and_end_first)()
         self._evaluations.is_evaluation(iterator, has_gradients=self._has_gradients())
@@ -116,6 +120,10 @@ class UnmodifiedTraining:
         if self._profiler is None and not self._has_fetched and _is_pythons(threading.get_ident()):
             self._thread = threading.get_ident()  # nothing else has told which thread trains
         is_elsewhere = threading.get_ident() != self._thread  # on a thread of autograd's, in a backward pass
+        if is_elsewhere and self._rule is not None and self._is_next_training():
+            self._follow_thread()
+            self._loop.follow_thread()
+            is_elsewhere = False
         if self._profiler is None and not self._has_given_up:
             if is_elsewhere:
                 self._is_due = True
@@ -175,6 +183,8 @@ class UnmodifiedTraining:
     # -- its profiler --
 
     def _begin(self) -> None:
+        if not self._has_begun.acquire(blocking=False):
+            return None
         if active_profiler() is not None:
             return self._give_up("this process has a Profiler of its own")
         try:
@@ -183,6 +193,7 @@ class UnmodifiedTraining:
         except Exception as error:
             return self._give_up(str(error))
         self._loader_watch.remove()
+        self._follow_thread()
         self._profiler, self._rule = profiler, StepRule(self._count_by, has_loader=self._has_fetched)
         self._loop = profiler.run.driver
         self._count_backward = profiler.run.pulse.writer.num_backward
@@ -190,6 +201,13 @@ class UnmodifiedTraining:
         if self._ends_with_process:
             self._end_with_process()
         return None
+
+    def _follow_thread(self) -> None:
+        self._thread, self._trainer = threading.get_ident(), threading.current_thread()
+
+    def _is_next_training(self) -> bool:
+        """Whether this thread trains now, and not the one that did, which has ended."""
+        return not self._trainer.is_alive() and _is_pythons(threading.get_ident())
 
     def _end_with_process(self) -> None:
         register = None if _REFUSES_THREADS else exit_of_threads.find()
