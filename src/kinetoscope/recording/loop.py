@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from datetime import timedelta
 from enum import Enum
 from functools import partial
@@ -29,6 +30,10 @@ def _count_nothing(samples: int, tokens: int) -> bool:
 
 # Plain numbers: an enum's member takes Python longer to look up than the pulse takes to write.
 _DATA_WAIT, _EVALUATION, _OTHER = map(int, (Phase.DATA_WAIT, Phase.EVALUATION, Phase.OTHER))
+
+
+_evaluation: ContextVar[object] = ContextVar("kinetoscope_evaluation", default=None)
+"""The evaluation in which the caller is, or last was: each thread and each task of asyncio has its own."""
 
 
 class _OpenSpan:
@@ -202,7 +207,8 @@ class Loop:
         self._current: _Epoch | None = None
         # How the last epoch ended. If it is not complete, a window that is saved now still belongs to it.
         self._last_end = _EpochEnd.COMPLETE
-        self._num_evaluations = 0
+        self._evaluations: set[object] = set()
+        """Those that are open; another thread or task than the one that trains may have opened them."""
         self._is_fetching = self._has_fetched = False
         self._is_counting = False
         """Whether the pulse counts steps that need nothing else."""
@@ -285,8 +291,9 @@ class Loop:
         holds its iterator.
         """
         epoch = self._current
-        if self._num_evaluations or epoch is None or not self._batch.goes_on:
-            return self._num_evaluations > 0
+        is_within = self._is_in_evaluation()
+        if is_within or epoch is None or not self._batch.goes_on:
+            return is_within
         if epoch.iterable is iterable:
             self._end_batch()
             self._end_epoch(epoch, _EpochEnd.LEFT)
@@ -362,7 +369,7 @@ class Loop:
 
     def step(self, samples: int, tokens: int) -> None:
         """Ends a batch. In a loop over `batches` the batch ends with its pass; then this adds samples and tokens."""
-        if self._is_over() or self._num_evaluations:
+        if self._is_over() or self._is_in_evaluation():
             return
         if self._is_over_batches():
             self._batch.added = (self._batch.added[0] + samples, self._batch.added[1] + tokens)
@@ -410,7 +417,7 @@ class Loop:
             self.before_fetch(iterator)
         if is_ours and self._is_counting and self._run.pulse.writer.begin_fetch():
             return self._fetch_counted(original, iterator)
-        if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
+        if not is_ours or self._is_in_evaluation() or not self._run.is_running or self._run.is_forked:
             return original(iterator)
         self._has_fetched = True
         fetch = partial(original, iterator)
@@ -458,13 +465,15 @@ class Loop:
         if self._is_over():
             yield
             return
-        span = self._begin_evaluation()
-        is_between = self._num_evaluations == 0 and self._is_between_batches()
+        span, own = self._begin_evaluation(), object()
+        is_between = not self._evaluations and threading.get_ident() == self._thread and self._is_between_batches()
         is_expected = is_between and self._batch.phase is _EXPECTED
         if is_between:
             self._batch.forget()
             self._run.pause()
-        self._num_evaluations += 1
+        self._evaluations.add(own)
+        outer = _evaluation.get()
+        _evaluation.set(own)
         before = self._run.pulse.enter(_EVALUATION)
         self._tell(Event.EVAL_START)
         try:
@@ -472,12 +481,19 @@ class Loop:
         finally:
             self._tell(Event.EVAL_END)
             self._run.pulse.enter(before)
-            self._num_evaluations -= 1
+            self._evaluations.discard(own)
+            _evaluation.set(outer)
             if is_between:
                 self._run.resume()
             span.end()
-            if is_expected:
+            if is_expected and self._batch.phase is _NONE:  # else the training has gone on meanwhile
                 self._batch.begin(_EXPECTED)
+
+    def _is_in_evaluation(self) -> bool:
+        """Whether the caller is in an evaluation. One that another thread or task has opened is none of the loop's."""
+        if not self._evaluations:
+            return False
+        return threading.get_ident() != self._thread or _evaluation.get() in self._evaluations
 
     def _begin_evaluation(self) -> _OpenSpan:
         span = _OpenSpan(self._eval, self._run.lasting)
@@ -492,7 +508,7 @@ class Loop:
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
         """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
-        is_alone, before = self._num_evaluations == 0, _OTHER
+        is_alone, before = not self._evaluations, _OTHER
         span = self._begin_evaluation() if is_alone else None
         try:
             if is_alone:

@@ -1,5 +1,6 @@
 """The plain loop, as people write it: epochs, steps, evaluations, loops that end early."""
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -328,6 +329,56 @@ def test_between_batches_only_the_span_of_an_evaluation_is_recorded():
     assert handler.spans("validate") == handler.spans("event/eval_batch") == []
     assert batches_of(handler) == [0, 1, 2, 3]
     assert told == [True, True]
+
+
+@pytest.mark.parametrize("calls_step", [False, True])
+def test_a_training_that_goes_on_beside_an_evaluation_on_another_thread_counts_its_batches(calls_step):
+    handler = MemoryTraceHandler()
+    begun, over = threading.Event(), threading.Event()
+
+    def evaluate():
+        with profiler.eval():
+            begun.set()
+            assert over.wait(10)
+            run_batches(profiler, 2)
+
+    with Profiler(ALWAYS, handler, strict=True) as profiler:
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        assert begun.wait(10)
+        for _ in range(2):
+            for _ in range(3) if calls_step else profiler.batches(range(3)):
+                if calls_step:
+                    profiler.step()
+        over.set()
+        thread.join()
+        assert profiler.state.timestamp.batch == 6
+    assert batches_of(handler) == list(range(6))
+    assert len(batches_of(handler, "event/eval")) == 1
+
+
+def test_a_training_and_an_evaluation_may_be_tasks_that_take_turns():
+    handler = MemoryTraceHandler()
+
+    async def train():
+        for _ in range(2):
+            for _ in profiler.batches(range(3)):
+                await asyncio.sleep(0)
+
+    async def evaluate():
+        for _ in range(3):
+            with profiler.eval():
+                for _ in profiler.batches(range(2)):
+                    await asyncio.sleep(0)
+
+    async def both():
+        await asyncio.gather(train(), evaluate(), evaluate())
+
+    with Profiler(ALWAYS, handler, strict=True) as profiler:
+        asyncio.run(both())
+        assert profiler.state.timestamp.batch == 6
+    assert batches_of(handler) == list(range(6))
+    assert len(batches_of(handler, "event/eval")) == 6
 
 
 def test_an_evaluation_that_fails_leaves_recording_as_it_was():
