@@ -333,6 +333,18 @@ def test_a_python_without_kinetoscope_says_so_in_one_sentence_and_trains(tmp_pat
     assert "cannot import kinetoscope (not for this Python)" in done.stderr
 
 
+def test_a_script_with_the_name_of_ours_trains_once_and_is_told_why_nothing_is_recorded(tmp_path):
+    script = tmp_path / "kinetoscope.py"
+    script.write_text("import torch\nprint('trained')\n")
+    (tmp_path / "torch.py").touch()  # what is asked for here is only who imports what
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, script, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert done.stderr == (
+        f"kinetoscope run: nothing is recorded, because {script} is found in place of kinetoscope. "
+        "Give that file another name.\n"
+    )
+
+
 def test_a_training_with_a_profiler_of_its_own_keeps_that(tmp_path):
     script = tmp_path / "profiled.py"
     script.write_text(

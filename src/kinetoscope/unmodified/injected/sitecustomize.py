@@ -54,17 +54,33 @@ class _AfterTorch(object):
 
 def _begin():
     try:
+        other = _file_in_our_place()
+        if other is not None:
+            return _say_once("{0} is found in place of kinetoscope. Give that file another name.".format(other))
         from kinetoscope.unmodified.training import watch_process
 
         watch_process()
     except ImportError as error:
-        if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
-            sys.stderr.write(
-                "kinetoscope run: nothing is recorded, because {0} cannot import kinetoscope ({1}). "
-                "Install it there: {0} -m pip install kinetoscope\n".format(sys.executable, error)
+        _say_once(
+            "{0} cannot import kinetoscope ({1}). Install it there: {0} -m pip install kinetoscope".format(
+                sys.executable, error
             )
+        )
     except Exception as error:
         sys.stderr.write("kinetoscope run: nothing is recorded: {0}\n".format(error))
+
+
+def _file_in_our_place():
+    """A file of the user's of the same name, such as the script itself, which would run if it were imported."""
+    from importlib.util import find_spec
+
+    spec = find_spec("kinetoscope")
+    return None if spec is None or spec.submodule_search_locations is not None else spec.origin
+
+
+def _say_once(why):
+    if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
+        sys.stderr.write("kinetoscope run: nothing is recorded, because {0}\n".format(why))
 
 
 def _wait_for_torch():
