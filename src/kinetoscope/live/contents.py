@@ -404,9 +404,10 @@ def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int,
 
 def delete_child_records(folder: Path, closed_ns: int) -> None:
     """Deletes the files of other processes in which every record began before a moment, if their process has ended or
-    has filled them."""
-    for pid in live_pids(folder) - {os.getpid()}:
-        delete_read(folder, pid, closed_ns)
+    has filled them. The folder itself may have been deleted, by whoever does not want the run any more."""
+    with suppress(FileNotFoundError):
+        for pid in live_pids(folder) - {os.getpid()}:
+            delete_read(folder, pid, closed_ns)
 
 
 def _in_window(track: LiveTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from kinetoscope.live.contents import delete_read, read_live_folder
+from kinetoscope.live.contents import delete_child_records, delete_read, read_live_folder
 from kinetoscope.live.record import unpack_records
 from kinetoscope.recording.recorder_choice import IS_PURE
 
@@ -96,6 +96,11 @@ def test_a_file_that_a_worker_is_just_making_is_not_deleted(tmp_path):
         (tmp_path / name).touch()
     delete_read(tmp_path, pid, read_to_ns=1 << 60)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_in_a_folder_that_was_deleted_there_is_nothing_to_delete(tmp_path):
+    """As by whoever does not want the run any more: its end told a traceback."""
+    delete_child_records(tmp_path / "gone", closed_ns=0)
 
 
 def test_of_a_living_worker_the_chunks_that_are_full_and_read_are_deleted_and_the_one_it_writes_into_stays(
