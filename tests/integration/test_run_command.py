@@ -204,6 +204,8 @@ def train(is_first):
         (weight * batch).sum().backward()
         both_step.wait()
         optimizer.step()
+        both_step.wait()
+    both_step.wait()  # neither ends before the other's last step
 
 threads = [threading.Thread(target=train, args=[is_first]) for is_first in (True, False)]
 for thread in threads:
