@@ -19,9 +19,10 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Callback, Marker, Profiler, TraceHandler, active_profiler, cyclic_schedule
-from kinetoscope.recording.contract import ProfiledState, ProfilerInside, RunInside, RunSettings
+from kinetoscope.recording.contract import ProfiledState, ProfilerInside, RunInside
 from kinetoscope.recording.loop import Batches
 from kinetoscope.recording.profiler import AnyProfiler
+from kinetoscope.recording.settings import RunSettings
 
 MODULES = ["kinetoscope", "kinetoscope.composer", "kinetoscope.errors", "kinetoscope.testing", "kinetoscope.torch"]
 UNTYPED = "def untyped(value):\n    return value\n"

@@ -17,9 +17,9 @@ from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
-from kinetoscope.recording.contract import check_callbacks, check_flag, check_number
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import ProfilerAction, Schedule, cyclic_schedule
+from kinetoscope.recording.settings import check_callbacks, check_flag, check_number
 from kinetoscope.recording.trace_folder import check_keep, choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.training.ranks import current_ranks, restart_count, run_name_all_ranks_agree_on

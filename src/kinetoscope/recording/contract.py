@@ -1,40 +1,30 @@
-"""The contract of a run with its handlers and sources: what they are told, what they may ask, and how they are called.
-
-Also the settings of a run, and the checks of what a user passes.
-"""
+"""The contract of a run with its handlers and sources: what they are told, what they may ask, how they are called."""
 
 import logging
-import math
-import os
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
-from types import GeneratorType
+from pathlib import Path
 from typing import Any, Protocol
 
 from kinetoscope.clock.clock import Anchor, Clock, ClockLine
-from kinetoscope.errors import KinetoscopeError, SettingsError
+from kinetoscope.errors import KinetoscopeError
 from kinetoscope.live.folders import TraceRecipe
-from kinetoscope.live.own_folder import LIVE_BYTES_MAX
-from kinetoscope.paths.remote_url import check_url
 from kinetoscope.pulse.own_pulse import StepTimes
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import NameTable
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.run_redaction import redact_name
-from kinetoscope.recording.schedule import ProfilerAction, Schedule, check_schedule
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.event import Callback, overrides
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
-from kinetoscope.writing.atomic_file import working_folder
 
 _log = logging.getLogger("kinetoscope")
 
@@ -225,9 +215,6 @@ class FindsFirst(Protocol):
         ...
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
-
-
 class Guard:
     """Calls sources, handlers and schedules, so that their errors do not reach training. One that raises is reported
     once, switched off, and not called again until the run ends.
@@ -302,7 +289,7 @@ class Guard:
     def keep(self, error: BaseException) -> None:
         """With ``strict``: keeps a reported error for `raise_first`."""
         if self.strict and self._first is None:
-            error.add_note(text_of(error))
+            error.add_note(_text_of(error))
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self._first = error
 
@@ -320,10 +307,10 @@ def name_of(owner: object) -> str:
 
 def _told(error: BaseException) -> str:
     """What is logged of an error. Ours say what to do, and where they come from says no more."""
-    return f"{type(error).__name__}: {error}" if isinstance(error, KinetoscopeError) else text_of(error)
+    return f"{type(error).__name__}: {error}" if isinstance(error, KinetoscopeError) else _text_of(error)
 
 
-def text_of(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """The error and its traceback as text, which unlike the traceback keeps no records alive."""
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"
 
@@ -408,99 +395,3 @@ class Listeners:
 
 def _methods(handlers: list[object], name: str) -> list[tuple[object, Callable[..., object]]]:
     return [(handler, getattr(handler, name)) for handler in handlers if overrides(handler, name, TraceHandler)]
-
-
-# -- arguments ---------------------------------------------------------------------------------------------------------
-
-_METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
-
-
-def check_callbacks(given: Any, argument: str) -> list[Any]:
-    """Returns one or several trace handlers or sources as a list. Each must have some of their methods."""
-    several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
-    callbacks = list(given) if several else [given]
-    for place, callback in enumerate(callbacks):
-        _check_callback(callback, argument)
-        if any(other is callback for other in callbacks[:place]):
-            raise SettingsError(f"{argument} holds the same {name_of(callback)} twice. Pass it once.")
-    return callbacks
-
-
-def _check_callback(callback: object, argument: str) -> None:
-    if isinstance(callback, type):
-        raise SettingsError(f"{argument} holds the class {callback.__name__}. Pass an instance: {callback.__name__}().")
-    if isinstance(callback, GeneratorType):
-        raise SettingsError(f"{argument} is a generator. Pass a list.")
-    if isinstance(callback, str | bytes | PurePath | Mapping):
-        raise SettingsError(
-            f"{argument} holds {callback!r}. Pass objects such as JSONTraceHandler(...), or a list of them."
-        )
-    if not any(callable(getattr(callback, name, None)) for name in _METHODS):
-        raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
-
-
-def check_number(value: object, argument: str, unit: str, *, least: float = 0, most: float = math.inf) -> None:
-    """Raises `SettingsError` unless ``value`` is a number from ``least`` to ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        bounds = f"at least {least:,}" if most == math.inf else f"from {least:,} to {most:,}"
-        raise SettingsError(f"{argument} is a number of {unit}, {bounds}; not {value!r}.")
-
-
-def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:
-    """Raises `SettingsError` unless ``value`` has one of the types ``kinds``, which ``words`` describe."""
-    if not isinstance(value, tuple(kinds)):
-        raise SettingsError(f"{argument} must be {words}, not {value!r}.")
-
-
-def check_flag(value: object, argument: str) -> None:
-    """Raises `SettingsError` unless ``value`` is True or False."""
-    check_kind(value, argument, (bool,), "True or False")
-
-
-def check_state(state: object) -> None:
-    """Raises `SettingsError` unless ``state`` has the attributes of `State` that are read."""
-    missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
-    if missing:
-        raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for a setting that cannot
-    work.
-
-    A relative ``live_folder`` is taken from the working folder at this moment.
-    """
-
-    schedule: Schedule
-    upload_to: str | None = None
-    strict: bool = False
-    grace_s: float = 10.0
-    close_timeout_s: float = 300.0
-    live_folder: str | os.PathLike[str] | bool | None = None
-    live_bytes_max: int = LIVE_BYTES_MAX
-    is_quiet: bool = False
-    redact: Callable[[str], str] | None = None
-    hangs: bool = False
-    slow_steps: bool = False
-
-    def __post_init__(self) -> None:
-        check_schedule(self.schedule)
-        if self.upload_to is not None:
-            check_kind(self.upload_to, "upload_to", (str,), "a URL")
-            check_url(self.upload_to, "upload_to")
-        if self.live_folder is not None:
-            check_kind(self.live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
-        check_flag(self.strict, "strict")
-        check_flag(self.is_quiet, "quiet")
-        check_flag(self.hangs, "hangs")
-        check_flag(self.slow_steps, "slow_steps")
-        check_number(self.grace_s, "grace_s", "seconds")
-        check_number(self.close_timeout_s, "close_timeout_s", "seconds")
-        check_number(self.live_bytes_max, "live_bytes_max", "bytes")
-        if self.redact is not None and not callable(self.redact):
-            raise SettingsError(
-                f"redact must be a function from a text to what may be written instead of it, not {self.redact!r}."
-            )
-        if self.live_folder and isinstance(self.live_folder, str | os.PathLike):
-            object.__setattr__(self, "live_folder", working_folder() / self.live_folder)

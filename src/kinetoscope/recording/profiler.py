@@ -12,7 +12,7 @@ from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording import compiler
-from kinetoscope.recording.contract import RunSettings, check_callbacks, check_state, run_folder_of
+from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marked_function import mark_function
 from kinetoscope.recording.marker import (
@@ -25,6 +25,7 @@ from kinetoscope.recording.marker import (
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction, Schedule
+from kinetoscope.recording.settings import RunSettings, check_callbacks, check_state
 from kinetoscope.training.state import RunState, State
 
 P = ParamSpec("P")

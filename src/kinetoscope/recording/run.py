@@ -22,7 +22,7 @@ from kinetoscope.recording import compiler
 from kinetoscope.recording.asked_recording import AskedRecording
 from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, RunSettings, recipe_of, run_folder_of
+from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.ending import Ending, RunEnd
@@ -39,6 +39,7 @@ from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
+from kinetoscope.recording.settings import RunSettings
 from kinetoscope.recording.slow_step_watch import SlowStepWatch
 from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
 from kinetoscope.recording.watch import TrainingWatch

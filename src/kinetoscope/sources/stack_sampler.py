@@ -4,8 +4,9 @@ import threading
 from functools import partial
 from typing import Any
 
-from kinetoscope.recording.contract import ProfiledState, RunInside, check_number
+from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.recording.private_names import frames_of_threads
+from kinetoscope.recording.settings import check_number
 from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource

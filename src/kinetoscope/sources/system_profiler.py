@@ -10,8 +10,9 @@ from typing import Any
 
 import psutil
 
-from kinetoscope.recording.contract import ProfiledState, ProfilerInside, check_number
+from kinetoscope.recording.contract import ProfiledState, ProfilerInside
 from kinetoscope.recording.schedule import ProfilerAction
+from kinetoscope.recording.settings import check_number
 from kinetoscope.sources import nvml
 from kinetoscope.training.event import Callback, unless_skipped
 from kinetoscope.writing.own_thread import OwnThread
