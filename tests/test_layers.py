@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "recording": GROUND | {"formats", "live", "pulse", "native", "_native"},
     "torch": GROUND | {"formats", "pages", "recording", "native", "_native"},
     "storage": {"paths", "texts", "training", "writing", "formats"},
-    "sources": GROUND | {"recording", "torch", "storage"},
+    "sources": GROUND | {"formats", "recording", "torch", "storage"},
     "merge": {"paths", "texts", "clock", "writing", "formats", "live", "native", "_native"},
     "handlers": GROUND | {"formats", "live", "pulse", "recording", "storage", "merge", "_native"},
     "assemble": LIVE,

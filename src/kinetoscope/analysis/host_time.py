@@ -31,6 +31,7 @@ from kinetoscope.analysis.window import (
     place_in,
     said_in,
 )
+from kinetoscope.formats.own_names import LOADER
 
 _NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
 _WORKER = r"^DataLoader worker (\d+)(?:$|: )"
@@ -131,7 +132,7 @@ class HostTime:
     @cached_property
     def loader(self) -> dict[str, Any]:
         """How the loader is set up from which the loop fetches, as far as that was recorded; of several, the first."""
-        notes = self.window.on_loop(self.window.notes_of("loader"))
+        notes = self.window.on_loop(self.window.notes_of(LOADER))
         if not len(notes):
             return {}
         is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()

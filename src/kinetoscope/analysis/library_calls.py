@@ -7,9 +7,9 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage
-from kinetoscope.analysis.sampled_lines import STATE
 from kinetoscope.analysis.source_lines import FRAME
 from kinetoscope.analysis.window import RankWindow, innermost
+from kinetoscope.formats.own_names import SAMPLED_STATE
 from kinetoscope.table.tracks import nest_spans
 
 _FUNCTION = r"^(.+)\((\d+)\): (.*)$"
@@ -38,7 +38,7 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     if not len(window.samples):
         return nothing
     frames = window.samples.with_columns(pl.col("category").cast(pl.String), dur=pl.col("end") - pl.col("begin"))
-    frames = frames.filter(pl.col("category") != STATE).with_row_index("row")
+    frames = frames.filter(pl.col("category") != SAMPLED_STATE).with_row_index("row")
     stretches = _stretches_in_calls(frames, window.steps)
     if not len(stretches):
         return nothing

@@ -7,10 +7,10 @@ import polars as pl
 
 from kinetoscope.analysis.columns import rows_where
 from kinetoscope.analysis.intervals import Coverage
-from kinetoscope.analysis.sampled_lines import LATE, RUNNING
+from kinetoscope.analysis.sampled_lines import RUNNING
 from kinetoscope.analysis.window import RankWindow, place_in
+from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
 
-_COUNTER = "loop thread"
 _STATES = ("running_ns", "starved_ns", "blocked_ns")
 _LEAST_SHARE, _LEAST_NS = 0.02, 300_000
 """What is less than this share of a batch, or less than this, is within the error of the clocks, and counts as 0."""
@@ -30,7 +30,7 @@ class LoopStates:
         """The stretches between two readings: ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns``
         in each; the last two are null where the system does not tell them apart."""
         counters = self._window.counters
-        values = rows_where(counters[["ts", "series", "value"]], counters["name"] == _COUNTER)
+        values = rows_where(counters[["ts", "series", "value"]], counters["name"] == LOOP_CLOCKS)
         if not len(values):
             return pl.DataFrame(schema=dict.fromkeys(("begin", "end", *_STATES), pl.Int64))
         values = values.with_columns(pl.col("value").clip(0, 1e18).fill_nan(0).round().cast(pl.Int64))

@@ -7,7 +7,8 @@ import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.source_lines import FRAME
-from kinetoscope.analysis.window import STATE, RankWindow, innermost
+from kinetoscope.analysis.window import RankWindow, innermost
+from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_STATE
 from kinetoscope.table.tracks import nest_spans
 
 _FEWEST_SAMPLES = 5
@@ -24,8 +25,8 @@ _SHORTEST_INTERVAL_MS = 0.01
 _MOST_IN_A_ROW = 100_000
 """What is below or beyond these is no sampling, but a damaged trace, whose samples would fill the memory."""
 
-RUNNING, LATE = "running", "running; the line is a later one"
-"""States of samples of a thread that ran, or would have if it had had a processor."""
+RUNNING = "running"
+"""The state of samples of a thread that ran, or would have if it had had a processor; one that is `LATE` ran, too."""
 
 ANOTHER_THREAD = "another thread"
 """The state of a thread that waits for another one, at a lock, a queue or a join."""
@@ -104,12 +105,12 @@ class _Sampling(NamedTuple):
 
 
 def _sampling(window: RankWindow) -> _Sampling:
-    instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample"))
+    instants = window.trace.instants.filter(pl.col("category").str.starts_with(SAMPLE))
     instants = instants.select("track", "name", pl.col("category").cast(pl.String)).collect()
     said_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
     said_ms = said_ms.filter(said_ms >= _SHORTEST_INTERVAL_MS)
     interval_ns = 1e6 * (float(said_ms[0]) if len(said_ms) else _USUAL_INTERVAL_MS)
-    return _Sampling(interval_ns, instants.filter(category=STATE)["track"])
+    return _Sampling(interval_ns, instants.filter(category=SAMPLED_STATE)["track"])
 
 
 def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
@@ -143,7 +144,7 @@ def _stretches(frames: pl.DataFrame, told: pl.Series) -> pl.DataFrame:
     times = times.filter(pl.col("end") - pl.col("begin") > _SHORTEST_NS)
     middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
     frames = frames.with_columns(pl.col("category").cast(pl.String))
-    is_state = pl.col("category") == STATE
+    is_state = pl.col("category") == SAMPLED_STATE
     states, frames = frames.filter(is_state), frames.filter(~is_state)
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
     users = frames.filter(is_users)

@@ -22,6 +22,7 @@ from kinetoscope.analysis.communication import is_communication
 from kinetoscope.analysis.intervals import Coverage, no_time
 from kinetoscope.analysis.kernel_names import COPY
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
+from kinetoscope.formats.own_names import BATCH, NOTES, SAMPLES, STEP, WATCHED_PHASE
 from kinetoscope.table.trace import Trace
 from kinetoscope.table.tracks import nest_spans
 
@@ -37,13 +38,6 @@ SYNCHRONISATIONS = ("cuda_sync",)
 UNCLEAR = ("hpu_op", "mtia_insight", "mtia_workloadd", "collective_comm")
 """Kineto's categories of other accelerators, of which it is not known which part is work of the device."""
 
-STATE = "stack_sample,state"
-SAMPLES = ("stack_sample", "stack_sample,library", STATE)
-"""Frames of sampled stacks, the user's and those of libraries, and what the thread waits for in the innermost one."""
-
-NOTES = ("loader", "memory_holder", "float64", "processors")
-"""Categories of the instants that our sources record."""
-
 _IS_NOTE = pl.col("category").is_in(list(NOTES))
 
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
@@ -53,7 +47,6 @@ CPU_COLLECTIVES = r"^gloo:"
 """Spans of collectives that run on the CPU, on threads of their own."""
 
 _UNCHECKED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
-STEP = "ProfilerStep#"
 _IS_OPERATOR = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
 _MEMORY = "[memory]"
 _HOST = 0  # c10::DeviceType
@@ -67,8 +60,6 @@ _NEVER = pl.Series("end", [-(2**63)])
 _NO_TRACK = 2**32 - 1
 _OF_OPERATORS = ("begin", "end", "track", "name", "shapes", "types")
 _OTHERS_WITH_STREAMS = (*OPERATORS, *ANNOTATIONS, "cuda_event", "cuda_profiler_range", "overhead", "python_function")
-_BATCH = "event/batch"
-_WATCHED = "watched_phase"
 _NUMBER = r"[ #_]?(\d{1,18})$"
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch")
 _ARGUMENTS = (
@@ -292,7 +283,7 @@ def read_recorded(trace: Trace, step_name: str | None = None) -> list[RankWindow
 
 def _without_warmup(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
     is_warmup = [pl.col("batch").is_between(first, until - 1) for first, until in trace.warmup_batches]
-    warmup = spans.filter((pl.col("name") == _BATCH) & pl.any_horizontal(is_warmup)) if is_warmup else spans.clear()
+    warmup = spans.filter((pl.col("name") == BATCH) & pl.any_horizontal(is_warmup)) if is_warmup else spans.clear()
     if not len(warmup):
         return _window(trace, spans, step_name)
     until_ns: Any = warmup["end"].max()
@@ -328,7 +319,7 @@ def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWin
     """The window of these ``spans``, a frame that has no columns afterwards."""
     counts = spans.group_by("category").len()
     unclear = _unclear(spans, counts)
-    not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, _WATCHED, *unclear}
+    not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, WATCHED_PHASE, *unclear}
     not_host &= set(counts["category"])
     is_other = pl.col("category").is_in(list(not_host)).fill_null(False)  # a span may have no category
     host, others = _split(spans, spans.select(is_other=is_other)["is_other"])
@@ -336,7 +327,7 @@ def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWin
         others.filter(pl.col("category").is_in(sorted(wanted)))
         if (wanted := not_host & {*categories})
         else others.clear()
-        for categories in (DEVICE_CATEGORIES, SAMPLES, (_WATCHED,))
+        for categories in (DEVICE_CATEGORIES, SAMPLES, (WATCHED_PHASE,))
     )
     steps = find_steps(host, step_name)
     since_until = _with_first_fetch(steps, host) if step_name is not None and len(steps) else None
@@ -480,7 +471,7 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
     found = outermost(found)
     order = pl.int_range(pl.len(), dtype=pl.Int64)
     return found.select(
-        pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == _BATCH
+        pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == BATCH
     )
 
 
@@ -531,4 +522,4 @@ def _rules(step_name: str | None) -> list[pl.Expr]:
     name = pl.col("name")
     if step_name is not None:
         return [name == step_name, name.str.contains(f"^{re.escape(step_name)}{_NUMBER}")]
-    return [name == _BATCH, name.str.contains(f"^{STEP}{_NUMBER}")]
+    return [name == BATCH, name.str.contains(f"^{STEP}{_NUMBER}")]

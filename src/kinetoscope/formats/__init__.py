@@ -4,5 +4,5 @@
 to, and `header`, which numbers headers may have. Chrome JSON also has `chrome_stream` (the lenient reader, piece by
 piece), `chrome_event` (one event, also a damaged one) and `chrome_scan` (a trace as columns). `nesting` and
 `track_ids` make a trace valid, `trace_redaction` replaces all its texts; `viewers` knows what viewers do not show,
-`device_events` which categories are work of a device.
+`device_events` which categories are work of a device, `own_names` what our spans, samples and notes are called.
 """

@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any
 
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
+from kinetoscope.formats.own_names import BATCH, STEP
 
 Event = dict[str, Any]
 TrackKey = tuple[Any, ...]
@@ -30,7 +31,7 @@ _CONSUMED = frozenset(
 _INSTANTS = ("i", "I", "R")
 _WIDE_SCOPES = ("g", "p")  # viewers put such instants on a nameless track
 _NUMBER = re.compile("[0-9]{1,18}")
-_LOOP_SPANS = ("ProfilerStep#", "event/batch")
+_LOOP_SPANS = (STEP, BATCH)
 _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
 
 

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from kinetoscope.clock.clock import Anchor
+from kinetoscope.formats.own_names import BATCH
 from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
 from kinetoscope.live.folders import LiveRun, contributed_files
 from kinetoscope.live.record import (
@@ -191,7 +192,7 @@ def _last_begin(track: LiveTrack) -> int:
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
     """Where the run was when it was killed: the window's first batch, and the batches whose spans had ended."""
-    of_batches = {number for number, name in enumerate(names) if name.name == "event/batch"}
+    of_batches = {number for number, name in enumerate(names) if name.name == BATCH}
     batches: set[int] = set()
     for part in chain.from_iterable(thread.parts for thread in threads):
         columns = record_columns(part.read())

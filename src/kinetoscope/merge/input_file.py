@@ -16,11 +16,10 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.header import rank_in_name, require_ranges
 from kinetoscope.formats.nesting import NestingCounts
+from kinetoscope.formats.own_names import BATCH, STEP
 from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter_uuid, series_hash, subject_hash
 from kinetoscope.formats.track_ids import RankTracks, plain_pid
 
-_STEP = "ProfilerStep#"
-_BATCH = "event/batch"
 _COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
 _RANKS_NOTED = "global_ranks"
 
@@ -245,11 +244,11 @@ def _batch_of(span: Event) -> int | None:
     name, args = span.get("name"), span.get("args")
     if not isinstance(name, str) or span.get("ph") != "X":
         return None
-    if name == _BATCH:
+    if name == BATCH:
         batch = args.get("batch") if isinstance(args, dict) else None
         return batch if isinstance(batch, int) else None
-    number = name.removeprefix(_STEP)
-    return int(number) if name.startswith(_STEP) and number.isdecimal() and len(number) < 16 else None
+    number = name.removeprefix(STEP)
+    return int(number) if name.startswith(STEP) and number.isdecimal() and len(number) < 16 else None
 
 
 def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[CounterSeries] | None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.formats.own_names import BATCH
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.cycle import LastingSpans
 from kinetoscope.recording.loader_watch import DataLoaderWatch
@@ -195,7 +196,7 @@ class Loop:
         run.driver, run.notes_phases = self, True
         self._epoch_span = _OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
         self._dataloader = run.marker("event/dataloader", "dataloader")
-        self._batch = _Batch(run.marker("event/batch", "batch"), run.clock.monotonic_ns)
+        self._batch = _Batch(run.marker(BATCH, "batch"), run.clock.monotonic_ns)
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from kinetoscope.clock.clock import Clock, SystemClock, process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.formats.own_names import WATCHED_PHASE
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.pulse.own_pulse import OwnPulse, StepTimes
@@ -449,7 +450,7 @@ class Run:
         if stretches:
             self.name_track(PHASES_TID, "phases of the loop")
         for phase, begin_ns, end_ns in stretches:
-            self.note(SourceEvent(PHASE_NAMES[phase], "watched_phase", begin_ns, end_ns, PHASES_TID, {}))
+            self.note(SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, end_ns, PHASES_TID, {}))
 
     def _note_closed(self, cycle: Cycle) -> None:
         recorded = cycle.recorded

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from kinetoscope.clock.clock import Anchor, Clock, take_anchor
+from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, WATCHED_PHASE
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.native import native_recorder_module
@@ -29,7 +30,6 @@ from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from kinetoscope.writing.own_thread import OwnThread
 
-_BATCH = "event/batch"
 _SAMPLES_TID = PHASES_TID + 1
 _MOST_SAMPLES, _MOST_FRAMES = 3_000, 200
 _FEWEST_ON_LINE = 2
@@ -193,16 +193,16 @@ class SlowStepWatch:
 
     def _events(self, found: _Found, samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
         batch = {"epoch": found.epoch, "batch": found.step}
-        yield SourceEvent(_BATCH, "batch", found.begin_ns, end_ns, self._tid, batch)
+        yield SourceEvent(BATCH, "batch", found.begin_ns, end_ns, self._tid, batch)
         for phase, begin_ns, until_ns in found.stretches:
             if phase != Phase.OTHER:
-                yield SourceEvent(PHASE_NAMES[phase], "watched_phase", begin_ns, until_ns, PHASES_TID, {})
+                yield SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, until_ns, PHASES_TID, {})
         yield from _spans_of(samples, end_ns)
 
 
 def _records_of(found: _Found, names: Sequence[SpanName]) -> Iterator[Record]:
     """The user's spans in the step, in the order of their ends, as they are recorded in a window."""
-    marks = [mark for mark in found.marks if names[mark[0]].name != _BATCH]
+    marks = [mark for mark in found.marks if names[mark[0]].name != BATCH]
     for place, (name, begin_ns, end_ns) in enumerate(marks):
         earlier = sum(begun < begin_ns < ended for _, begun, ended in marks[:place])
         later = sum(begun <= begin_ns for _, begun, _ in marks[place + 1 :])
@@ -282,7 +282,7 @@ def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[Source
             num_same += 1
         while len(is_open) > num_same:
             frame, begin_ns = is_open.pop()
-            category = "stack_sample" if frame.is_of_user else "stack_sample,library"
+            category = SAMPLE if frame.is_of_user else SAMPLE_OF_LIBRARY
             yield SourceEvent(frame.name, category, begin_ns, max(begin_ns, at_ns), _SAMPLES_TID, {})
         for frame in stack[num_same:]:
             is_open.append((frame, at_ns + _APART_NS * len(is_open)))

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from kinetoscope.formats.own_names import FLOAT64
 from kinetoscope.paths.source_files import is_of_user, source_name
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
@@ -27,7 +28,6 @@ from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.event import unless_skipped
 from kinetoscope.training.state import RunState
 
-CATEGORY = "float64"
 _MOST_NOTED = 5
 _DOUBLE = frozenset(("double", "float64", "DoubleTensor"))
 _FROM_NUMPY = frozenset(("as_tensor", "asarray", "from_numpy", "tensor"))
@@ -72,7 +72,7 @@ class Float64Tensors(WindowSource):
         notes.sort(key=lambda note: "line" not in note)
         for note in notes[:_MOST_NOTED]:
             name = f"float64 {note['holder']}"
-            run.note(SourceEvent(name, CATEGORY, run.clock.monotonic_ns(), None, tid, note))
+            run.note(SourceEvent(name, FLOAT64, run.clock.monotonic_ns(), None, tid, note))
 
 
 def _note(name: str, kind: str, place: str, line: Place | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections import deque
 from types import FrameType
 from typing import Any, NamedTuple
 
+from kinetoscope.formats.own_names import MEMORY_HOLDER
 from kinetoscope.paths.source_files import is_of_user, source_name
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.private_names import frame_of_thread
@@ -18,7 +19,6 @@ from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.event import unless_skipped
 from kinetoscope.training.state import RunState
 
-CATEGORY = "memory_holder"
 _FEWEST_NEW = 2
 _MOST_STEPS_EACH = 20
 _MOST_HOLDERS = 8
@@ -106,7 +106,7 @@ class GrowingMemory(WindowSource):
             self._note(run, "memory holders were looked for", seen)
 
     def _note(self, run: RunInside, name: str, args: dict[str, Any]) -> None:
-        run.note(SourceEvent(name, CATEGORY, run.clock.monotonic_ns(), None, self._tid, args))
+        run.note(SourceEvent(name, MEMORY_HOLDER, run.clock.monotonic_ns(), None, self._tid, args))
 
 
 class _Change(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kinetoscope.formats.own_names import LOADER
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.source_events import SourceEvent
@@ -72,7 +73,7 @@ class _Loaders:
         if facts not in self._noted:
             self._noted.append(facts)
             now_ns, tid = self._run.clock.monotonic_ns(), threading.get_native_id()
-            self._run.note(SourceEvent("DataLoader", "loader", now_ns, None, tid, facts))
+            self._run.note(SourceEvent("DataLoader", LOADER, now_ns, None, tid, facts))
 
 
 def _facts(iterator: Any) -> dict[str, Any]:

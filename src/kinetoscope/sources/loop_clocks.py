@@ -3,18 +3,11 @@
 import threading
 from typing import Any
 
+from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.recording.contract import ProfilerInside, RunInside
 from kinetoscope.recording.recorder_choice import SCHEDSTAT, ThreadClocks
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.processor_use import processor_use, processor_use_since
-
-COUNTER = "loop thread"
-"""The counter's name. Its values are the nanoseconds since the reading before: ``running_ns``, ``starved_ns`` (ready,
-but without a processor), ``blocked_ns`` (all other time); ``waiting_ns`` instead of the last two where the system does
-not tell them apart."""
-
-PROCESSORS = "processors"
-"""The name and category of the instant that says what the machine's processors did during a window."""
 
 
 class LoopClocks:
@@ -33,7 +26,7 @@ class LoopClocks:
         if values is None:
             return
         if self._counter is None:
-            self._counter = profiler.marker(COUNTER, categories=("system",))
+            self._counter = profiler.marker(LOOP_CLOCKS, categories=("system",))
         self._counter.counter(values)
 
     def note_processors(self) -> None:

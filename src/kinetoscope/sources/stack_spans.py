@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from types import CodeType
 
+from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_STATE
 from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line
 from kinetoscope.recording.marker import RECORDING_ACTIONS
 from kinetoscope.recording.recorder import ACTION_BITS
@@ -14,8 +15,6 @@ from kinetoscope.writing.own_thread import OwnThread
 TRACK = "samples of {}"
 """The name of the track with the samples of a thread, which has the name of that thread."""
 
-_SAMPLE, _LIBRARY, _STATE = "stack_sample", "library", "state"
-_LATE = "running; the line is a later one"
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
 _GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"
 _OF_THREAD = 0b110  # Linux: the clock of the thread with this number, as time.pthread_getcpuclockid gives it
@@ -49,7 +48,7 @@ class StackSpans(StackSamples):
         self._native_id = native_id
         self._processor_ns: dict[int, int] = {}
         self._interval_name = f"sampled every {interval_ms:g} ms"
-        self._gap = self._new_span(_GAP, (_SAMPLE, _LIBRARY))
+        self._gap = self._new_span(_GAP, SAMPLE_OF_LIBRARY)
         self._spans: dict[str, ProcessSpan] = {}
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
@@ -60,7 +59,7 @@ class StackSpans(StackSamples):
 
     def begin_window(self, knows_states: bool) -> None:
         """Records how often this window is sampled, and whether the system says the states of the thread."""
-        self._new_span(self._interval_name, (_SAMPLE, _STATE) if knows_states else (_SAMPLE,)).instant()
+        self._new_span(self._interval_name, SAMPLED_STATE if knows_states else SAMPLE).instant()
         self._holder()  # from now on it is known who ran
 
     def span_of_line(self, code: CodeType, line: int | None) -> ProcessSpan | None:
@@ -70,16 +69,16 @@ class StackSpans(StackSamples):
             return None
         name = name_of_line(code, line)
         if name not in self._spans:
-            self._spans[name] = self._new_span(name, (_SAMPLE,) if is_of_user(file) else (_SAMPLE, _LIBRARY))
+            self._spans[name] = self._new_span(name, SAMPLE if is_of_user(file) else SAMPLE_OF_LIBRARY)
         return self._spans[name]
 
     def span_of_state(self, state: str) -> ProcessSpan:
         """The span that says what the thread waits for, or that its line is read ``late``."""
-        name = _LATE if state == "late" else f"waits: {state}"
+        name = LATE if state == "late" else f"waits: {state}"
         if state == "GIL" and (holder := self._holder()):
             name = f"{name}, {holder} ran"
         if name not in self._spans:
-            self._spans[name] = self._new_span(name, (_SAMPLE, _STATE))
+            self._spans[name] = self._new_span(name, SAMPLED_STATE)
         return self._spans[name]
 
     def _holder(self) -> str | None:
@@ -100,8 +99,9 @@ class StackSpans(StackSamples):
         """The span that stands for the frames between the two ends of a deep stack."""
         return self._gap
 
-    def _new_span(self, name: str, categories: tuple[str, ...]) -> ProcessSpan:
-        return ProcessSpan(self._recorder, self._recorder.names.intern(name, categories), _MASK)
+    def _new_span(self, name: str, categories: str) -> ProcessSpan:
+        names = self._recorder.names
+        return ProcessSpan(self._recorder, names.intern(name, tuple(categories.split(","))), _MASK)
 
 
 def _processor_ns(native_id: int) -> int:

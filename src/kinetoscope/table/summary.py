@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from kinetoscope.formats.own_names import BATCH, STEP
 from kinetoscope.texts.wording import counted, shown, sized
 
 if TYPE_CHECKING:
     from kinetoscope.table.trace import Trace
 
-_BATCH, _STEP = "event/batch", "ProfilerStep#"
 _MOST_CATEGORIES = 8
 
 
@@ -51,8 +51,8 @@ def summarize_trace(trace: "Trace") -> TraceSummary:
         pl.col("ts").min().alias("begin_ns"),
         (pl.col("ts") + pl.col("dur")).max().alias("end_ns"),
         pl.col("track").n_unique().alias("num_tracks"),
-        (pl.col("name") == _BATCH).sum().alias("num_batches"),
-        pl.col("name").filter(pl.col("name").str.starts_with(_STEP)).n_unique().alias("num_steps"),
+        (pl.col("name") == BATCH).sum().alias("num_batches"),
+        pl.col("name").filter(pl.col("name").str.starts_with(STEP)).n_unique().alias("num_steps"),
     ).collect()
     begin_ns, end_ns, num_tracks, num_batches, num_steps = figures.row(0)
     return TraceSummary(

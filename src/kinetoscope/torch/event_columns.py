@@ -16,6 +16,7 @@ from torch.autograd.profiler_util import MemRecordsAcc
 from torch.profiler import DeviceType
 
 import kinetoscope.torch.private_names as private_names
+from kinetoscope.formats.own_names import STEP
 from kinetoscope.torch.python_frames import PREFIXES, OwnFrames
 
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -93,7 +94,7 @@ _DEVICE_MEMORY = {device.value for device in (DeviceType.CUDA, DeviceType.Privat
 _RUNS_KERNELS = {device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
 # torch up to 2.9 or so rounds the ends of intervals to float microseconds before it compares.
 _ROUNDS_ENDS = "start_us" in inspect.signature(MemRecordsAcc.in_interval).parameters
-_STEP, _ANY_STEP = "ProfilerStep#", "ProfilerStep*"
+_ANY_STEP = "ProfilerStep*"
 
 
 @dataclass(slots=True)
@@ -214,7 +215,7 @@ def _shown_name(name: str) -> str | None:
     if name in _NOT_SHOWN:
         return None
     readable = readable_name(name)
-    return _ANY_STEP if readable.startswith(_STEP) else readable
+    return _ANY_STEP if readable.startswith(STEP) else readable
 
 
 def readable_name(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.analysis.sampled_lines import LATE
+from kinetoscope.formats.own_names import LATE
 from sampled_traces import (
     ENDED_SAMPLES,
     LOOP,

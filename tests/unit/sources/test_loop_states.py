@@ -10,11 +10,11 @@ import time
 import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
+from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.formats.trace_redaction import KNOWN_CATEGORIES
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.report.sections.names import is_known
-from kinetoscope.sources.loop_clocks import COUNTER, PROCESSORS
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
 
@@ -54,7 +54,7 @@ def counted(handler):
     sums = {}
     for cycle in handler.cycles:
         for _, record, name in cycle.records():
-            if name.name == COUNTER:
+            if name.name == LOOP_CLOCKS:
                 series = cycle.names[record.series].name
                 sums[series] = sums.get(series, 0) + record.end
     return sums
@@ -200,7 +200,7 @@ def test_the_main_thread_of_a_forked_process_has_states_and_delays_too():
 @needs_delays
 def test_every_batch_has_its_own_reading():
     handler = sampled(lambda: time.sleep(0.01), num_batches=3)
-    readings = [record for cycle in handler.cycles for _, record, name in cycle.records() if name.name == COUNTER]
+    readings = [record for cycle in handler.cycles for _, record, name in cycle.records() if name.name == LOOP_CLOCKS]
     assert sorted({record.batch for record in readings}) == [0, 1, 2]
     assert len(readings) == 3 * 3
 

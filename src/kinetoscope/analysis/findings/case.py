@@ -24,10 +24,11 @@ from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
 from kinetoscope.analysis.periods import in_every, period_of
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
-from kinetoscope.analysis.sampled_lines import LATE, is_line_sure, least_share
+from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
 from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
 from kinetoscope.analysis.window import FEWEST_STEPS
+from kinetoscope.formats.own_names import LATE
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import RunReport

@@ -16,6 +16,7 @@ from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.phases import OPTIMIZER, Phases
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around, outermost
+from kinetoscope.formats.own_names import FLOAT64, PROCESSORS
 from kinetoscope.table.trace import Trace
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
@@ -94,7 +95,7 @@ class Signs:
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
     """The signs in one window."""
-    spans, processors = _spans(window, host), _counts(window.noted("processors"))
+    spans, processors = _spans(window, host), _counts(window.noted(PROCESSORS))
     items = _items(window)
     return Signs(
         rank=window.rank,
@@ -108,7 +109,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
-        float64=tuple(note for said in window.noted("float64") if (note := _in_float64(said)) is not None),
+        float64=tuple(note for said in window.noted(FLOAT64) if (note := _in_float64(said)) is not None),
         has_operators=len(window.operators) > 0,
         epoch_start_share=host.epoch_start_share,
         processors=processors,

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from kinetoscope.analysis.window import SAMPLES, STEP
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
+from kinetoscope.formats.own_names import SAMPLES, STEP
 from kinetoscope.pages.page_data import FlameGraph
 from kinetoscope.report.sections.call_paths import CallPaths
 from kinetoscope.report.sections.columns import Texts, numbers

@@ -8,11 +8,10 @@ from kinetoscope.analysis.window import (
     ANNOTATIONS_OF_DEVICES,
     OPERATORS,
     RUNTIME_CALLS,
-    SAMPLES,
-    STEP,
     SYNCHRONISATIONS,
 )
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
+from kinetoscope.formats.own_names import SAMPLES, STEP
 from kinetoscope.table.trace import Trace
 from kinetoscope.table.tracks import nest_spans
 

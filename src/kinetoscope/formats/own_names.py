@@ -1,0 +1,30 @@
+"""formats: the names and categories by which a reader of a trace knows what was recorded of a training, and how."""
+
+BATCH = "event/batch"
+"""The span of a batch, which is a step."""
+
+STEP = "ProfilerStep#"
+"""So begin the names of torch's spans of steps, before their number. `src/native/rewrite/survey.c` knows both."""
+
+WATCHED_PHASE = "watched_phase"
+"""The category of spans of phases that hooks of torch's told of."""
+
+SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_STATE = "stack_sample", "stack_sample,library", "stack_sample,state"
+"""The categories of frames of sampled stacks, the user's and those of libraries, and of what the thread waits for in
+the innermost one."""
+
+SAMPLES = (SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_STATE)
+
+LATE = "running; the line is a later one"
+"""The state of a thread that ran on until its line was read."""
+
+LOOP_CLOCKS = "loop thread"
+"""The counter of the loop's thread. Its values are the nanoseconds since the reading before: ``running_ns``,
+``starved_ns`` (ready, but without a processor), ``blocked_ns`` (all other time); ``waiting_ns`` instead of the last two
+where the system does not tell them apart."""
+
+LOADER, MEMORY_HOLDER, FLOAT64, PROCESSORS = "loader", "memory_holder", "float64", "processors"
+"""The categories of instants whose args say what a source found: how the loader is set up, what holds memory that
+grows, which line makes float64, and what the machine's processors did during a window."""
+
+NOTES = (LOADER, MEMORY_HOLDER, FLOAT64, PROCESSORS)
