@@ -44,6 +44,11 @@ class Woken(IntEnum):
     ASKED = 3
 
 
+LOOK_S, STOOD_STILL_S = 0.25, 1.0
+"""How far apart looks at training are. Where two are further apart than the other time, the process was stopped in
+between, or had no processor, which says nothing of training. `src/native/pulse/watch.c` has the same."""
+
+
 class Asked(IntEnum):
     """What became of a request to record."""
 

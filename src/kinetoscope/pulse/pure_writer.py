@@ -17,6 +17,7 @@ from kinetoscope.pulse.layout import (
     FINE_AT,
     FINE_PLACES,
     HEADER_BYTES,
+    LOOK_S,
     MAGIC,
     NOW,
     NOW_AT,
@@ -25,6 +26,7 @@ from kinetoscope.pulse.layout import (
     PER_FINE,
     STEP,
     STEPS_AT,
+    STOOD_STILL_S,
     VERSION,
     WATCHED,
     WATCHED_AT,
@@ -35,8 +37,8 @@ from kinetoscope.pulse.layout import (
 from kinetoscope.pulse.pure_slow_steps import SlowSteps
 
 _LOOK_EVERY_NS = 1_000_000_000
-_LOOK_S, _LOOKS_PER_REQUEST = 0.25, 4
-_STOOD_STILL_NS = 1_000_000_000  # between two looks: the process was stopped, or had no processor
+_LOOKS_PER_REQUEST = 4
+_STOOD_STILL_NS = round(STOOD_STILL_S * 1e9)
 _EMPTY = bytes(BLOCK.size)
 _FIELDS_BEFORE_SUMS, _FIELDS_OF_SUM = 7, 4
 _COUNT = 3
@@ -251,7 +253,7 @@ class PulseWriter:
                 return int(Woken.STUCK)
             if now_ns >= until_ns:
                 return int(Woken.DUE)
-            self._is_stopped.wait(min(_LOOK_S, (until_ns - now_ns) / 1e9))
+            self._is_stopped.wait(min(LOOK_S, (until_ns - now_ns) / 1e9))
         return int(Woken.STOPPED)
 
     def _is_stuck(self, limits: tuple[int, ...], spared: int, now_ns: int) -> bool:

@@ -7,23 +7,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from statistics import median
 from types import FrameType
-from typing import NamedTuple
 
 import msgspec
 
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
 from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line
-from kinetoscope.pulse.layout import Phase, Stuck, Woken
+from kinetoscope.pulse.layout import LOOK_S, Phase, Stuck, Woken
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, ThreadStack
 from kinetoscope.recording.held_stacks import HeldStacks
-from kinetoscope.recording.private_names import all_frames, frame_of_thread
+from kinetoscope.recording.private_names import all_frames
 from kinetoscope.recording.process_groups import group_timeout_s, groups_now
-from kinetoscope.recording.recorder_choice import SCHEDSTAT
+from kinetoscope.recording.thread_looks import ThreadLooks
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.writing.own_thread import OwnThread
@@ -38,10 +36,7 @@ _MEDIANS = 20
 _FEWEST_STEPS, _FEWEST_SEEN, _MOST_KEPT = 5, 3, 512
 _LONGEST_WAIT_S, _FIRST_WAIT_S = 15.0, 1.0
 _NEVER_NS = 1 << 62
-_NUM_LOOKS, _BETWEEN_LOOKS_S = 8, 0.25
-_BUSY = 0.05  # of the time between looks in which it did not wait for a processor
-_STOOD_STILL_S = 4 * _BETWEEN_LOOKS_S  # if looks are further apart, the process was stopped meanwhile
-_READY = "R"
+_NUM_LOOKS = 8
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
 _DEBUGGERS = ("pdb", "pydevd")  # which wait for a person
 _MOST_UNREADABLE = 60
@@ -50,7 +45,7 @@ _JOIN_S = 5.0
 _OWN_THREADS = "kinetoscope"
 
 
-def least_seconds() -> float:
+def _least_seconds() -> float:
     """How long a phase may last at least before it is called stuck: 30 s where nothing, or no number, is asked."""
     try:
         asked = float(os.environ.get(HANG_VARIABLE, _LEAST_S))
@@ -123,7 +118,7 @@ class TrainingWatch:
     """Watches the thread that trains, from a thread of its own, which sleeps in C without the GIL.
 
     A phase that lasts longer than ``max(30 s, 20 of its medians)``, or half of what a collective may take, is looked at
-    closely for two seconds (`_Looks`): a thread that comes back to Python is at work, and one that does not hangs.
+    closely for two seconds (`ThreadLooks`): a thread that comes back to Python is at work, and one that does not hangs.
     The pulse says so and where, with the stacks of all threads beside it; nothing is ended.
 
     ``take`` gets the requests to record that arrive in the run's folder. ``with_held_stacks``: whether the stacks are
@@ -144,7 +139,7 @@ class TrainingWatch:
         self._training, self._native_id = pulse.thread
         self._phases = StuckFile(ranks, attempt, [])
         self._redact: Callable[[str], str] = redactor or (lambda text: text)
-        self._least_s = least_seconds()
+        self._least_s = _least_seconds()
         self._usual = UsualPhases(self._least_s)
         self._wait_s = min(_LONGEST_WAIT_S, self._least_s / 2)
         self._held_stacks = HeldStacks(pulse) if with_held_stacks and redactor is None else None
@@ -233,10 +228,10 @@ class TrainingWatch:
 
     def _look_closely(self) -> None:
         phase, since_ns = self._pulse.phase_now()
-        looks = _Looks(self._training, self._native_id, self._pulse.writer.ask_main_thread)
+        looks = ThreadLooks(self._training, self._native_id, self._pulse.writer.ask_main_thread)
         looks.add()
         for _ in range(_NUM_LOOKS):
-            if self._is_over.wait(_BETWEEN_LOOKS_S) or self._pulse.phase_now()[1] != since_ns:
+            if self._is_over.wait(LOOK_S) or self._pulse.phase_now()[1] != since_ns:
                 return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
             looks.add()
             self._pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, self._training)  # nothing holds the GIL
@@ -255,7 +250,7 @@ class TrainingWatch:
         frame = frames.get(self._training)
         is_usual = self._usual.is_usual(phase) and not self._is_after_loop
         hangs = is_usual and not _is_within(frame, (*_COMPILERS, *_DEBUGGERS))
-        place = self._redact(place_of(frame))
+        place = self._redact(_place_of(frame))
         self._pulse.note_stuck(Stuck.HANGS if hangs else Stuck.LONG, phase, since_ns, self._training, place)
         unix_ns = time.time_ns()
         found = StuckPhase(
@@ -307,120 +302,10 @@ class TrainingWatch:
             ThreadStack(
                 self._redact(names.get(ident, f"thread {ident}")),
                 ident == self._training,
-                [self._redact(line) for line in lines_of(frames[ident])],
+                [self._redact(line) for line in _lines_of(frames[ident])],
             )
             for ident in order
         ]
-
-
-class _Seen(NamedTuple):
-    """What one look at a thread finds. What the system does not say is None."""
-
-    at_s: float
-    place: tuple[int, int] | None
-    num_answers: int
-    ran_s: float | None
-    delay_s: float | None
-    state: str | None
-    num_waits: int | None
-
-    def has_run_since(self, before: "_Seen") -> bool:
-        """Whether it had a processor in between: Linux counts a delay once it is over."""
-        return (self.ran_s, self.delay_s) != (before.ran_s, before.delay_s)
-
-
-class _Looks:
-    """Several looks at a thread: where it is, how long it ran between them, and whether it went from one thing to the
-    next.
-
-    A look takes the GIL. A thread that runs Python hands it over, and waits to get it back; one that computes in C
-    without the GIL does not notice. The main thread answers, too, whenever it comes back to Python.
-    """
-
-    def __init__(self, ident: int, native_id: int, ask_main_thread: Callable[[], int]) -> None:
-        self._ident, self._native_id = ident, native_id
-        self._ask = ask_main_thread if ident == threading.main_thread().ident else lambda: 0
-        self._seen: list[_Seen] = []
-
-    def add(self) -> None:
-        """Looks once more."""
-        frame = frame_of_thread(self._ident)
-        state, num_waits = _state_and_waits(self._native_id)
-        self._seen.append(
-            _Seen(
-                at_s=time.monotonic(),
-                place=None if frame is None else (id(frame), frame.f_lasti),
-                num_answers=self._ask(),
-                ran_s=_processor_s(self._ident),
-                delay_s=_delay_s(self._native_id),
-                state=state,
-                num_waits=num_waits,
-            )
-        )
-
-    def is_at_work(self) -> bool:
-        """Whether it ran while it could, and went on. One that waits again and again is not at work.
-
-        Nobody can tell of one that had no processor, so it is not called stuck.
-        """
-        first, last = self._seen[0], self._seen[-1]
-        if first.ran_s is None or last.ran_s is None:
-            return self._has_moved()
-        could_run_s = self._looked_s() - self._without_processor_s()
-        if could_run_s < _BETWEEN_LOOKS_S:
-            return True
-        return last.ran_s - first.ran_s > _BUSY * could_run_s and (self._has_moved() or self._hands_over())
-
-    def _looked_s(self) -> float:
-        """How long the looks took, but for times in which the process was stopped."""
-        return sum(min(after.at_s - seen.at_s, _STOOD_STILL_S) for seen, after in pairwise(self._seen))
-
-    def _has_moved(self) -> bool:
-        places = {seen.place for seen in self._seen if seen.place is not None}
-        return len(places) > 1 or self._seen[-1].num_answers > self._seen[0].num_answers
-
-    def _hands_over(self) -> bool:
-        before, after = self._seen[0].num_waits, self._seen[-1].num_waits
-        return before is not None and after is not None and after - before >= len(self._seen) // 2
-
-    def _without_processor_s(self) -> float:
-        """How long it was ready to run, without a processor. What goes on is not in the system's count yet."""
-        first, last = self._seen[0], self._seen[-1]
-        if first.delay_s is None or last.delay_s is None:
-            return 0.0
-        since_s = last.at_s
-        for seen in reversed(self._seen):
-            if seen.state != _READY or last.has_run_since(seen):
-                break
-            since_s = seen.at_s
-        return last.delay_s - first.delay_s + last.at_s - since_s
-
-
-def _state_and_waits(native_id: int) -> tuple[str | None, int | None]:
-    """The state of a thread, a letter, and how often it has waited for anything, if the system says it."""
-    try:
-        with open(f"/proc/self/task/{native_id}/status", "rb") as file:
-            said = dict(line.split(b":", 1) for line in file if b":" in line)
-        return said[b"State"].split()[0].decode(), int(said[b"voluntary_ctxt_switches"])
-    except (OSError, ValueError, LookupError):
-        return None, None
-
-
-def _processor_s(ident: int) -> float | None:
-    """The processor time of a thread of this process, in seconds."""
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(ident))
-    except (AttributeError, OSError):
-        return None
-
-
-def _delay_s(native_id: int) -> float | None:
-    """How long a thread of this process has been ready to run, without a processor; None where no system says it."""
-    try:
-        with open(SCHEDSTAT.format(native_id), "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _is_within(frame: FrameType | None, modules: Sequence[str]) -> bool:
@@ -432,14 +317,14 @@ def _is_within(frame: FrameType | None, modules: Sequence[str]) -> bool:
     return False
 
 
-def lines_of(frame: FrameType | None) -> list[str]:
+def _lines_of(frame: FrameType | None) -> list[str]:
     """The frames, the innermost first, as ``train.py(41): loss``. Ours are left out."""
     return [name_of_line(each.f_code, each.f_lineno) for each in frames_without_ours(frame, _MOST_FRAMES)]
 
 
-def place_of(frame: FrameType | None) -> str:
+def _place_of(frame: FrameType | None) -> str:
     """Where a thread is: the innermost line of the user's, and what that has called of libraries, if anything."""
-    innermost = lines_of(frame)[:1]
+    innermost = _lines_of(frame)[:1]
     while frame is not None and not is_of_user(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:

@@ -24,7 +24,7 @@
 #define OTHERS_MAY_WRITE 022
 
 /* Between two looks that are further apart the process was stopped, or had no processor: such time
- * says nothing of training. */
+ * says nothing of training. `kinetoscope.pulse.layout` has both numbers for Python. */
 #define STOOD_STILL_NS (4 * LOOK_EVERY_NS)
 /* For so long a thread of Python's could have looked closer. */
 #define HELD_AFTER_NS INT64_C(10000000000)
