@@ -22,6 +22,7 @@ from kinetoscope.analysis.window import (
     COMMUNICATION_CALLS,
     CPU_COLLECTIVES,
     FETCH,
+    FEWEST_RECURRING,
     FEWEST_STEPS,
     OPERATORS,
     RUNTIME_CALLS,
@@ -70,9 +71,6 @@ _IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, "python_funct
 
 _ORDINARY_PYTHON_NS = 100_000
 """Python before an operator takes up to this in healthy loops: modules, the begin of the backward pass, optimizers."""
-
-_FEWEST_RECURRING = 3
-"""What stops the loop in fewer steps of a recording may be chance."""
 
 SMALL_OPERATOR_NS = 10_000
 """A small operator takes less than this."""
@@ -424,7 +422,7 @@ class HostTime:
         """As much of those stretches as a loop could do without. On the CPU, where operators begin at once, each needs
         some Python before it: a stretch counts from `_ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
         before the same operator, as in a loop over elements. It counts only before operators that it comes before in
-        `_FEWEST_RECURRING` steps, since a busy machine stops a loop anywhere. What a device waits for counts whole."""
+        `FEWEST_RECURRING` steps, since a busy machine stops a loop anywhere. What a device waits for counts whole."""
         stretches, window = self.python_before, self.window
         if len(window.device):
             return stretches
@@ -434,7 +432,7 @@ class HostTime:
         if len(window.steps) < FEWEST_STEPS:
             return spare
         spare = spare.with_columns(place=pl.Series(window.steps["end"].search_sorted(spare["end"])))
-        return spare.filter(pl.col("place").n_unique().over("name") >= _FEWEST_RECURRING).drop("place")
+        return spare.filter(pl.col("place").n_unique().over("name") >= FEWEST_RECURRING).drop("place")
 
     @cached_property
     def small_operators(self) -> pl.DataFrame:

@@ -53,6 +53,9 @@ _HOST = 0  # c10::DeviceType
 FEWEST_STEPS = 8
 """With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
 
+FEWEST_RECURRING = 3
+"""What stops the loop in fewer steps of a recording may be chance."""
+
 FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
 """Spans in which a loop waits for its next batch."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
-from kinetoscope.formats.chrome import read_header
+from kinetoscope.formats.chrome import SUFFIXES, read_header
 from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import why_nothing
@@ -30,7 +30,6 @@ from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob, requi
 from kinetoscope.texts.wording import printable_lines
 
 STDIN = "-"
-SUFFIXES = (".json", ".json.gz", ".json.zst")
 _OF_RUNS = ("live", "traces", "torch_traces", "pulse", ".uploads")
 """What is in the folder of a run."""
 

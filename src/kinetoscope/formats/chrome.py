@@ -22,6 +22,9 @@ from kinetoscope.formats.chrome_event import FURTHEST_NS, UNIX_NS, event_to_nano
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, require_trace, stream_chrome
 from kinetoscope.formats.compression import read_unpacked
 
+SUFFIXES = (".json", ".json.gz", ".json.zst")
+"""How the names of traces end."""
+
 _BASE_FIELD = "baseTimeNanoseconds"
 _HEADER_EVENT = "kinetoscope_header"  # in a bare list, the metadata event that holds the header
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # a double is exact to half a nanosecond here, but not after times 1000

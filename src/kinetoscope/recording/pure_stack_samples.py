@@ -8,11 +8,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from kinetoscope.recording.private_names import frame_of_thread
+from kinetoscope.recording.recorder import FRAMES_APART_NS
 
 _MOST_INNER = _MOST_OUTER = 100  # frames; of a deeper stack, those between these ends are left out
 _MOST_LOOKED = 10_000  # frames beyond the inner ones, in search of the outermost
 _MOST_PLACES = 10_000  # when there are more, all are forgotten, and with them their code
-_APART_NS = 10  # between the begins of a frame and of the one that it calls, so that viewers can tell which is outside
 _NS = 1_000_000_000
 
 
@@ -83,7 +83,7 @@ class StackSamples:
         num_same = self._num_same(stack)
         self._end_inner(num_same, asked_ns)
         for depth, span in enumerate(stack[num_same:], num_same):
-            self._open.append((span, span.begin_at(asked_ns + depth * _APART_NS)))
+            self._open.append((span, span.begin_at(asked_ns + depth * FRAMES_APART_NS)))
 
     def end(self, end_ns: int) -> None:
         """Ends all open spans, and forgets the code of their lines."""

@@ -27,6 +27,10 @@ INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
 """The edges of a span at which it also records an instant."""
 
 
+FRAMES_APART_NS = 10
+"""Between the begins of a sampled frame and of the one that it calls, so that viewers can tell which is outside."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowRecords:
     """What was recorded in a window that has closed.

@@ -22,7 +22,7 @@ from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.private_names import frame_of_thread
-from kinetoscope.recording.recorder import SpanName, WindowRecords
+from kinetoscope.recording.recorder import FRAMES_APART_NS, SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import SCHEDSTAT, ProcessRecorder
 from kinetoscope.recording.slow_step_places import SlowStepPlaces
 from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
@@ -33,7 +33,6 @@ from kinetoscope.writing.own_thread import OwnThread
 _SAMPLES_TID = PHASES_TID + 1
 _MOST_SAMPLES, _MOST_FRAMES = 3_000, 200
 _FEWEST_ON_LINE = 2
-_APART_NS = 10  # between the begins of a frame and of the one that it calls, so that viewers can tell which is outside
 _JOIN_S = 5.0
 
 
@@ -285,4 +284,4 @@ def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[Source
             category = SAMPLE if frame.is_of_user else SAMPLE_OF_LIBRARY
             yield SourceEvent(frame.name, category, begin_ns, max(begin_ns, at_ns), _SAMPLES_TID, {})
         for frame in stack[num_same:]:
-            is_open.append((frame, at_ns + _APART_NS * len(is_open)))
+            is_open.append((frame, at_ns + FRAMES_APART_NS * len(is_open)))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
+from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import STARTED, why_nothing
@@ -31,7 +32,6 @@ from kinetoscope.table.trace import Trace, TraceSet
 _log = logging.getLogger("kinetoscope")
 PathLike = str | os.PathLike[str]
 
-_SUFFIXES = (".json", ".json.gz", ".json.zst")
 _FILE_URL = "file://"
 STDIN = "-"
 
@@ -178,7 +178,7 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
         raise TraceFileError(f"No trace in {name}. {why}")
     if not found:
         raise TraceFileError(
-            f"No trace in {name}: there is no file that ends in {', '.join(_SUFFIXES)}. "
+            f"No trace in {name}: there is no file that ends in {', '.join(JSON_SUFFIXES)}. "
             "Pass a trace file, a folder of them, the folder of a run, or a glob in quotes."
         )
     return found
@@ -211,7 +211,7 @@ def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
 
 def _traces_of(folder: Path, place: str) -> list[str]:
     """The traces in a folder, without merged ones, which hold the same events again."""
-    files = [name for name in find_files(folder, place, (*_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
+    files = [name for name in find_files(folder, place, (*JSON_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
     return [name for name in files if not _is_merged(name)] or [*files]
 
 

@@ -27,13 +27,12 @@ from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
 from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
-from kinetoscope.analysis.window import FEWEST_STEPS
+from kinetoscope.analysis.window import FEWEST_RECURRING, FEWEST_STEPS
 from kinetoscope.formats.own_names import LATE
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import RunReport
 
-_FEWEST_RECURRING = 3
 _NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
@@ -557,7 +556,7 @@ class Case:
 
     @cached_property
     def _stops(self) -> pl.DataFrame:
-        is_recurring = pl.col("step").drop_nulls().n_unique().over("kind", "name") >= _FEWEST_RECURRING
+        is_recurring = pl.col("step").drop_nulls().n_unique().over("kind", "name") >= FEWEST_RECURRING
         stops = pl.concat([one.stops.with_columns(is_recurring=is_recurring) for one in self._own_signs])
         return stops.sort("total_ns", descending=True)
 

@@ -8,15 +8,13 @@ from dataclasses import replace
 from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
-from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.findings.finding import OVERHEAD_IS_HIGH, Finding, Where
 from kinetoscope.analysis.findings.signs import InFloat64
 from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED, Change
-
-_OVERHEAD_IS_HIGH = 0.2
 
 _LITTLE_NOT_KNOWN, _MUCH_NOT_KNOWN = 0.05, 0.5
 """From which part on of the time of collectives a finding says that its waits are not known, and claims no transfer."""
@@ -175,7 +173,7 @@ def _small_operators(case: Case) -> Finding | None:
             "python_ns": python_ns,
             **case.evidence_of_line("small"),
         },
-        high_share=2 * _OVERHEAD_IS_HIGH if is_surely_many else 1.0,
+        high_share=2 * OVERHEAD_IS_HIGH if is_surely_many else 1.0,
     )
 
 
@@ -270,7 +268,7 @@ def _float64_on_host(case: Case, advice: str) -> Finding | None:
         change=None,
         where=replace(where, lines=_lines_to_float64(case, where.lines)),
         evidence={"float64_ns": case.total_ns("double")},
-        high_share=_OVERHEAD_IS_HIGH,
+        high_share=OVERHEAD_IS_HIGH,
     )
 
 

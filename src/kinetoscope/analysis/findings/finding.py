@@ -14,6 +14,9 @@ HIGH_SHARE = 0.10
 LEAST_SHARE = 0.25
 """What saves less than this part of what would be high is not reported; below half of it confidence is low."""
 
+OVERHEAD_IS_HIGH = 0.2
+"""Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
+
 _MEDIUM_SHARE = 0.5
 
 _MINOR_SHARE = 0.03

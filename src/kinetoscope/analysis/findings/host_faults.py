@@ -6,13 +6,10 @@ import polars as pl
 
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
-from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where
+from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, OVERHEAD_IS_HIGH, Finding, Where
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import counted, shown
-
-_OVERHEAD_IS_HIGH = 0.2
-"""Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
 
 _FULL_COLLECTION = "gc generation 2"
 _FEWEST_ASKED_FOR = 3
@@ -163,7 +160,7 @@ def host_bound(case: Case) -> Finding | None:
         change=Change(frozenset(["launch"])),
         variant=FaultGraph.without_launches,
         evidence={"launch_ns": launch_ns, "without_work_ns": idle_ns, "num_launches": case.mean_ns("num_launches")},
-        high_share=_OVERHEAD_IS_HIGH,
+        high_share=OVERHEAD_IS_HIGH,
     )
 
 
@@ -186,7 +183,7 @@ def python_overhead(case: Case) -> Finding | None:
             "without_work_ns": idle_ns if case.has_device else None,
             **case.evidence_of_line("python"),
         },
-        high_share=_OVERHEAD_IS_HIGH,
+        high_share=OVERHEAD_IS_HIGH,
     )
 
 
