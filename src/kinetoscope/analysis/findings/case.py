@@ -18,12 +18,12 @@ from kinetoscope.analysis.findings.finding import (
     confidence_in,
     confidence_without_replay,
 )
-from kinetoscope.analysis.findings.fix import Fix, Variant, as_recorded
+from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.late_group import ONCE_SHARE, group_by_replay, group_by_rows, late_once
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
 from kinetoscope.analysis.periods import in_every, period_of
-from kinetoscope.analysis.replay.replay import Change, ReplayGraph, is_of_ranks
+from kinetoscope.analysis.replay.replay import ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
 from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
@@ -444,40 +444,33 @@ class Case:
         advice: str,
         *,
         cost_ns: float,
-        change: Change | None,
+        fix: Fix | None,
         evidence: Mapping[str, float | None],
-        variant: Variant = as_recorded,
-        most_variant: Variant | None = None,
-        beyond: frozenset[str] = frozenset(),
         where: Where | None = None,
         high_share: float = HIGH_SHARE,
         is_estimate: bool = False,
     ) -> Finding | None:
-        """A finding that costs so much of a step, if ``change`` of a ``variant`` of the graph saves enough. Without a
-        change no replay can tell, and the cost decides. An estimate is at most of medium confidence."""
+        """A finding that costs so much of a step, if ``fix`` saves enough, also without waits for late ranks. Without a
+        fix no replay can tell, and the cost decides. An estimate is at most of medium confidence."""
         if kind not in _OF_LEDGER:
             cost_ns = self.report.gained_ns(cost_ns * self.num_steps) or 0.0
         cost_ns = min(cost_ns, self.step_ns if kind in _OF_DEVICES else min(self.step_ns, self.without_work_ns()))
         if not self.step_ns or _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share:
             return None
-        fix = Fix(change, variant, beyond, self.late_ranks, most_variant) if change else None
+        fix = fix and replace(fix, late=self.late_ranks)
         saving_ns = self.saving_ns(fix) if fix else None
         share = self._share(kind, cost_ns if saving_ns is None else saving_ns)
         held_ns = self._held_ns(fix, saving_ns)
         if share + self._share(kind, held_ns) < LEAST_SHARE * high_share:
             return None
-        is_starved = kind in _OF_HOST and self.is_much_starved
         on_full_cores = self._on_full_cores if kind in _OF_RUNNING else ""
-        confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
-        is_not_known = (change is not None and saving_ns is None) or is_estimate or is_starved or bool(on_full_cores)
-        if is_not_known and confidence == "high":
-            confidence = "medium"  # how much of it matters is not known
+        is_estimate |= (fix is not None and saving_ns is None) or bool(on_full_cores)
         period, most_ns = self._period(kind), self._most_ns(fix, saving_ns, held_ns)
         found = build_finding(
             kind,
             f"{title}{in_every(period)}",
             advice + self._on_most(most_ns, held_ns, fix) + on_full_cores,
-            confidence=confidence,
+            confidence=self._confidence(kind, share, high_share, is_estimate=is_estimate),
             period=period,
             evidence={
                 **evidence,
@@ -489,6 +482,13 @@ class Case:
             saving_ns=saving_ns,
         )
         return self.keep_fix(found, fix)
+
+    def _confidence(self, kind: str, share: float, high_share: float, *, is_estimate: bool) -> str:
+        """How sure a finding is that is worth this share of a step; not high where nobody knows how much of it
+        matters."""
+        confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
+        is_starved = kind in _OF_HOST and self.is_much_starved
+        return "medium" if (is_estimate or is_starved) and confidence == "high" else confidence
 
     def _share(self, kind: str, time_ns: float) -> float:
         """Which part of a step this time is; of what the host does, as it would be if the loop always had a

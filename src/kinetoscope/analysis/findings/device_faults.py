@@ -9,6 +9,7 @@ from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import OVERHEAD_IS_HIGH, Finding, Where
+from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.signs import InFloat64
 from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
@@ -91,7 +92,7 @@ def exposed_communication(case: Case) -> Finding | None:
         "Ranks transfer data while nothing is computed" if is_sure else "Ranks communicate while nothing is computed",
         advice if share < _LITTLE_NOT_KNOWN else f"{_on_share_not_known(share)} {advice}",
         cost_ns=max(0.0, exposed_ns - waits_ns),
-        change=None if is_hiding else Change(frozenset(["transfer"])),
+        fix=None if is_hiding else Fix(Change(frozenset(["transfer"]))),
         is_estimate=is_hiding,
         evidence={
             "exposed_communication_ns": exposed_ns,
@@ -141,8 +142,7 @@ def small_kernels(case: Case) -> Finding | None:
         "Let torch.compile(model) fuse them into one, or use the foreach=True or fused=True form of the optimizer, if "
         "it has one. Work on one large tensor, not on many small ones in a loop.",
         cost_ns=host_ns,
-        change=Change(frozenset(["launch", "transfer"])),
-        variant=FaultGraph.only_small_runs,
+        fix=Fix(Change(frozenset(["launch", "transfer"])), variant=FaultGraph.only_small_runs),
         evidence={"num_small_kernels": num_kernels, "host_ns": host_ns},
     )
 
@@ -164,7 +164,7 @@ def _small_operators(case: Case) -> Finding | None:
         else "Many small operators run one after the other",
         case.on_line("small") + (_advice_on_items(case) if num_items else _ADVICE_ON_SMALL_OPERATORS),
         cost_ns=own_ns + python_ns,
-        change=None,
+        fix=None,
         where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops("small")).lines),
         evidence={
             "num_small_operators": num_calls,
@@ -202,7 +202,7 @@ def idle_gaps(case: Case) -> Finding | None:
         else "The device is idle although its next kernel is launched",
         _ADVICE_ON_GRAPHS if is_in_graphs else _ADVICE_ON_GAPS,
         cost_ns=min(idle_ns, case.idle_ns()),
-        change=None,
+        fix=None,
         evidence={"idle_other_ns": idle_ns, "before_graphs_ns": graphs_ns or None},
     )
 
@@ -224,8 +224,10 @@ def exposed_copy(case: Case) -> Finding | None:
         f"{pin} non_blocking=True to .to(device), so that copies run beside "
         "kernels. Copy the next batch on a stream of its own while this one is computed.",
         cost_ns=copy_ns,
-        change=Change(frozenset(["sync"]), {row.name: float("inf") for row in copies}),
-        variant=FaultGraph.only_copies_that_block,
+        fix=Fix(
+            Change(frozenset(["sync"]), {row.name: float("inf") for row in copies}),
+            variant=FaultGraph.only_copies_that_block,
+        ),
         where=case.where(stops),
         evidence={"copy_ns": copy_ns, "pageable_ns": pageable_ns / max(1, len(case.report.steps))},
     )
@@ -265,7 +267,7 @@ def _float64_on_host(case: Case, advice: str) -> Finding | None:
         "Products of matrices run in float64",
         advice,
         cost_ns=case.total_ns("double"),
-        change=None,
+        fix=None,
         where=replace(where, lines=_lines_to_float64(case, where.lines)),
         evidence={"float64_ns": case.total_ns("double")},
         high_share=OVERHEAD_IS_HIGH,
@@ -298,7 +300,7 @@ def _slow_products(case: Case, kind: str, title: str, advice: str, rows: list[Ke
         title,
         advice,
         cost_ns=cost_ns,
-        change=Change(faster={row.name: _TIMES_AS_FAST for row in rows}),
+        fix=Fix(Change(faster={row.name: _TIMES_AS_FAST for row in rows})),
         where=Where(spans=tuple(row.name for row in rows[:MOST_NAMED])),
         evidence={"kernels_ns": cost_ns, "num_calls": sum(row.num_calls for row in rows) / len(case.report.steps)},
     )

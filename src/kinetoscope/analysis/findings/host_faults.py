@@ -7,6 +7,7 @@ import polars as pl
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, OVERHEAD_IS_HIGH, Finding, Where
+from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import counted, shown
@@ -91,7 +92,7 @@ def input_bound(case: Case) -> Finding | None:
             else _advice_on_workers(num_workers, percent, loader, waits, is_too_short=is_too_short)
         ),
         cost_ns=cost_ns,
-        change=Change(frozenset(["data"])),
+        fix=Fix(Change(frozenset(["data"]))),
         where=Where(lines=case.where(case.stops("data")).lines),
         evidence={
             "data_wait_ns": cost_ns,
@@ -157,8 +158,7 @@ def host_bound(case: Case) -> Finding | None:
         'Capture the step in a CUDA graph with torch.compile(model, mode="reduce-overhead"), so that one launch does '
         "for many. A larger batch also gives the device more work for each launch." + (_ON_GAPS if has_gaps else ""),
         cost_ns=min(launch_ns, idle_ns),
-        change=Change(frozenset(["launch"])),
-        variant=FaultGraph.without_launches,
+        fix=Fix(Change(frozenset(["launch"])), variant=FaultGraph.without_launches),
         evidence={"launch_ns": launch_ns, "without_work_ns": idle_ns, "num_launches": case.mean_ns("num_launches")},
         high_share=OVERHEAD_IS_HIGH,
     )
@@ -174,9 +174,11 @@ def python_overhead(case: Case) -> Finding | None:
         case.on_line("python")
         + (advice_on_call(case, "python").rstrip() or _advice_on_python(case, hardly_runs=hardly_runs)),
         cost_ns=min(python_ns, idle_ns),
-        change=Change(frozenset(["python"])),
-        variant=FaultGraph.without_small_runs,
-        most_variant=None if case.has_device else FaultGraph.without_all_python,
+        fix=Fix(
+            Change(frozenset(["python"])),
+            variant=FaultGraph.without_small_runs,
+            most_variant=None if case.has_device else FaultGraph.without_all_python,
+        ),
         where=case.where(case.stops("python")),
         evidence={
             "python_ns": python_ns,
@@ -227,9 +229,11 @@ def synchronisation(case: Case) -> Finding | None:
         "Read values such as a loss with .item() or .cpu() only every n-th step, or a step late, from a copy made with "
         "non_blocking=True. torch.cuda.set_sync_debug_mode(1) warns at each call that waits.",
         cost_ns=min(sync_ns, idle_ns),
-        change=Change(frozenset(["sync", "transfer", "launch"])),
-        variant=FaultGraph.without_copies_that_block,
-        beyond=case.pauses,
+        fix=Fix(
+            Change(frozenset(["sync", "transfer", "launch"])),
+            variant=FaultGraph.without_copies_that_block,
+            beyond=case.pauses,
+        ),
         where=case.where(stops),
         evidence={"sync_ns": sync_ns, "num_calls": case.calls("sync"), "without_work_ns": idle_ns},
     )
@@ -251,7 +255,7 @@ def garbage_collection(case: Case) -> Finding | None:
         else f"{_advice_on_objects(line, inside, share)}Call gc.freeze() once the model is built, so that collections "
         "no longer visit what stays. Then call gc.disable(), and gc.collect() by hand between epochs.",
         cost_ns=gc_ns,
-        change=Change(frozenset(["gc"])),
+        fix=Fix(Change(frozenset(["gc"]))),
         where=where,
         evidence={
             "gc_ns": gc_ns,
@@ -295,7 +299,7 @@ def recompilation(case: Case) -> Finding | None:
         else "The model is compiled again during training",
         (_ON_FIRST_COMPILATIONS if may_be_first else "") + _advice_on_guard(stops),
         cost_ns=compile_ns,
-        change=Change(frozenset(["compile"])),
+        fix=Fix(Change(frozenset(["compile"]))),
         is_estimate=may_be_first,
         where=where,
         evidence={"compile_ns": compile_ns, "num_compilations": case.calls("compile")},
@@ -324,7 +328,7 @@ def profiler_cost(case: Case) -> Finding | None:
         "Leave out what you do not need: with_stack=False, record_shapes=False, profile_memory=False. This time is not "
         "the training's own; all other findings leave it out.",
         cost_ns=cost_ns,
-        change=Change(frozenset(["profiler"])),
+        fix=Fix(Change(frozenset(["profiler"]))),
         where=case.where(case.in_steps("profiler"), with_steps=True),
         evidence={"profiler_ns": cost_ns, "around_window_ns": case.around_windows_ns("profiler")},
     )

@@ -7,6 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.replay.replay import Change
@@ -99,7 +100,7 @@ def blocked(case: Case) -> Finding | None:
         f"The loop waits {wait.title}" if wait.title else "The loop waits, and nothing runs",
         _on_reason(first) + wait.advice,
         cost_ns=min(blocked_ns, idle_ns),
-        change=Change(frozenset(["blocked"])) if has_operators else None,
+        fix=Fix(Change(frozenset(["blocked"]))) if has_operators else None,
         where=_where(case, "blocked"),
         evidence={
             "blocked_ns": blocked_ns,
@@ -175,7 +176,7 @@ def processor_contention(case: Case) -> Finding | None:
         title,
         advice,
         cost_ns=min(starved_ns, case.without_work_ns()),
-        change=None,
+        fix=None,
         evidence={"starved_ns": starved_ns, "running_ns": case.mean_ns("running_ns"), **used},
     )
 
@@ -271,7 +272,7 @@ def hot_line(case: Case) -> Finding | None:
         f"{case.on_line('loop', 'the time of the loop that no other finding tells of')}"
         f"{advice_on_call(case, 'loop')}Which operators it calls was not recorded: torch=True, the default, does that.",
         cost_ns=found.share * case.total_ns("loop"),
-        change=None,
+        fix=None,
         where=Where(lines=case.where(case.stops("loop")).lines or (found.line,)),
         evidence={**case.evidence_of_line("loop"), "num_samples": int(samples["num_samples"].sum())},
         is_estimate=True,
