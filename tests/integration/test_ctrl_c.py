@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from waiting import wait_for
 
 LONGEST_WAIT_S = 100
 
@@ -32,14 +33,6 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def wait_until(is_reached, process):
-    until = time.monotonic() + LONGEST_WAIT_S
-    while not is_reached():
-        assert time.monotonic() < until
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
 def write(path, num_spans=10):
     spans = [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": n, "dur": 1} for n in range(num_spans)]
     path.write_text(json.dumps({"baseTimeNanoseconds": 1_790_857_026_000_000_000, "traceEvents": spans}))
@@ -49,7 +42,8 @@ def interrupted(command, folder, is_time):
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, *command], cwd=folder, **pipes, text=True) as process:
         try:
-            wait_until(is_time, process)
+            wait_for(lambda: is_time() or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=LONGEST_WAIT_S)
         finally:

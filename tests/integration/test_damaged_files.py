@@ -19,6 +19,7 @@ from typing import IO
 import pytest
 
 from prepared_python import OURS, RUN_COMMAND, start_prepared
+from waiting import wait_for
 
 LONG_READING = 4  # times the smallest file, so that it is not done before it is interrupted
 EXCUSED = 5  # times the size of the file, as 1 GB for 200 MB
@@ -196,18 +197,11 @@ def test_ctrl_c_ends_a_command_that_waits_for_a_pipe(tmp_path):
         assert process.stdin is not None
         process.stdin.write(b"[" + b" " * 1_000_000)
         process.stdin.flush()
-        wait_until(lambda: num_unread(process.stdin) == 0 and state_of(process) == "S")
+        wait_for(lambda: num_unread(process.stdin) == 0 and state_of(process) == "S")
         process.send_signal(signal.SIGINT)
         assert process.wait(LONGEST_WAIT_S) == 130
         assert process.stderr is not None
         assert process.stderr.read().count(b"\n") == 1
-
-
-def wait_until(is_reached: Callable[[], bool]) -> None:
-    until = time.monotonic() + LONGEST_WAIT_S
-    while not is_reached():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def num_unread(pipe: IO[bytes]) -> int:

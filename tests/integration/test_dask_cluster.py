@@ -23,6 +23,7 @@ from kinetoscope.table.load import load_one, names_in
 from ports import free_port
 from prepared_python import run_program
 from simulated_training import Fault, Settings, simulate
+from waiting import wait_for
 
 LONGEST_WAIT_S = 100
 QUIET = {
@@ -97,13 +98,6 @@ def report(runs):
     return kinetoscope.analyze(runs / "after")
 
 
-def wait_until(is_reached):
-    until = time.monotonic() + LONGEST_WAIT_S
-    while not is_reached():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def busy_workers(client):
     """The workers that have work."""
     return [worker for worker, keys in client.processing().items() if keys]
@@ -114,21 +108,21 @@ def full_hands(client):
     """Both workers have something to do until the end of the block; what they get meanwhile waits behind it."""
     from distributed import Event
 
-    wait_until(lambda: len(client.scheduler_info()["workers"]) == 2)  # one that was killed is started again
-    wait_until(lambda: not busy_workers(client))  # with what is left of the test before
+    wait_for(lambda: len(client.scheduler_info()["workers"]) == 2)  # one that was killed is started again
+    wait_for(lambda: not busy_workers(client))  # with what is left of the test before
     name = f"end of {time.monotonic_ns()}"
     waiting = [
         client.submit(lambda: Event(name).wait(), workers=worker, pure=False)
         for worker in client.scheduler_info()["workers"]
     ]
-    wait_until(lambda: len(busy_workers(client)) == len(waiting))
+    wait_for(lambda: len(busy_workers(client)) == len(waiting))
     yield
     Event(name, client=client).set()
 
 
 def worker_given_work(client):
     """The address and the process of a worker, once each has something to do beside what fills its hands."""
-    wait_until(lambda: all(len(keys) > 1 for keys in client.processing().values()))
+    wait_for(lambda: all(len(keys) > 1 for keys in client.processing().values()))
     return client.run(os.getpid).popitem()
 
 
@@ -168,7 +162,7 @@ def test_when_a_worker_is_killed_in_the_middle_another_one_does_its_work(client,
             found = pool.submit(kinetoscope.analyze, runs / "after", cache=False, executor=client.get_executor())
             dying, pid = worker_given_work(client)
             os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: busy_workers(client) == [dying])  # the other one has done its part
+        wait_for(lambda: busy_workers(client) == [dying])  # the other one has done its part
         os.kill(pid, signal.SIGKILL)
         assert found.result(LONGEST_WAIT_S).to_dict() == report.to_dict()
 
@@ -288,7 +282,7 @@ def test_ctrl_c_takes_the_work_back_and_leaves_the_cluster_alone(client, runs):
             out, err = process.communicate(timeout=LONGEST_WAIT_S)
         assert (process.returncode, out) == (130, "")
         assert "Traceback" not in err
-        wait_until(lambda: all(len(keys) == 1 for keys in client.processing().values()))
+        wait_for(lambda: all(len(keys) == 1 for keys in client.processing().values()))
     assert client.submit(abs, -1).result(LONGEST_WAIT_S) == 1
 
 

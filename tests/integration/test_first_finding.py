@@ -19,6 +19,7 @@ from kinetoscope.serving.runs import find_runs
 from kinetoscope.writing.side_process import SideProcess
 from page_columns import page_text
 from prepared_python import start_prepared
+from waiting import wait_for
 
 LONGEST_WAIT_S = 100
 HANGS = """
@@ -59,11 +60,8 @@ class Training:
         self.pid = self._running.pid
 
     def wait_for_search(self):
-        until = time.monotonic() + LONGEST_WAIT_S
-        while not self.started.exists():
-            assert time.monotonic() < until
-            assert not self._running.has_ended(), self._running.wait()
-            time.sleep(0.01)
+        wait_for(lambda: self.started.exists() or self._running.has_ended())
+        assert self.started.exists(), self._running.wait()
         return int(self.started.read_text())
 
     def wait(self):

@@ -18,6 +18,7 @@ from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.stuck_phases import StuckFile, StuckPhase, ThreadStack, read_stuck_phases
 from kinetoscope.status.judging import RunState, look_at_run
 from ports import free_port
+from waiting import wait_for
 
 HANGING = Path(__file__).parents[1] / "hanging_training.py"
 LONG_S = 120
@@ -82,11 +83,7 @@ def stuck_phases(folder):
 
 def wait_for_stuck_phases(folder):
     """Their file comes after the word in the pulse."""
-    until = time.monotonic() + LONG_S
-    while not (found := stuck_phases(folder)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
+    return wait_for(lambda: stuck_phases(folder), every_s=0.05)
 
 
 HANGS = [
@@ -283,11 +280,7 @@ def test_who_does_not_come_to_a_collective_is_named(tmp_path):
     run = tmp_path / "run"
     ranks = [Training(program, run, **shared, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
     try:
-        until = time.monotonic() + LONG_S
-        while not (waited_for := look_at_run(run).collectives):
-            assert time.monotonic() < until, look_at_run(run)
-            time.sleep(0.1)
-        (found,) = waited_for
+        (found,) = wait_for(lambda: look_at_run(run).collectives, lambda: look_at_run(run), every_s=0.1)
         assert (found.waiting, found.missing, found.collective) == ([0], [1], "gloo:all_reduce")
         places = {rank.rank: rank.hang.place for rank in look_at_run(run).ranks}
         lines = RANKS.splitlines()

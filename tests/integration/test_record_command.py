@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from kinetoscope.formats.record_request import RecordRequest, request_sequence
 from kinetoscope.pulse.glances import glance_at_pulses
 from kinetoscope.pulse.layout import Asked
 from trace_processor.trace_processor import load
+from waiting import wait_for
 
 LONG_S = 240
 TRAINING = """
@@ -56,10 +56,7 @@ class Job:
         return glance_at_pulses(self.folder).last
 
     def wait_for(self, is_so):
-        until = time.monotonic() + LONG_S
-        while not is_so():
-            assert time.monotonic() < until, self.glances()
-            time.sleep(0.1)
+        wait_for(is_so, self.glances, longest_s=LONG_S, every_s=0.1)
 
     def end(self):
         self.stop.touch()

@@ -1,13 +1,13 @@
 """Two processes that are given the same folder: the second one is told so before it trains, and loses no trace."""
 
 import json
-import time
 
 import pytest
 
 import kinetoscope
 from kinetoscope.errors import FolderNotEmptyError
 from prepared_python import OURS, start_prepared
+from waiting import wait_for
 
 RECORDS = """
 import sys, time
@@ -26,13 +26,10 @@ def profile(folder, **settings):
     return kinetoscope.profile(folder, torch=False, system=False, **settings)
 
 
-def until_begun(begun, other, limit_s=120):
+def until_begun(begun, other):
     """Waits until the other process records."""
-    until = time.monotonic() + limit_s
-    while not begun.exists():
-        assert not other.has_ended(), other.wait()
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for(lambda: begun.exists() or other.has_ended())
+    assert begun.exists(), other.wait()
 
 
 def test_a_second_process_is_told_that_the_first_one_records_there_and_replaces_nothing(tmp_path):

@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import time
 from collections import Counter
 
 import pytest
 
 from prepared_python import OURS, run_command, start_prepared
 from trace_processor.trace_processor import load
+from waiting import wait_for
 
 # We promise 64 ranks; sixteen, on two nodes, show the same.
 NUM_RANKS, PER_NODE, AT_A_TIME = int(os.environ.get("KINETOSCOPE_NUM_RANKS", "16")), 8, 16
@@ -103,9 +103,7 @@ def stalling_disk(tmp_path):
 
 def test_a_rank_whose_disk_stalls_delays_no_other_ranks_step(tmp_path, stalling_disk):
     ranks = [start(tmp_path, rank, 2, 1, STEADY, f"node{rank}") for rank in (0, 1)]
-    until = time.monotonic() + 100
-    while not all(traces_of(tmp_path, node) for node in (0, 1)) and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_for(lambda: all(traces_of(tmp_path, node) for node in (0, 1)), every_s=0.1)
     num_before = len(traces_of(tmp_path, 0))
     # The shell that freezes the disk also unfreezes it: a failing test must not leave a disk that cannot be unmounted.
     stall = f"fsfreeze -f {stalling_disk}; sleep {STALL_S}; fsfreeze -u {stalling_disk}"

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
@@ -19,6 +18,7 @@ from kinetoscope.pulse.layout import FOLDER, MAGIC
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.serving.run_lists import RunLists
 from prepared_python import OURS, run_command, start_prepared
+from waiting import wait_for
 
 LONGEST_WAIT_S = 120
 ENOUGH_STEPS = 40
@@ -55,15 +55,6 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(folder + "/tra
 """
 CHANGES = ("creat", "unlink", "rename", "mkdir", "rmdir", "link", "symlink", "truncate", "chmod", "chown", "kill")
 CHANGES += ("mknod", "utime", "connect", "bind", "sendto")
-
-
-def wait_for(what):
-    """Asks until the answer is true, and returns it."""
-    until = time.monotonic() + LONGEST_WAIT_S
-    while not (answer := what()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    return answer
 
 
 @contextmanager

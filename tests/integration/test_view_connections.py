@@ -2,13 +2,13 @@
 
 import socket
 import threading
-import time
 from contextlib import ExitStack
 
 import pytest
 
 from kinetoscope.serving.connections import MOST_CONNECTIONS, Connections
 from viewing import LONGEST_WAIT_S, ask, log_in, served
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_where_all_places_are_in_use_a_browser_is_refused_until_one_is_free(runs
         status, headers, _ = ask(server.server_port, Cookie=cookie)
         assert (status, headers["Retry-After"]) == (503, "1")
         readers.pop().close()
-        wait_until(lambda: ask(server.server_port, Cookie=cookie)[0] == 200)
+        wait_for(lambda: ask(server.server_port, Cookie=cookie)[0] == 200)
 
 
 def test_those_who_read_for_too_long_have_to_go_for_a_browser(runs, large):
@@ -101,11 +101,3 @@ def test_those_who_read_for_too_long_have_to_go_for_a_browser(runs, large):
         for _ in range(4):
             stack.enter_context(reads_nothing(server, cookie, large))
         assert ask(server.server_port, Cookie=cookie)[0] == 200
-
-
-def wait_until(is_so):
-    for _ in range(20 * LONGEST_WAIT_S):
-        if is_so():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not happen")

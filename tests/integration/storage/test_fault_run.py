@@ -17,6 +17,7 @@ from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.storage.upload_queue import read_queue
 from object_store.s3 import BUCKET, SECRET
 from prepared_python import OURS, READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared, start_prepared
+from waiting import wait_for
 
 DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
 NUM_RANKS, KILLED, FULL = 4, 1, 2
@@ -59,10 +60,8 @@ def start(tmp_path, rank, environment):
 
 
 def wait_for_first_traces(tmp_path):
-    until = time.monotonic() + 120
-    while not all(list((tmp_path / f"node{rank}" / "traces").glob("ep0*")) for rank in range(NUM_RANKS)):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    folders = [tmp_path / f"node{rank}" / "traces" for rank in range(NUM_RANKS)]
+    wait_for(lambda: all(any(folder.glob("ep0*")) for folder in folders), every_s=0.1)
 
 
 def fill(disk):

@@ -18,7 +18,9 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.storage.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
 from prepared_python import OURS, READ_SETTINGS, RUN_COMMAND, TORCH, UPLOADING, run_prepared, start_prepared
+from waiting import wait_for
 
+STORE_S = 0.5  # the store takes longer for an answer than we do
 RUN = """
 import sys, time
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -129,9 +131,7 @@ def test_a_kill_in_mid_upload_loses_nothing(tmp_path, s3, proxy):
     arguments = ("upload", run_folder, "--to", f"s3://{BUCKET}")
     environment = s3.environment(proxy.endpoint)
     process = start_prepared(UPLOADING, READ_SETTINGS + RUN_COMMAND, *arguments, environment=environment)
-    until = time.monotonic() + 60
-    while not proxy.met["hang"] and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_for(lambda: proxy.met["hang"], every_s=0.02)
     process.kill()
     process.wait()
     assert len(read_queue(run_folder, 0)) == 3
@@ -154,8 +154,8 @@ def test_the_next_start_of_a_killed_run_uploads_its_remaining_files(tmp_path, s3
     assert restarted.returncode == 0, restarted.stderr
     expected = {entry.upload.url.removeprefix(f"s3://{BUCKET}/") for entry in left}
     expected.add("again/second/traces/attempt1/ep0-ba1-rank0.json")
-    wait_for(lambda: expected <= set(s3.names()))  # on a busy machine the uploads go on after the run has ended
-    assert expected <= set(s3.names())
+    # On a busy machine the uploads go on after the run has ended.
+    wait_for(lambda: expected <= set(s3.names()), every_s=STORE_S)
 
 
 def test_without_a_store_training_does_not_wait_and_the_log_says_what_is_left(tmp_path, s3):
@@ -258,12 +258,5 @@ def test_a_merged_trace_that_is_finished_only_after_the_run_is_uploaded_as_well(
     assert "goes on in process" in done.stderr
     merged = "runs/late/traces/merged_trace.json"
     assert merged not in s3.names()
-    assert wait_for(lambda: merged in s3.names())
+    wait_for(lambda: merged in s3.names(), every_s=STORE_S)
     assert s3.content(merged) == (tmp_path / "run" / "traces" / "merged_trace.json").read_bytes()
-
-
-def wait_for(is_so, timeout_s=60.0):
-    until = time.monotonic() + timeout_s
-    while not is_so() and time.monotonic() < until:
-        time.sleep(0.5)  # the store takes longer for an answer than we do
-    return is_so()

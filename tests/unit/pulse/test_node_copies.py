@@ -1,7 +1,6 @@
 """Pulses of a run on a network file system are in local storage; one rank of a node copies them all."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
-
-LONG_S = 60
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -37,13 +35,6 @@ def steps_found(folder):
     return [pulse.header.num_steps for pulses in find_pulses(folder).values() for pulse in pulses]
 
 
-def wait_for(folder, expected):
-    until = time.monotonic() + LONG_S
-    while steps_found(folder) != expected:
-        assert time.monotonic() < until, steps_found(folder)
-        time.sleep(0.01)
-
-
 def take(pulse, count):
     for number in range(count):
         pulse.end_step(Timestamp(batch=number + 1))
@@ -53,11 +44,11 @@ def test_one_rank_copies_those_of_all_and_another_goes_on_when_it_is_gone(on_net
     first, second = (open_pulse(on_network, rank) for rank in range(2))
     take(first, 3)
     take(second, 4)
-    wait_for(on_network, [3, 4])
+    wait_for(lambda: steps_found(on_network) == [3, 4], lambda: steps_found(on_network))
     assert len(list((on_network / FOLDER).glob("*.pulses"))) == 1
     first.close()
     take(second, 5)
-    wait_for(on_network, [3, 9])
+    wait_for(lambda: steps_found(on_network) == [3, 9], lambda: steps_found(on_network))
     second.close()
     assert sorted(path.suffix for path in (on_network / FOLDER).glob("*.pulse")) == [".pulse", ".pulse"]
     assert all(pulse.header.has_ended for pulse in find_pulses(on_network)[0])

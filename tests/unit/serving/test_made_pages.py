@@ -1,14 +1,13 @@
 """Reports that somebody waits for are made one after the other, each once, and a few of them are kept."""
 
 import sys
-import time
 
 import pytest
 
 from kinetoscope.serving.made_pages import MadePages
 from kinetoscope.serving.runs import FoundFile, FoundRun
+from waiting import wait_for
 
-LONGEST_WAIT_S = 60
 MOST_KEPT = 8
 # Notes the run whose report it is asked for, waits for the file "go", and writes the report. It fails if there is a
 # file "disk is full".
@@ -38,13 +37,9 @@ def found(name):
     return FoundRun(name, traces=[FoundFile(f"{name}/a.json", 1, 1)])
 
 
-def wait_for(made, run):
+def page_when_told(made, run):
     """What a tab does that waits: it asks again until there is a page, or a problem."""
-    until = time.monotonic() + LONGEST_WAIT_S
-    while not ((page := made.get([run])).is_ready or page.problem):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    return page
+    return wait_for(lambda: (page := made.get([run])) and (page.is_ready or page.problem) and page)
 
 
 def said(folder):
@@ -56,7 +51,7 @@ def test_nine_reports_that_are_waited_for_at_once_are_all_made_and_each_once(tmp
     for _ in range(3):
         assert not any(made.get([run]).is_ready for run in runs)
     (tmp_path / "go").touch()
-    assert [wait_for(made, run).path.read_text() for run in runs] == [run.name for run in runs]
+    assert [page_when_told(made, run).path.read_text() for run in runs] == [run.name for run in runs]
     assert sorted(said(tmp_path)) == [run.name for run in runs]
     assert len(list((tmp_path / "pages").iterdir())) == MOST_KEPT
 
@@ -65,6 +60,6 @@ def test_a_report_that_could_not_be_made_says_why_and_is_made_when_it_is_asked_f
     run = found("digits")
     (tmp_path / "go").touch()
     (tmp_path / "disk is full").touch()
-    assert wait_for(made, run).problem == "the disk is full"
+    assert page_when_told(made, run).problem == "the disk is full"
     (tmp_path / "disk is full").unlink()
-    assert wait_for(made, run).path.read_text() == "digits"
+    assert page_when_told(made, run).path.read_text() == "digits"

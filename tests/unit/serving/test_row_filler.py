@@ -1,15 +1,14 @@
 """What is not known of runs is worked out by one process after the other, and each state of a run is tried once."""
 
 import sys
-import time
 
 import pytest
 
 from kinetoscope.formats.run_row import RunRow, read_row, write_row
 from kinetoscope.serving.row_filler import RowFiller
 from kinetoscope.serving.runs import FoundFile, FoundRun
+from waiting import wait_for
 
-LONGEST_WAIT_S = 60
 # Writes the names that it gets into a file, a line for each process, and a row for each run; dies of the run "bad".
 PROGRAM = """
 import json, os, sys
@@ -45,13 +44,6 @@ def found(folder, name, mark="1"):
     return run
 
 
-def wait_until(is_true):
-    until = time.monotonic() + LONGEST_WAIT_S
-    while not is_true():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def said(folder):
     return (folder / "said").read_text().splitlines()
 
@@ -59,7 +51,7 @@ def said(folder):
 def test_rows_are_worked_out_in_the_order_in_which_they_are_wanted_and_once(tmp_path, filler):
     runs = [found(tmp_path, name) for name in ("b", "a", "c")]
     filler.want(runs)
-    wait_until(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
+    wait_for(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
     filler.want(runs)
     filler.close()
     assert said(tmp_path) == ["b a c"]
@@ -70,7 +62,7 @@ def test_a_run_that_kills_the_process_is_not_tried_again_and_those_after_it_are(
     runs = [found(tmp_path, name) for name in ("a", "bad", "c")]
     for _ in range(3):
         filler.want([run for run in runs if read_row(tmp_path / run.name, run.made_from) is None])
-        wait_until(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
+        wait_for(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
     assert said(tmp_path) == ["a bad c", "c"]
 
 
@@ -84,7 +76,7 @@ def ask_again_until_all_are_tried(filler, runs):
     """What pages do that show runs of which nothing is known."""
     for _ in range(2 * len(runs)):
         filler.want(runs)
-        wait_until(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
+        wait_for(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
 
 
 def test_without_a_cache_each_run_is_worked_out_once_though_nothing_is_kept_of_it(tmp_path, filler, no_cache):
@@ -102,14 +94,14 @@ def test_a_run_that_has_changed_is_tried_again(tmp_path, filler):
     for mark in ("1", "2"):
         run = found(tmp_path, "a", mark)
         filler.want([run])
-        wait_until(lambda: not filler.is_waiting_for("a"))
+        wait_for(lambda: not filler.is_waiting_for("a"))
         assert read_row(tmp_path / "a", run.made_from) is not None
     assert said(tmp_path) == ["a", "a"]
 
 
 def test_closing_ends_the_process(tmp_path, filler):
     filler.want([found(tmp_path, "slow")])
-    wait_until((tmp_path / "said").exists)
+    wait_for((tmp_path / "said").exists)
     filler.close()
     filler.want([found(tmp_path, "late")])
     assert said(tmp_path) == ["slow"]

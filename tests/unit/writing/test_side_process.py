@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from kinetoscope.writing.side_process import SideProcess
+from waiting import wait_for
 
 LONG_S = 60
 
@@ -22,10 +23,7 @@ def is_running(pid):
 
 
 def wait_until_ended(pid):
-    until = time.monotonic() + LONG_S
-    while is_running(pid):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for(lambda: not is_running(pid))
 
 
 def test_what_the_command_printed_is_kept_if_asked_for():
@@ -55,9 +53,8 @@ def test_ending_a_process_does_not_wait_for_one_that_it_has_started_and_leaves_n
     started = "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
     process = SideProcess(print, keeps_output=True)
     process.start([sys.executable, "-c", started])
-    until = time.monotonic() + LONG_S
-    while not (sleeps := [child for child in psutil.Process(process.pid).children() if child.name() == "sleep"]):
-        assert time.monotonic() < until
+    children = psutil.Process(process.pid).children
+    sleeps = wait_for(lambda: [child for child in children() if child.name() == "sleep"])
     pid = process.pid
     process.end()
     assert sleeps[0].is_running()
@@ -118,10 +115,7 @@ time.sleep(600)
 
 def test_a_side_process_ends_when_training_is_killed(tmp_path):
     training = subprocess.Popen([sys.executable, "-c", TRAINING], cwd=tmp_path)
-    until = time.monotonic() + LONG_S
-    while not (tmp_path / "pid").exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for((tmp_path / "pid").exists)
     pid = int((tmp_path / "pid").read_text())
     try:
         training.send_signal(signal.SIGKILL)
