@@ -575,13 +575,11 @@ class Run:
             self._search.give_up()  # whoever pressed Ctrl-C does not wait
         with self._end.begin(timeout_s) as ending:
             was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
-            is_whole = False
             try:
                 self._take_steps_of_close(ending, was_running=was_running, clean=clean, at_exit=at_exit)
-                is_whole = True
-            finally:  # what handles a signal may raise between two steps: then another close takes the rest
-                self._end.is_unfinished |= not is_whole
-                self._phase = _Phase.CLOSED
+            except BaseException:  # a signal's handler may raise between two steps: then another close takes the rest
+                self._end.is_unfinished, self._phase = True, _Phase.CLOSED
+                raise
 
     def _take_steps_of_close(self, ending: Ending, *, was_running: bool, clean: bool, at_exit: bool) -> None:
         if self._slow_steps is not None:
@@ -602,7 +600,7 @@ class Run:
         if self._watch is not None:
             ending.take(self._watch.stop)
         ending.take(self.pulse.close)
-        self._phase = _Phase.CLOSED
+        self._phase = _Phase.CLOSED  # a signal that has waited for the close takes effect in the next step
         ending.take(this_process.make_inactive, self)
 
     def close_callbacks(self) -> None:
