@@ -8,7 +8,7 @@ import polars as pl
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.source_lines import FRAME
 from kinetoscope.analysis.window import RankWindow, innermost
-from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_STATE
+from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_EVERY, SAMPLED_STATE, WAITS
 from kinetoscope.table.tracks import nest_spans
 
 _FEWEST_SAMPLES = 5
@@ -19,7 +19,7 @@ _SURELY_A_SHARE = 0.25
 
 _DOUBT = 0.05
 _NUM_HALVINGS = 30
-_INTERVAL = r"^sampled every ([\d.]+) ms$"
+_INTERVAL = f"^{SAMPLED_EVERY}$".format(r"([\d.]+)")
 _USUAL_INTERVAL_MS = 10.0
 _SHORTEST_INTERVAL_MS = 0.01
 _MOST_IN_A_ROW = 100_000
@@ -31,7 +31,7 @@ RUNNING = "running"
 ANOTHER_THREAD = "another thread"
 """The state of a thread that waits for another one, at a lock, a queue or a join."""
 
-_WAITS = r"^waits: (.+)$"
+_WAITS = f"^{WAITS}(.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
 _WORKER = r"^DataLoader worker (\d+)"

@@ -15,6 +15,15 @@ the innermost one."""
 
 SAMPLES = (SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_STATE)
 
+SAMPLES_TRACK = "samples of {}"
+"""The name of the track with the samples of a thread, which has the name of that thread."""
+
+SAMPLED_EVERY = "sampled every {} ms"
+"""The instant at the begin of a window that says how often that thread is sampled."""
+
+WAITS = "waits: "
+"""So begin the states of a thread that waits, before what it waits for."""
+
 LATE = "running; the line is a later one"
 """The state of a thread that ran on until its line was read."""
 

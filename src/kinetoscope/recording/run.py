@@ -42,7 +42,7 @@ from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
 from kinetoscope.recording.settings import RunSettings
 from kinetoscope.recording.slow_step_watch import SlowStepWatch
-from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
+from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
 from kinetoscope.recording.watch import TrainingWatch
 from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.texts.redactor import Redactor
@@ -448,7 +448,7 @@ class Run:
         stretches, num_left_out = self.pulse.take_phases()
         self._window.contributions.events.num_left_out += num_left_out
         if stretches:
-            self.name_track(PHASES_TID, "phases of the loop")
+            self.name_track(PHASES_TID, PHASES_TRACK)
         for phase, begin_ns, end_ns in stretches:
             self.note(SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, end_ns, PHASES_TID, {}))
 

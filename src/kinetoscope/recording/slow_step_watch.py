@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from kinetoscope.clock.clock import Anchor, Clock, take_anchor
-from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, WATCHED_PHASE
+from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLES_TRACK, WATCHED_PHASE
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.native import native_recorder_module
@@ -25,7 +25,7 @@ from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.recorder import FRAMES_APART_NS, SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import SCHEDSTAT, ProcessRecorder
 from kinetoscope.recording.slow_step_places import SlowStepPlaces
-from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, SourceEvent
+from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from kinetoscope.writing.own_thread import OwnThread
@@ -187,8 +187,8 @@ class SlowStepWatch:
         return [ThreadRecords.of(self._tid, self._thread_name, self._is_main, pack_records(records))]
 
     def _tracks(self, samples: list[tuple[int, _Stack]], *, has_records: bool) -> dict[int, str]:
-        tracks = {PHASES_TID: "phases of the loop"} | ({} if has_records else {self._tid: self._thread_name})
-        return tracks | {_SAMPLES_TID: f"samples of {self._thread_name}"} if samples else tracks
+        tracks = {PHASES_TID: PHASES_TRACK} | ({} if has_records else {self._tid: self._thread_name})
+        return tracks | {_SAMPLES_TID: SAMPLES_TRACK.format(self._thread_name)} if samples else tracks
 
     def _events(self, found: _Found, samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
         batch = {"epoch": found.epoch, "batch": found.step}

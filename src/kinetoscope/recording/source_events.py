@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from kinetoscope.pulse.layout import Phase
 
-PHASES_TID = 1 << 30
+PHASES_TID, PHASES_TRACK = 1 << 30, "phases of the loop"
 """The track of the loop's phases, which is no thread's: Linux numbers these up to 1 << 22."""
 
 PHASE_NAMES = {int(phase): f"event/{phase.name.lower()}" for phase in Phase}

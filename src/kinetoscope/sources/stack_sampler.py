@@ -4,11 +4,12 @@ import threading
 from functools import partial
 from typing import Any
 
+from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.settings import check_number
 from kinetoscope.sources.loop_clocks import LoopClocks
-from kinetoscope.sources.stack_spans import TRACK, StackSpans
+from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.sources.worker_sampler import WorkerSampling
 from kinetoscope.training.event import unless_skipped
@@ -63,7 +64,7 @@ class StackSampler(WindowSource):
             return
         native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is still its parent's
         self._spans = StackSpans(run.recorder, threading.get_ident(), self.interval_ms, native_id=native_id)
-        name = TRACK.format(threading.current_thread().name)
+        name = SAMPLES_TRACK.format(threading.current_thread().name)
         self._thread = OwnThread(partial(_sample, run, self._spans), name)
         self._thread.begin("The loop's stack is not sampled", run.report)
 

@@ -5,15 +5,12 @@ import time
 from collections.abc import Callable
 from types import CodeType
 
-from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_STATE
+from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_EVERY, SAMPLED_STATE, WAITS
 from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line
 from kinetoscope.recording.marker import RECORDING_ACTIONS
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan, StackSamples
 from kinetoscope.writing.own_thread import OwnThread
-
-TRACK = "samples of {}"
-"""The name of the track with the samples of a thread, which has the name of that thread."""
 
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
 _GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"
@@ -47,7 +44,7 @@ class StackSpans(StackSamples):
         self._recorder = recorder
         self._native_id = native_id
         self._processor_ns: dict[int, int] = {}
-        self._interval_name = f"sampled every {interval_ms:g} ms"
+        self._interval_name = SAMPLED_EVERY.format(f"{interval_ms:g}")
         self._gap = self._new_span(_GAP, SAMPLE_OF_LIBRARY)
         self._spans: dict[str, ProcessSpan] = {}
 
@@ -74,7 +71,7 @@ class StackSpans(StackSamples):
 
     def span_of_state(self, state: str) -> ProcessSpan:
         """The span that says what the thread waits for, or that its line is read ``late``."""
-        name = LATE if state == "late" else f"waits: {state}"
+        name = LATE if state == "late" else WAITS + state
         if state == "GIL" and (holder := self._holder()):
             name = f"{name}, {holder} ran"
         if name not in self._spans:

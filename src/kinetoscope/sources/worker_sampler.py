@@ -11,12 +11,13 @@ from multiprocessing.util import Finalize
 from types import CodeType
 from typing import Any
 
+from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.recording import marker
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.sources.private_names import worker_loop
-from kinetoscope.sources.stack_spans import TRACK, StackSpans
+from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.writing.own_thread import OwnThread
 from kinetoscope.writing.private_names import find_all
 
@@ -89,7 +90,7 @@ def _begin(interval_ms: float, outermost: CodeType) -> None:
     if run_file is not None:
         ident, native_id = threading.get_ident(), threading.get_native_id()
         spans = StackSpans(recorder, ident, interval_ms, outermost, native_id)
-        thread = OwnThread(partial(_sample, spans, run_file), TRACK.format(threading.current_thread().name))
+        thread = OwnThread(partial(_sample, spans, run_file), SAMPLES_TRACK.format(threading.current_thread().name))
         thread.start()
         Finalize(None, _end, (spans, thread), exitpriority=0)
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.report.sections.rank_spans import ROLES
 from kinetoscope.table.trace import Trace
 
 KINDS = ("steps", "markers", "thread", "samples", "stream")
 
-_SAMPLES = re.compile(r"(?:.*: )?samples of .+", re.DOTALL)
+_SAMPLES = re.compile(f"(?:.*: )?{SAMPLES_TRACK.format('.+')}", re.DOTALL)
 _OUR_STREAM = re.compile(r"(GPU \d+) (stream .*)")
 
 
