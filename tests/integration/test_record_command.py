@@ -153,7 +153,7 @@ def test_a_run_that_has_ended_cannot_be_asked_and_one_that_is_none_neither(start
     assert "has ended" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["record", str(tmp_path / "empty")]) == 1
-    assert "nobody to ask" in capsys.readouterr().err
+    assert "There is no pulse of" in capsys.readouterr().err
     assert main(["record", str(job.folder), "--num-steps", "101"]) == 2
     assert "at most 100" in capsys.readouterr().err
 

@@ -30,7 +30,7 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import some
-from kinetoscope.texts.wording import shown
+from kinetoscope.texts.wording import counted, shown
 
 SCHEMA = 1
 _MOST_FINDINGS = 5
@@ -143,8 +143,8 @@ class RunReport(ReportRows, ShownInNotebooks):
         Raises SettingsError for a number that no finding has.
         """
         if not 1 <= number <= len(self.findings):
-            known = f"1 to {len(self.findings)}" if self.findings else "none: the run has no finding"
-            raise SettingsError(f"Cannot mend finding {number}: the numbers of findings are {known}.")
+            known = counted(len(self.findings), "finding") if self.findings else "no finding"
+            raise SettingsError(f"Cannot mend finding {number}: the run has {known}.")
         fixes, graph = self.build_fixes(), self.graph
         fix = fixes[number - 1] if number <= len(fixes) else None
         return None if fix is None or graph is None else self.gained_ns(fix.saved_ns(FaultGraph(graph)))

@@ -88,7 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         require_output(Path(arguments.output), force=arguments.force)
     if arguments.output is None:
         raise SettingsError("What is to be written? Pass -o OUTPUT. See --help.")
-    if bool(arguments.paths) == bool(arguments.from_manifest):
+    if not arguments.paths and not arguments.from_manifest:
+        raise SettingsError(
+            f"What is to be merged into {arguments.output}? Pass PATH... -o OUTPUT: without -o, the first path is the "
+            "output. See --help."
+        )
+    if arguments.paths and arguments.from_manifest:
         raise SettingsError("Pass either PATH... or --from-manifest FOLDER. See --help.")
     if arguments.align_all and not arguments.align_on:
         raise SettingsError("--align-all needs --align-on SPAN. See --help.")

@@ -24,6 +24,7 @@ from kinetoscope.paths.attempt_folders import (
     attempt_places,
     note_on_attempts,
     places_of_traces,
+    say_its_runs,
 )
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob, require_run_folders
@@ -66,6 +67,12 @@ def run_folder_of(name: str) -> Path:
             break
         folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
     return folder
+
+
+def nothing_of(run_folder: Path) -> str:
+    """What to say of a folder in which no rank of a run has a pulse."""
+    what_to_pass = "Pass the run's folder, the one with `pulse` and `traces` in it."
+    return f"There is no pulse of a run in the folder {run_folder}. {say_its_runs(run_folder) or what_to_pass}"
 
 
 def _is_there(name: str) -> bool:
@@ -179,7 +186,7 @@ def _in_folder(folder: Path, place: str, output: Path | None) -> list[FoundFile]
 def _of_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
     if not by_attempt:
         unsaved = Path(name, "live").is_dir()
-        if not unsaved and (why := why_nothing(Path(name))):
+        if not unsaved and (why := why_nothing(Path(name)) or say_its_runs(Path(name))):
             raise MergeError(f"No trace in {name}. {why}")
         saved_in = f" What its processes have not saved is in {name}/live: kinetoscope recover {quote(name)}"
         raise MergeError(

@@ -16,7 +16,7 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import report as report_command
 from kinetoscope.cli.numbers import count_of_one_or_more
 from kinetoscope.cli.options import add_json, add_ranks, add_run
-from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.cli.paths import nothing_of, run_folder_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.formats.record_request import (
@@ -156,8 +156,9 @@ class _Job:
     def _require_going(self) -> None:
         found = self._found.values()
         if not found:
-            of = "these ranks" if self._ranks is not None else "a run"
-            raise KinetoscopeError(f"There is no pulse of {of} in {printable_lines(self._run_folder)}: nobody to ask.")
+            if self._ranks is None:
+                raise KinetoscopeError(printable_lines(nothing_of(self._run_folder)))
+            raise KinetoscopeError(f"There is no pulse of these ranks in {printable_lines(self._run_folder)}.")
         if all(rank.status.state in (RunState.FINISHED, RunState.KILLED) for rank in found):
             raise KinetoscopeError("This run has ended. `kinetoscope summary` shows what it has recorded.")
         if any(rank.glance.header.asked.asked in (Asked.WAITS, Asked.RECORDS) for rank in found):

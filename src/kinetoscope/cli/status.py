@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kinetoscope.cli.ends import requests_to_end, wait_for_one
 from kinetoscope.cli.options import add_json, add_run
-from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.cli.paths import nothing_of, run_folder_of
 from kinetoscope.status.judging import RunState, RunStatus, look_at_run
 from kinetoscope.status.table import run_now
 from kinetoscope.status.terminal import render_now
@@ -114,5 +114,4 @@ def _console() -> Console:
 
 def _rendered(status: RunStatus, run_folder: Path, width: int) -> RenderableType:
     screen = render_now(run_now(status), width)
-    nothing = Text(f"No rank of a run has a pulse in {printable_lines(run_folder)}.")
-    return screen if status.ranks else Group(screen, nothing)
+    return screen if status.ranks else Group(screen, Text(printable_lines(nothing_of(run_folder))))

@@ -5,6 +5,7 @@ import re
 import stat
 from collections.abc import Collection
 from pathlib import Path
+from shlex import quote
 
 from kinetoscope.paths.run_folder import find_kind
 
@@ -12,6 +13,9 @@ _NAME = re.compile("attempt([0-9]{1,9})")
 MANIFESTS = ".manifest"
 """In a folder of traces, the folder in which ranks say which files they have finished."""
 
+
+_SHOW_A_RUN = ("pulse", "traces")
+_MOST_RUNS_NAMED = 5
 
 _WITHIN_A_RUN = ("traces", "torch_traces", "live", "slow_steps")
 
@@ -27,6 +31,20 @@ def folder_of_run(folder: str | os.PathLike[str]) -> Path:
 def is_within_a_run(name: str) -> bool:
     """Whether a folder of this name is one that every run has, so that it names none."""
     return name in _WITHIN_A_RUN
+
+
+def say_its_runs(folder: Path) -> str:
+    """Of a folder that has runs in it, and is none, which ones: "" of any other folder."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        runs = [name for name in names if any((folder / name / part).is_dir() for part in _SHOW_A_RUN)]
+    except OSError:
+        return ""
+    if not runs or any(name in _SHOW_A_RUN for name in names):
+        return ""
+    paths = [quote(str(folder / name)) for name in runs[:_MOST_RUNS_NAMED]]
+    more = f" and {len(runs) - len(paths)} more" if len(runs) > len(paths) else ""
+    return f"Runs are in it: name one of {', '.join(paths)}{more}, or see all: kinetoscope view {quote(str(folder))}"
 
 
 def attempt_folder(traces: Path, restart: int) -> Path:

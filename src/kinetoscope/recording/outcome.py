@@ -137,12 +137,11 @@ def _reason(schedule: object, counts: RunCounts) -> str:
         return f"the schedule answered skip for {_all(counts.num_batches)}."
     first = schedule.plan.first_recorded + 1
     if schedule.per == "run":
-        return (
-            f"the first batch to record is {first}; the run had {counts.num_batches}. Make skip_first or wait smaller."
-        )
+        had = f"the first batch to record is {first:,}; the run had {counts.num_batches:,}."
+        return f"{had} Make skip_first or wait smaller."
     return (
-        f"the first batch to record is {first}; the longest epoch had {counts.longest_epoch}. To count batches across "
-        'epochs pass per="run" to cyclic_schedule, or make skip_first or wait smaller.'
+        f"the first batch to record is {first:,}; the longest epoch had {counts.longest_epoch:,}. To count batches "
+        'across epochs pass per="run" to cyclic_schedule, or make skip_first or wait smaller.'
     )
 
 

@@ -17,7 +17,7 @@ from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import STARTED, why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
-from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces
+from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces, say_its_runs
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
@@ -174,7 +174,7 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
         raise
     except OSError as error:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
-    if not found and (why := why_nothing(path)):
+    if not found and (why := why_nothing(path) or say_its_runs(path)):
         raise TraceFileError(f"No trace in {name}. {why}")
     if not found:
         raise TraceFileError(

@@ -39,6 +39,11 @@ def test_wrong_usage_is_exit_code_2_and_one_line(command, capsys, tmp_path):
     assert not list(tmp_path.glob("out*"))
 
 
+def test_one_path_to_merge_is_told_to_be_the_output(capsys):
+    assert main(["merge", "out.json"]) == 2
+    assert "without -o, the first path is the output" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["merge out.json rank0.json --ranks none", "merge out.json rank0.json --last -1"])
 def test_a_value_that_cannot_be_read_is_exit_code_2_and_the_verbs_usage(command, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:

@@ -164,7 +164,7 @@ def test_a_fix_is_called_by_its_title(traces, capsys):
 @pytest.mark.parametrize("number", ["0", "99"])
 def test_a_fix_of_no_finding_is_an_error_that_says_which_there_are(number, traces, capsys):
     assert main(["whatif", "--no-cache", "--fix", number, traces]) == 2
-    assert "the numbers of findings are 1 to " in capsys.readouterr().err
+    assert "the run has 1 finding." in capsys.readouterr().err
 
 
 def test_a_fix_beside_another_change_is_an_error(traces, capsys):

@@ -223,3 +223,13 @@ def test_if_there_is_no_trace_the_error_says_what_a_trace_is(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(TraceFileError, match=r"No trace in .*Pass a trace file"):
         kinetoscope.load(tmp_path / name)
+
+
+def test_of_a_folder_of_runs_the_error_names_them(tmp_path):
+    for name in "first", "the second":
+        (tmp_path / "runs" / name / "traces").mkdir(parents=True)
+    (tmp_path / "runs" / "notes").mkdir()
+    with pytest.raises(TraceFileError) as raised:
+        kinetoscope.load(tmp_path / "runs")
+    runs = tmp_path / "runs"
+    assert f"name one of {runs}/first, '{runs}/the second', or see all: kinetoscope view {runs}" in str(raised.value)
