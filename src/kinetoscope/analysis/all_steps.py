@@ -9,6 +9,7 @@ from typing import NamedTuple, TypedDict
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
+from kinetoscope.texts.wording import in_percent
 
 _MOST_PIECES = 256
 _FEWEST_STEPS = 100
@@ -123,7 +124,7 @@ def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which
         return ""
     if change >= 1:
         return f"{what} took {1 + change:,.1f} times as long as the others."
-    return f"{what} took {abs(change):.0%} {'longer' if change > 0 else 'less'} than the others."
+    return f"{what} took {in_percent(abs(change))} {'longer' if change > 0 else 'less'} than the others."
 
 
 class _Recorded:

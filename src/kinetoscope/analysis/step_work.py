@@ -11,6 +11,7 @@ from kinetoscope.analysis.columns import frame_of, known_rows, known_where, rows
 from kinetoscope.analysis.flops import WindowWork
 from kinetoscope.analysis.intervals import no_time
 from kinetoscope.analysis.window import RankWindow, place_in
+from kinetoscope.texts.wording import in_percent
 
 LEAST_COVERAGE = 0.8
 """If less of the time of kernels that compute products is covered by shapes, rates are not told."""
@@ -136,6 +137,6 @@ def notes_on_rates(parts: Sequence[ComputedSums], step_ns: float | None) -> list
         return []
     return [
         "FLOP/s and MFU are not known: operators of which the trace says what they compute launched only "
-        f"{coverage:.1%} of the time of kernels that compute products (of matrices, convolutions, attention). CUDA "
-        "graphs, compiled code, or convolutions without their arguments launched the others."
+        f"{in_percent(coverage, 1)} of the time of kernels that compute products (of matrices, convolutions, "
+        "attention). CUDA graphs, compiled code, or convolutions without their arguments launched the others."
     ]

@@ -28,7 +28,7 @@ from kinetoscope.report.sentences import (
 from kinetoscope.report.what_if import words_of_change
 from kinetoscope.report.words import NOT_KNOWN, device_ledger, device_times, host_ledger
 from kinetoscope.table.display import html_text
-from kinetoscope.texts.wording import counted, memory_size
+from kinetoscope.texts.wording import counted, in_percent, memory_size
 
 COLOURS = {
     "data_wait_ns": "#e69f00",
@@ -51,6 +51,7 @@ COLOURS = {
 """Those of web/src/style.css, where these are the same light and dark; else one between both."""
 
 _MOST_FINDINGS, _MOST_NOTES, _MOST_LETTERS = 3, 3, 1000
+_LEAST_SHARE = 0.005  # what takes less of a step would be told as nothing of it
 _LEFT = "text-align:left;vertical-align:top;white-space:nowrap"
 
 
@@ -131,8 +132,7 @@ def _ledger(title: str, ledger: Sequence[LedgerPart]) -> Iterable[str]:
     )
     yield _line(title)
     yield f'<table style="width:100%;table-layout:fixed;border-collapse:collapse"><tr>{"".join(bar)}</tr></table>'
-    words = (f'<span style="{_filled(part)}">&nbsp;&nbsp;&nbsp;</span> {html_text(_part(part))}' for part in parts)
-    yield f"<div>{'&emsp; '.join(words)}</div>"
+    yield f"<div>{'&emsp; '.join(map(_in_words, parts))}</div>"
     if unknown := unknown_parts(ledger):
         yield _line(unknown)
 
@@ -141,15 +141,25 @@ def _filled(part: LedgerPart) -> str:
     return f"background-color:{COLOURS.get(part.part, COLOURS['unknown_ns'])}"
 
 
+def _in_words(part: LedgerPart) -> str:
+    """A part's colour and its time, which stay on one line."""
+    colour = f'<span style="{_filled(part)}">&nbsp;&nbsp;&nbsp;</span>'
+    return f'<span style="white-space:nowrap">{colour} {html_text(_part(part))}</span>'
+
+
 def _part(part: LedgerPart) -> str:
-    return f"{part.word} {in_ms(part.time_ns)}" + ("" if part.share is None else f" ({part.share:.0%})")
+    if part.share is None:
+        return f"{part.word} {in_ms(part.time_ns)}"
+    share = "<1%" if 0 < part.share < _LEAST_SHARE else f"{part.share:.0%}"
+    return f"{part.word} {in_ms(part.time_ns)} ({share})"
 
 
 def _devices_and_memory(told: Overview) -> Iterable[str]:
     """As the page's tiles say it; nothing of what was not recorded."""
     if told.busy_share is not None:
-        least = f", least on {told.least_busy}: {told.least_busy_share:.1%}" if told.num_devices > 1 else ""
-        yield f"Device busy {told.busy_share:.1%}{least}"
+        least_share = told.least_busy_share if told.num_devices > 1 else None
+        least = "" if least_share is None else f", least on {told.least_busy}: {in_percent(least_share, 1)}"
+        yield f"Device busy {in_percent(told.busy_share, 1)}{least}"
     if told.peak_bytes is not None:
         on = "" if told.peak_rank is None else f" on rank {told.peak_rank}"
         yield f"Most memory {memory_size(told.peak_bytes)}{on}"

@@ -10,9 +10,9 @@ from kinetoscope.analysis.slow_steps import PHASE_WORDS, SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
-from kinetoscope.texts.wording import counted, printable, shortened, shown
+from kinetoscope.texts.wording import counted, in_percent, numbers_named, printable, shortened, shown
 
-_MOST_RANKS, _MOST_STEPS, _LONGEST_NAME = 16, 6, 60
+_MOST_STEPS, _LONGEST_NAME = 6, 60
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
 _WHY_LATE = {
     "data": "it waits longer for its data",
@@ -77,7 +77,9 @@ def all_steps_line(about: AllSteps) -> str:
     sentences = [f"{recorded}. On the host a step takes {in_ms(about['mean_ns'])} ms on average, {slowest}."]
     if about["changed_at"] is not None and about["change"] is not None:
         how = "longer" if about["change"] > 0 else "less"
-        sentences.append(f"Since step {about['changed_at']:,} it takes {abs(about['change']):.0%} {how} than before.")
+        sentences.append(
+            f"Since step {about['changed_at']:,} it takes {in_percent(abs(about['change']))} {how} than before."
+        )
     if said := on_odd_steps(about, "The recorded steps"):
         sentences.append(said)
     return " ".join(sentences)
@@ -129,19 +131,20 @@ def tensor_cores_said(run: RunFacts) -> str | None:
     share, told = run["tensor_core_share"], run["tensor_core_coverage"]
     if share is None or told is None:
         return None
-    of, untold = "of the time of kernels that compute", f"{1 - told:.1%}"
+    of, untold = "of the time of kernels that compute", in_percent(1 - told, 1)
     if told == 1:
-        return f"Tensor cores: kernels that use them take {share:.1%} {of}"
+        return f"Tensor cores: kernels that use them take {in_percent(share, 1)} {of}"
     if not share:
         return f"Tensor cores: no kernel is known to use them; for {untold} {of}, names do not tell"
-    return f"Tensor cores: kernels that use them take at least {share:.1%} {of}; for {untold} of it, names do not tell"
+    least = in_percent(share, 1)
+    return f"Tensor cores: kernels that use them take at least {least} {of}; for {untold} of it, names do not tell"
 
 
 def _computed(run: RunFacts, flops: float) -> str:
     rate = f"{_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {NOT_KNOWN}"
-    share = f", {run['mfu']:.1%} of its device's peak (MFU)" if run["mfu"] is not None else ""
+    share = f", {in_percent(run['mfu'], 1)} of its device's peak (MFU)" if run["mfu"] is not None else ""
     covered = run["mfu_coverage"]
-    of = f"; known for {covered:.0%} of the time of its matrix products" if covered is not None else ""
+    of = f"; known for {in_percent(covered)} of the time of its matrix products" if covered is not None else ""
     return f"A rank computes {_flop(flops)} in a step: {rate}{share}{of}"
 
 
@@ -179,15 +182,13 @@ def worth(finding: Finding, run: RunFacts | None = None) -> str:
 
 
 def _place(where: Where) -> str:
-    steps = [*map(str, where.steps[:_MOST_STEPS]), *(["..."] if len(where.steps) > _MOST_STEPS else [])]
-    ranks = [str(rank) for rank in where.ranks[:_MOST_RANKS]]
-    named = {"rank": ranks, "step": steps, "at": where.spans, "line": where.lines}
-    return "; ".join(
-        f"{what}{'s' if what != 'at' and len(names) > 1 else ''} "
-        + ", ".join(shortened(name, _LONGEST_NAME) for name in names)
-        for what, names in named.items()
-        if names
-    )
+    numbers = {"rank": numbers_named(where.ranks), "step": numbers_named(where.steps, _MOST_STEPS)}
+    places = [f"{what}{'' if named.isdecimal() else 's'} {named}" for what, named in numbers.items() if named]
+    for what, names in {"at": where.spans, "line": where.lines}.items():
+        if names:
+            plural = "s" if what == "line" and len(names) > 1 else ""
+            places.append(f"{what}{plural} {', '.join(shortened(name, _LONGEST_NAME) for name in names)}")
+    return "; ".join(places)
 
 
 def in_ms(time_ns: float | None) -> str:

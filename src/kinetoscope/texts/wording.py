@@ -45,6 +45,11 @@ def memory_size(num_bytes: int) -> str:
     return counted(num_bytes, "byte")
 
 
+def in_percent(share: float, digits: int = 0) -> str:
+    """A share in a sentence, such as ``42 %``, with so many digits behind the point."""
+    return f"{100 * share:,.{digits}f} %"
+
+
 def lasting(time_ns: float) -> str:
     """A time in readable units, such as ``46.2 ms``, ``1.52 s`` or ``2 min 10 s``."""
     seconds = time_ns / 1e9

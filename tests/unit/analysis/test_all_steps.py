@@ -69,8 +69,9 @@ def test_a_run_that_gets_slower_says_since_when(tmp_path):
     said = about(tmp_path, noisy(10, 1200) + noisy(11, 800, seed=1))
     assert abs(said["changed_at"] - 1200) <= 40
     assert said["change"] == pytest.approx(0.1, abs=0.02)
-    assert f"Since step {said['changed_at']:,} it takes {said['change']:.0%} longer than before." in all_steps_line(
-        said
+    assert (
+        f"Since step {said['changed_at']:,} it takes {100 * said['change']:.0f} % longer than before."
+        in all_steps_line(said)
     )
 
 
@@ -103,7 +104,7 @@ def test_recorded_steps_that_are_unlike_the_others_are_told_in_each_finding(tmp_
     assert said["recorded_change"] == pytest.approx(0.5, abs=0.05)
     assert (
         on_odd_steps(said)
-        == f"It rests on recorded steps, which took {said['recorded_change']:.0%} longer than the others."
+        == f"It rests on recorded steps, which took {100 * said['recorded_change']:.0f} % longer than the others."
     )
     assert on_odd_steps(said, "The recorded steps") in all_steps_line(said)
 

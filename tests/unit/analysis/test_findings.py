@@ -436,7 +436,9 @@ def test_the_line_at_which_most_collections_begin_comes_first_even_if_others_too
     assert found.where.lines == ("model/heads.py:41", "rare.py:7")
     share = dict(found.evidence)["share_of_line"]
     assert 0.5 < share < 1
-    assert found.advice.startswith(f"Make fewer objects at model/heads.py:41, where {share:.0%} of the collections")
+    assert found.advice.startswith(
+        f"Make fewer objects at model/heads.py:41, where {100 * share:.0f} % of the collections"
+    )
 
 
 @pytest.mark.parametrize(

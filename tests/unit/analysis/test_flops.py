@@ -207,7 +207,7 @@ def test_what_few_operators_beside_a_cuda_graph_compute_is_not_told_as_the_share
     assert all(0.001 < row["mfu_coverage"] < 0.2 for row in rows)
     assert {row["mfu"] for row in rows} == {row["flops_per_s"] for row in rows} == {None}
     (note,) = (note for note in report.run["notes"] if note.startswith("FLOP/s and MFU are not known"))
-    assert f" {report.run['mfu_coverage']:.1%} of the time" in note
+    assert f" {100 * report.run['mfu_coverage']:.1f} % of the time" in note
 
 
 def test_what_a_run_computes_in_a_second_is_what_it_computes_in_a_step_by_the_time_of_a_step(tmp_path):

@@ -187,7 +187,7 @@ def test_no_saving_is_known_where_a_rank_has_not_recorded_all_steps():
     _, report = analysed(Settings(num_ranks=2, num_steps=6, late_ranks=(1,)))
     assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None
     assert report.graph.why_untrusted == (
-        "17% of the steps were not recorded on all ranks; above 5%, a replay is not trusted."
+        "17 % of the steps were not recorded on all ranks; above 5 %, a replay is not trusted."
     )
 
 

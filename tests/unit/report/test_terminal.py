@@ -84,9 +84,17 @@ def test_findings_come_first_with_cost_saving_place_advice_and_link(report):
     assert below[0] == f"1. {first.title}"
     cost = r"   costs [\d.]+ ms \(\d+%\), mending saves [\d.]+ ms \(\d+%\) of a step; confidence high$"
     assert re.match(cost, below[1])
-    assert below[2].startswith("   rank 2; steps ")
+    assert first.where.steps == (3, 6, 9)
+    assert below[2].startswith("   rank 2; steps 3, 6, 9; ")
     assert first.link in " ".join(lines)
     assert "Each saving stands alone: they do not add up." in lines
+
+
+def test_steps_that_follow_one_another_are_named_as_one_range(report):
+    first = report.findings[0]
+    where = replace(first.where, ranks=(0, 1, 2), steps=(*range(11, 26), 30), spans=(), lines=())
+    lines = screen(replace(report, findings=[replace(first, where=where)]), 160)
+    assert "   ranks 0-2; steps 11-25, 30" in lines
 
 
 def test_a_long_title_goes_on_below_its_own_begin_and_not_below_its_number(report):
@@ -140,18 +148,18 @@ def test_what_a_rank_computes_in_a_step_is_one_line(tmp_path):
     said = next(line for line in screen(report, 160) if line.startswith("A rank computes"))
     assert said.startswith(
         f"A rank computes {flops / 1e6:.3g} MFLOP in a step: {rate / 1e9:.3g} GFLOP/s, "
-        f"{share:.1%} of its device's peak (MFU)"
+        f"{100 * share:.1f} % of its device's peak (MFU)"
     )
 
 
 def test_flop_rates_are_told_with_the_share_that_they_cover_and_not_without_it(report):
     known = {"flops_per_step": 2e9, "flops_per_s": 4e12, "mfu": 0.31, "mfu_coverage": 0.93}
     lines = screen(replace(report, run=report.run | known), 160)
-    said = "A rank computes 2 GFLOP in a step: 4 TFLOP/s, 31.0% of its device's peak (MFU)"
-    assert f"{said}; known for 93% of the time of its matrix products" in lines
+    said = "A rank computes 2 GFLOP in a step: 4 TFLOP/s, 31.0 % of its device's peak (MFU)"
+    assert f"{said}; known for 93 % of the time of its matrix products" in lines
     few = known | {"flops_per_s": None, "mfu": None, "mfu_coverage": 0.4}
     lines = screen(replace(report, run=report.run | few), 160)
-    said = "A rank computes 2 GFLOP in a step: FLOP/s not known; known for 40% of the time of its matrix products"
+    said = "A rank computes 2 GFLOP in a step: FLOP/s not known; known for 40 % of the time of its matrix products"
     assert said in lines
 
 
@@ -161,12 +169,12 @@ def test_how_much_of_the_kernels_time_is_that_of_tensor_cores_is_told_as_far_as_
         return [line for line in screen(replace(report, run=run), 160) if line.startswith("Tensor cores")]
 
     of = "of the time of kernels that compute"
-    assert said(0.61, 1.0) == [f"Tensor cores: kernels that use them take 61.0% {of}"]
+    assert said(0.61, 1.0) == [f"Tensor cores: kernels that use them take 61.0 % {of}"]
     assert said(0.61, 0.88) == [
-        f"Tensor cores: kernels that use them take at least 61.0% {of}; for 12.0% of it, names do not tell"
+        f"Tensor cores: kernels that use them take at least 61.0 % {of}; for 12.0 % of it, names do not tell"
     ]
-    assert said(0.0, 1.0) == [f"Tensor cores: kernels that use them take 0.0% {of}"]
-    assert said(0.0, 0.7) == [f"Tensor cores: no kernel is known to use them; for 30.0% {of}, names do not tell"]
+    assert said(0.0, 1.0) == [f"Tensor cores: kernels that use them take 0.0 % {of}"]
+    assert said(0.0, 0.7) == [f"Tensor cores: no kernel is known to use them; for 30.0 % {of}, names do not tell"]
     assert said(None, 0.0) == said(None, None) == []
 
 

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, OVERH
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import counted, shown
+from kinetoscope.texts.wording import counted, in_percent, shown
 
 _FULL_COLLECTION = "gc generation 2"
 _FEWEST_ASKED_FOR = 3
@@ -24,8 +24,7 @@ _LONG_PAUSE_NS, _MOST_IN_LONG_PAUSES = 1_000_000, 0.6
 """Neither the Python of a model nor that of an optimizer takes so long between two operators."""
 
 _ON_LONG_PAUSES = (
-    "{share:.0%} of this is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it "
-    "{what}. "
+    "{share} of this is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it {what}. "
 )
 _WHAT_RUNS = "computes in Python, or reads or saves files"
 _WHAT_IS_NOT_KNOWN = "computes in Python, reads or saves files, or waits for something"
@@ -47,7 +46,7 @@ _ON_GAPS = (
 )
 _MOSTLY, _MUCH_AT_STARTS = 0.6, 0.4
 _ADVICE_ON_STARTS = (
-    "{:.0%} of this is for the first batch of an epoch, when the workers start: make the DataLoader once, before the "
+    "{} of this is for the first batch of an epoch, when the workers start: make the DataLoader once, before the "
     "epochs, and pass persistent_workers=True to it, which keeps its workers."
 )
 
@@ -85,7 +84,7 @@ def input_bound(case: Case) -> Finding | None:
         "The loop waits for its data",
         case.on_line("data", "the workers' time" if num_workers else "this time")
         + (
-            _ADVICE_ON_STARTS.format(start_share)
+            _ADVICE_ON_STARTS.format(in_percent(start_share))
             if num_workers and start_share is not None and start_share >= _MUCH_AT_STARTS
             else _ADVICE_ON_CHEAP_BATCHES.format(batch_ns / 1e6)
             if num_workers == 0 and batch_ns < _CHEAP_BATCH_NS
@@ -208,7 +207,7 @@ def _advice_on_python(case: Case, *, hardly_runs: bool) -> str:
     if share < _MOST_IN_LONG_PAUSES:
         return _ADVICE_ON_PYTHON
     said = _ON_LONG_PAUSES.format(
-        share=share,
+        share=in_percent(float(share)),
         pauses=counted(num_pauses, "stretch"),
         mean_ms=pauses_ns / num_pauses / 1e6,
         what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS if case.knows_states else _WHAT_IS_NOT_KNOWN,
@@ -283,7 +282,7 @@ def _advice_on_objects(line: str, inside: str, share: float | None) -> str:
     """A collection begins each time that so many objects were made: where most begin, most objects are made."""
     if not line or share is None:
         return ""
-    return f"Make fewer objects at {line}, where {share:.0%} of the collections began{inside}. "
+    return f"Make fewer objects at {line}, where {in_percent(share)} of the collections began{inside}. "
 
 
 def recompilation(case: Case) -> Finding | None:

@@ -4,7 +4,7 @@ from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.memory_owners import MemoryOwner
-from kinetoscope.texts.wording import memory_size, shown
+from kinetoscope.texts.wording import in_percent, memory_size, shown
 
 SOON_STEPS = 1000
 """Memory that will run out within so many steps comes before all other findings."""
@@ -74,7 +74,7 @@ def memory_limit(case: Case) -> Finding | None:
     share, row = max(full, key=lambda pair: pair[0])
     return build_finding(
         "memory_limit",
-        f"The device's memory is {share:.0%} full",
+        f"The device's memory is {in_percent(share)} full",
         "Make batches smaller, or compute activations again with "
         "torch.utils.checkpoint.checkpoint(use_reentrant=False). "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True wastes less on fragments.",

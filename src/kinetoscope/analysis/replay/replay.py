@@ -19,6 +19,7 @@ from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.native import native_module
+from kinetoscope.texts.wording import in_percent
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.replay.dependencies import Dependencies
@@ -151,7 +152,7 @@ class ReplayGraph:
         }
         for what, share in shares.items():
             if share > MOST_UNEXPLAINED:
-                return f"{share:.0%} {what}; above {MOST_UNEXPLAINED:.0%}, a replay is not trusted."
+                return f"{in_percent(share)} {what}; above {in_percent(MOST_UNEXPLAINED)}, a replay is not trusted."
         return None
 
     def replay(self, change: Change | None = None) -> pl.Series:

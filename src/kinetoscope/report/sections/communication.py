@@ -6,7 +6,7 @@ from statistics import median_low
 from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.pages.page_data import CallGroup, Column, Communication, LateRank, LedgerPart, Waits
 from kinetoscope.report.words import NOT_KNOWN, ledger_part
-from kinetoscope.texts.wording import counted
+from kinetoscope.texts.wording import counted, in_percent
 
 _MOST_SIZES = 6
 """More sizes than that are put together, from a power of two to the next."""
@@ -110,7 +110,7 @@ def _parts(total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> li
 def _said(num_calls: int, total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> str:
     total = f"{counted(num_calls, 'call')} took {total_ns / 1e6:,.3g} ms"
     parts = _parts(total_ns, skew_ns, transfer_ns, unknown_ns)
-    said = [f"{part.share:.0%} {part.word}" for part in parts if part.time_ns and part.share]
+    said = [f"{in_percent(part.share)} {part.word}" for part in parts if part.time_ns and part.share]
     return f"{total}: {', '.join(said)}." if said else f"{total}."
 
 
