@@ -63,7 +63,7 @@ def test_the_peak_what_was_alive_then_and_what_grows_are_told(page, open_file, t
     open_file(write_page(tmp_path / "page.html", {"memory": [over_time()]}, memory=[ROW]), "#view=memory")
 
     assert "at most 600 MiB" in page.locator("main h2").first.inner_text()
-    assert "Peak 600 MiB 75.0 ms after" in legend(page)
+    assert "Peak 600 MiB at 75.0 ms" in legend(page)
     assert "before recording 135 MiB" in legend(page)
     alive = page.get_by_label("Alive at the peak on device 0 of rank 0").locator("tbody tr")
     assert alive.first.inner_text().split() == ["aten::mm", "forward", "train.py:12", "7", "3", "9.00", "MiB"]
@@ -84,7 +84,7 @@ def test_the_pointer_and_keys_tell_numbers_zoom_and_a_link_remembers(page, open_
     plot = page.locator(".u-over").bounding_box()
 
     page.mouse.move(plot["x"] + plot["width"] * 0.505, plot["y"] + 40)
-    assert "125 MiB 50.0 ms after" in legend(page).replace("\n", " ")
+    assert "125 MiB at 50.0 ms" in legend(page).replace("\n", " ")
     page.mouse.down()
     page.mouse.move(plot["x"] + plot["width"] * 0.8, plot["y"] + 40, steps=3)
     page.mouse.up()
@@ -137,7 +137,7 @@ def test_the_memory_timeline_of_torch_is_the_same_page_with_nothing_else(page, o
     assert page.title() == "Memory of cpu"
     assert page.locator("nav[aria-label=Views] a").count() == 1
     assert "at most 8.00 MiB" in page.locator("main h2").inner_text()
-    assert "Peak 8.00 MiB 1.00 ms after" in legend(page)
+    assert "Peak 8.00 MiB at 1.00 ms" in legend(page)
     assert "parameter 3.00 MiB" in legend(page)
     assert_accessible(page)
     open_file(tmp_path / "nothing.html")

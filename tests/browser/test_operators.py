@@ -125,7 +125,7 @@ def test_a_name_of_several_shapes_has_a_median_and_a_line_tells_how_much_tensor_
     assert several.count() > 0
     assert UNKNOWN not in [cell.strip() for row in several.all_inner_texts() for cell in row.split("\t")[5:7]]
     open_file(tmp_path / "report.html", "#view=kernels")
-    share = f"{report.run['tensor_core_share']:.1%}"
+    share = f"{100 * report.run['tensor_core_share']:.1f} %"
     page.get_by_text(f"Tensor cores: kernels that use them take {share} of the time").wait_for()
 
 
@@ -145,7 +145,7 @@ def test_a_run_without_rows_says_how_to_record_them(page, open_file, tmp_path, v
     open_file(write_page(tmp_path / "page.html"), f"#view={view}")
 
     assert said in page.locator(".empty").inner_text()
-    assert "kinetoscope.profile(torch=True)" in page.locator(".empty").inner_text()
+    assert "kinetoscope.profile(" in page.locator(".empty").inner_text()
 
 
 def test_operators_and_kernels_are_told_by_the_line_that_called_them(page, open_file, tmp_path):

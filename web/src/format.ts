@@ -48,6 +48,17 @@ export function formatCount(count: number | null | undefined): string {
   return count == null ? UNKNOWN : COUNTS.format(count);
 }
 
+/** Numbers in order; those that follow one another become one range, as in `11-25`. */
+export function rangesOf(numbers: number[]): string[] {
+  const ranges: [number, number][] = [];
+  for (const number of numbers) {
+    const last = ranges.at(-1);
+    if (last?.[1] === number - 1) last[1] = number;
+    else ranges.push([number, number]);
+  }
+  return ranges.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`));
+}
+
 const LEAST_SHARE = 0.0005;
 
 /** What is little is never told as nothing. */

@@ -1,5 +1,10 @@
 import { expect, test } from "vitest";
-import { formatBytes, formatDuration, formatShare } from "../src/format";
+import { formatBytes, formatDuration, formatShare, rangesOf } from "../src/format";
+
+test("numbers that follow one another are one range", () => {
+  expect(rangesOf([11, 12, 13, 17, 19, 20])).toEqual(["11-13", "17", "19-20"]);
+  expect(rangesOf([])).toEqual([]);
+});
 
 test("a number has three digits that count, and a unit", () => {
   expect([0, 7, 1_234, 45_678_000, 3_600e9].map(formatDuration)).toEqual([

@@ -26,8 +26,8 @@ export function FlameGraphs({ payload }: ViewProps) {
   if (!frames?.root) {
     return (
       <Empty title="No calls were recorded that a flame graph could show.">
-        Operators are recorded by kinetoscope.profile(torch=True). For Python's stacks, give it a
-        TorchProfiler(with_stack=True).
+        kinetoscope.profile(...) records operators. With diagnose=True it samples Python's stacks, and with
+        with_stack=True torch records them.
       </Empty>
     );
   }

@@ -17,13 +17,13 @@ export function Memory({ payload }: ViewProps) {
   const memory = all.filter(({ times }) => times.length > 0);
   const rows = report?.memory ?? [];
   if (!memory.length && !rows.length && all.length) {
-    return <Empty title={`Nothing was allocated on ${all[0].device} while memory was recorded.`} />;
+    return <Empty title={`Nothing was allocated on ${nameOf(all[0].device)} while memory was recorded.`} />;
   }
   if (!memory.length && !rows.length) {
     return (
       <Empty title="No memory was recorded.">
-        To record it, give kinetoscope.profile a TorchProfiler(profile_memory=True). What was alive at the peak then
-        comes with it; the lines that allocated it need with_stack=True, too.
+        kinetoscope.profile(...) records it, and so does torch.profiler with profile_memory=True. The lines that
+        allocated it need with_stack=True, too.
       </Empty>
     );
   }
@@ -38,7 +38,9 @@ export function Memory({ payload }: ViewProps) {
 
 function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime[] }) {
   const { report } = payload.page;
-  const titles = memory.map(({ rank, device }) => (rank === null ? device : `${device} of rank ${rank}`));
+  const titles = memory.map(({ rank, device }) =>
+    rank === null ? nameOf(device) : `${nameOf(device)} of rank ${rank}`,
+  );
   const [title, setTitle] = useLinkedChoice("device", titles);
   const chosen = memory[titles.indexOf(title)] ?? memory[0];
   const series = useMemo(() => readSeries(chosen, payload), [chosen]);
@@ -51,6 +53,11 @@ function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime
       {chosen.alive_at_peak.length > 0 && <AliveAtPeak memory={chosen} title={title} />}
     </>
   );
+}
+
+/** A device of the recording, as the rest of the report calls it. */
+function nameOf(device: string): string {
+  return device === "CPU" ? "the host" : device;
 }
 
 function stepsOf(report: RunReport | null, rank: number | null) {
@@ -114,7 +121,7 @@ function Peaks({ rows, highest }: { rows: MemoryRow[]; highest: number | null })
 }
 
 function deviceOf(row: MemoryRow): string {
-  return row.device === null ? "CPU" : `device ${row.device}`;
+  return row.device === null ? "host" : `device ${row.device}`;
 }
 
 function peakColumns(rows: MemoryRow[], highest: number | null): TableColumn<MemoryRow>[] {

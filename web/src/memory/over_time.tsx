@@ -78,7 +78,7 @@ function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; st
   const { series, at, isCursor, steps } = props;
   const time = series.times[at] ?? 0;
   const step = steps.find((row) => row.begin_ns <= time && time < row.begin_ns + row.duration_ns);
-  const where = `${formatDuration(time - series.times[0])} after the first allocation${step ? `, in step ${step.step}` : ""}`;
+  const where = `at ${formatDuration(time)}${step ? `, in step ${step.step}` : ""}`;
   return (
     <div class="memory-legend" aria-live="polite">
       <p>

@@ -1,5 +1,5 @@
 import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
-import { counted, formatDuration, formatShare } from "../format";
+import { counted, formatDuration, formatShare, rangesOf } from "../format";
 import type { Finding, PageData } from "../page_data";
 import { Name } from "../parts/name";
 import { Term } from "../parts/term";
@@ -133,8 +133,8 @@ function Place({ finding }: { finding: Finding }) {
           <Name text={line} />
         </code>
       ))}
-      {ranks.length > 0 && <span>{listed("rank", ranks.map(String))}</span>}
-      {steps.length > 0 && <span>{listed("step", steps.map(String))}</span>}
+      {ranks.length > 0 && <span>{listed("rank", ranks)}</span>}
+      {steps.length > 0 && <span>{listed("step", steps)}</span>}
       {spans.map((span) => (
         <span key={span}>
           at{" "}
@@ -147,10 +147,11 @@ function Place({ finding }: { finding: Finding }) {
   );
 }
 
-function listed(noun: string, names: string[]): string {
-  const shown = names.slice(0, MOST_NAMED).join(", ");
-  const more = names.length > MOST_NAMED ? ` and ${names.length - MOST_NAMED} more` : "";
-  return `${noun}${names.length > 1 ? "s" : ""} ${shown}${more}`;
+/** Ranks or steps, as a terminal names them. */
+function listed(noun: string, numbers: number[]): string {
+  const ranges = rangesOf(numbers);
+  const more = ranges.length > MOST_NAMED ? ` and ${counted(ranges.length - MOST_NAMED, "more group")}` : "";
+  return `${noun}${numbers.length > 1 ? "s" : ""} ${ranges.slice(0, MOST_NAMED).join(", ")}${more}`;
 }
 
 function ofStep(timeNs: number, share: number | null): string {

@@ -27,11 +27,17 @@ export function Legend({ title, noun, parts }: LegendProps) {
               <span class="swatch" style={{ background: part.colour }} />
               <Term>{part.name}</Term>
             </th>
-            <td class="number">{part.value === null && part.isPhase ? "not known" : formatDuration(part.value)}</td>
+            <td class="number">{valueOf(part)}</td>
             <td class="number">{part.share == null ? "" : formatShare(part.share)}</td>
           </tr>
         ))}
       </tbody>
     </table>
   );
+}
+
+/** Where nothing is pointed at, a colour may stand for itself, without a number. */
+function valueOf({ value, isPhase }: StackPart): string {
+  if (value !== null) return formatDuration(value);
+  return isPhase ? "not known" : "";
 }

@@ -71,14 +71,15 @@ function Now({ now }: { now: RunNow }) {
 }
 
 function RanksNow({ now: { columns, rows } }: { now: RunNow }) {
+  const isNumber = (place: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[place]));
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
     <section class="table-scroll" aria-label="What each rank does now" tabIndex={0}>
       <table>
         <thead>
           <tr>
-            {columns.map((column) => (
-              <th key={column} scope="col">
+            {columns.map((column, place) => (
+              <th key={column} scope="col" class={isNumber(place) ? "number" : ""}>
                 {column}
               </th>
             ))}
@@ -88,7 +89,7 @@ function RanksNow({ now: { columns, rows } }: { now: RunNow }) {
           {rows.map(({ state, cells }) => (
             <tr key={cells[0]}>
               {cells.map((cell, place) => (
-                <td key={columns[place]} class="short">
+                <td key={columns[place]} class={isNumber(place) ? "number" : "short"}>
                   {columns[place] === "state" ? <span class={`state ${state}`}>{cell}</span> : <Name text={cell} />}
                 </td>
               ))}
@@ -198,8 +199,12 @@ function columnsOf(origin: string, open: (file: ListedFile) => void): TableColum
       value: () => null,
       show: (file) =>
         file.opens ? (
-          <button type="button" onClick={() => open(file)}>
-            {`Open in Perfetto: gives its content to the page of ${origin} in this browser`}
+          <button
+            type="button"
+            title={`Gives its content to the page of ${origin} in this browser`}
+            onClick={() => open(file)}
+          >
+            Open in Perfetto
           </button>
         ) : (
           <span class="quiet">Perfetto cannot read .zst: kinetoscope convert makes .gz of it</span>

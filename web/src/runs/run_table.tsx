@@ -8,6 +8,9 @@ import * as words from "./words";
 
 const MOST_TICKED = 2;
 
+/** Columns that are left out where no run had a device: on a small screen the findings need their place. */
+const OF_DEVICES = ["Devices", "MFU"];
+
 /** All runs, to sort, filter and compare. */
 export function RunTable({ runs }: { runs: ListedRun[] }) {
   const [choice, choose] = useLinkedChoice("state", Object.keys(CHOICES));
@@ -19,7 +22,9 @@ export function RunTable({ runs }: { runs: ListedRun[] }) {
     <div class="runs">
       <Table
         caption="Runs"
-        columns={columnsOf(keys, tick)}
+        columns={columnsOf(keys, tick).filter(
+          (column) => !OF_DEVICES.includes(column.title) || runs.some((run) => column.value(run) !== null),
+        )}
         rows={runs.filter(CHOICES[choice] ?? CHOICES["all runs"])}
         rowKey={(run) => run.key}
         filterText={searchedText}

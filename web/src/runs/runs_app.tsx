@@ -24,7 +24,9 @@ export function RunsApp({ first }: { first: ListData }) {
         </div>
         {data.files && !data.files.is_only && (
           <nav aria-label="Runs">
-            <a href="/">All runs</a>
+            <a class="to-all-runs" href="/">
+              All runs
+            </a>
           </nav>
         )}
         {[problem, ...data.notes].filter(Boolean).map((note) => (

@@ -19,8 +19,9 @@ export function Kernels({ payload }: ViewProps) {
   const columns = useMemo(() => kernelColumns(rows, wholeNs), [rows]);
   if (!rows.length) {
     return (
-      <Empty title="No kernels were recorded: the run had no GPU, or it was not recorded.">
-        To record kernels and copies, give kinetoscope.profile(torch=True), or a TorchProfiler, on a machine with a GPU.
+      <Empty title="No kernels were recorded: the run had no GPU, or its GPU was not recorded.">
+        On a machine with a GPU, kinetoscope.profile(...) records kernels and copies, and so does torch.profiler with
+        ProfilerActivity.CUDA.
       </Empty>
     );
   }
