@@ -294,7 +294,9 @@ def _processor_percent(window: RankWindow, processors: dict[str, int]) -> float 
     if (mean := _mean_percent(window, "cpu")) is not None:
         return mean
     busy_ns, wall_ns, cores = (processors.get(name) for name in ("busy_ns", "wall_ns", "cores"))
-    return 100 * busy_ns / (wall_ns * cores) if busy_ns is not None and wall_ns and cores else None
+    if busy_ns is None or not wall_ns or not cores:
+        return None
+    return min(100.0, 100 * busy_ns / (wall_ns * cores))  # the system counts in ticks, and may count one too many
 
 
 def _mean_percent(window: RankWindow, name: str) -> float | None:

@@ -133,7 +133,7 @@ def _alive(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: 
     known = [pl.when(~pl.lit(is_old)).then(name).alias(name) for name in ("name", "line", "step")]
     alive = alive.with_columns(known).with_columns(pl.col("name").fill_null(""))
     sums = alive.group_by(_WHO).agg(pl.col("bytes").sum(), pl.len().alias("count"))
-    sums = sums.sort("bytes", "category", "name", descending=[True, False, False])
+    sums = sums.sort("bytes", *_WHO, descending=[True, *(False for _ in _WHO)])
     return [
         Allocation(**dict(zip(_WHO, values, strict=True)), size_bytes=size_bytes, num_allocations=count)
         for *values, size_bytes, count in sums.head(_MOST_ALLOCATIONS).iter_rows()

@@ -49,6 +49,22 @@ def allocation(category, name, size_bytes, num_allocations, step=None):
     )
 
 
+def test_of_what_is_alike_at_the_peak_the_first_step_comes_first(tmp_path):
+    events = []
+    for step in range(60):
+        begin = 100 * step
+        events += [
+            span(f"ProfilerStep#{step}", begin, 90, category="user_annotation"),
+            span("aten::mm", begin + 10, 10),
+        ]
+        events.append(memory(begin + 12, 1000, 1000 * (step + 1), step + 1))
+    (graph,) = page_of(write_trace(tmp_path / "rank0.json", events)).memory
+
+    steps = [one.step for one in graph.alive_at_peak]
+    assert len(steps) > 10
+    assert steps == list(range(len(steps)))
+
+
 def test_a_short_peak_among_many_allocations_is_kept(tmp_path):
     events = [span("ProfilerStep#0", 0, 40_000, category="user_annotation")]
     for at in range(10_000):
