@@ -171,11 +171,12 @@ def _assert_notebook(report, run):
     told = texts[texts.index(f"{name}, ms a step") + 1 :]
     for part, time_ns in run["parts"][name.lower()].items():
         word = LEAD_LOST if part == "ahead_ns" and (time_ns or 0) < 0 else words[part]
-        found = [re.fullmatch(rf"{re.escape(word)} (-?[\d.,]+) \((-?[\d]+)%\)", text) for text in told]
+        found = [re.fullmatch(rf"{re.escape(word)} (-?[\d.,]+) \((<1|-?[\d]+)%\)", text) for text in told]
         numbers = [match for match in found if match is not None]
         assert len(numbers) == (abs(time_ns or 0) >= 500), (word, told)
         assert all(_is_rounded(match[1], time_ns / _MS) for match in numbers)
-        assert all(_is_rounded(match[2], 100 * _share(time_ns, run)) for match in numbers)
+        share = None if time_ns is None else _share(time_ns, run)
+        assert all(0 < share < 0.005 if match[2] == "<1" else _is_rounded(match[2], 100 * share) for match in numbers)
 
 
 def _is_rounded(text, value):

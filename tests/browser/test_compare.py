@@ -32,7 +32,7 @@ def test_what_got_slower_comes_first_after_the_verdict_on_the_step(comparison, p
     expect(page.locator(".headline")).to_contain_text("before")
     expect(rows.first).to_contain_text("slower")
     expect(rows.first.locator(".whiskers")).to_have_count(1)
-    expect(page.locator("main")).to_contain_text("got slower or larger by more than 5%")
+    expect(page.locator("main")).to_contain_text("got slower or larger by more than 5 %")
 
     all_rows = rows.count()
     page.get_by_role("combobox").select_option("same")

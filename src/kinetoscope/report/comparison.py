@@ -168,7 +168,7 @@ def _cells(row: ComparisonRow, name: str) -> list[str]:
     low, high = row.interval or (None, None)
     between = f"{_percent(low, '')} {_percent(high, '')}" if row.interval else ""
     verdict = _LARGER.get(row.verdict, row.verdict) if is_memory else row.verdict
-    values = [_in_unit(row.before, row.unit), _in_unit(row.after, row.unit), _percent(row.change), between]
+    values = [_in_unit(row.before, row.unit), _in_unit(row.after, row.unit), _percent(row.change, "%"), between]
     return [_KINDS.get(row.kind, row.kind), name, *values, verdict]
 
 
@@ -187,7 +187,7 @@ def _in_unit(value: float | None, unit: str) -> str:
     return f"{shown:,.3f}" if shown < 1 else f"{shown:,.2f}"
 
 
-def _percent(part: float | None, sign: str = "%") -> str:
+def _percent(part: float | None, sign: str = " %") -> str:
     if part is None:
         return ""
     if part >= _MOST_TIMES:
@@ -198,4 +198,4 @@ def _percent(part: float | None, sign: str = "%") -> str:
 
 
 def _plain_percent(part: float) -> str:
-    return f"{part * 100:g}%"
+    return f"{part * 100:g} %"

@@ -189,7 +189,7 @@ def test_a_wait_got_worse_only_if_the_step_did(wait, step_ms, num_worse):
     assert found.step.verdict == {8: "faster", 10: "same", 14: "slower"}[step_ms]
     assert row_of(found, wait).verdict == "slower"
     assert [row.name for row in found.worse if row.kind == "phase"] == [wait] * num_worse
-    assert ("Only waits got longer by more than 5%." in comparison_sentences(found)) == (not num_worse)
+    assert ("Only waits got longer by more than 5 %." in comparison_sentences(found)) == (not num_worse)
 
 
 def test_a_wait_got_worse_if_nobody_can_tell_whether_the_step_did():

@@ -31,14 +31,14 @@ def test_a_slower_operator_is_exit_code_1_and_in_the_first_row(runs, capsys):
     header = next(place for place, line in enumerate(lines) if line.startswith("kind"))
     assert lines[header + 1].startswith("operator  aten::mm")
     assert "slower" in lines[header + 1]
-    assert "got slower or larger by more than 5%." in "\n".join(lines)
+    assert "got slower or larger by more than 5 %." in "\n".join(lines)
 
 
 def test_two_recordings_of_one_program_are_exit_code_0(runs, capsys):
     assert diff(runs / "one", runs / "other") == 0
     said = capsys.readouterr().out
-    assert "The typical step is the same, within 5%" in said
-    assert "it cannot be told whether they got slower or larger by more than 5%" in " ".join(said.split())
+    assert "The typical step is the same, within 5 %" in said
+    assert "it cannot be told whether they got slower or larger by more than 5 %" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(("part", "status"), [("20%", 0), ("0.2", 0), ("3 %", 1), ("0.03", 1)])

@@ -38,14 +38,14 @@ def test_nothing_got_slower_is_not_said_beside_a_step_that_may_be_half_as_slow_a
     said = " ".join(comparison_sentences(comparison(row("step", "typical step", "unsure", 0.5))))
     assert "Nothing" not in said
     assert "Of 1 of 1 row it cannot be told" in said
-    assert "such as typical step (+50.0%)" in said
+    assert "such as typical step (+50.0 %)" in said
 
 
 def test_a_small_change_that_may_be_a_large_one_is_not_told_as_none():
     step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
     said = " ".join(comparison_sentences(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4)))))
     assert "Nothing" not in said
-    assert "such as aten::mm (up to +40.0%)" in said
+    assert "such as aten::mm (up to +40.0 %)" in said
 
 
 def test_a_change_of_which_nothing_is_known_is_no_number_of_billions():
@@ -57,7 +57,7 @@ def test_a_change_of_which_nothing_is_known_is_no_number_of_billions():
 
 def test_nothing_got_slower_is_said_where_that_is_sure_of_every_row():
     said = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01))))
-    assert said[-1] == "Nothing got slower or larger by more than 5%."
+    assert said[-1] == "Nothing got slower or larger by more than 5 %."
 
 
 def test_a_killed_run_is_said_to_be_killed():
