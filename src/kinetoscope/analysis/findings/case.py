@@ -386,17 +386,22 @@ class Case:
         return any(row.starved_ns is not None for row in self._steps)
 
     @cached_property
-    def _on_full_cores(self) -> str:
-        """A sentence that loops may have waited for a core, where others filled the machine's; empty if they did not,
-        if that is not known, and where the states of threads tell how long they waited."""
+    def on_full_cores(self) -> tuple[float, float] | None:
+        """How busy the machine's cores were, and how much of one a process of this run had, in percent, where loops may
+        have waited for a core, since others filled them. None if they did not, if that is not known, and where the
+        states of threads tell how long they waited."""
         if self.knows_states:
-            return ""
+            return None
         read = [(one.processor_percent, one.process_percent) for one in self.signs]
         crowded = [(all_of, own) for all_of, own in read if all_of is not None and own is not None]
         crowded = [(all_of, own) for all_of, own in crowded if all_of > _FULL_PERCENT and own < _LITTLE_PERCENT]
-        if not crowded:
+        return min(crowded, key=lambda one: one[1], default=None)
+
+    def may_wait_for_core(self) -> str:
+        """That as sentences; empty if they surely did not, or if nothing is known."""
+        if self.on_full_cores is None:
             return ""
-        all_of, own = min(crowded, key=lambda one: one[1])
+        all_of, own = self.on_full_cores
         return (
             f" The machine's cores were busy ({all_of:.0f} %), and a process of this run had {own:.0f} % of one: its "
             "loop may have waited for a core in this time. diagnose=True records whether it did."
@@ -463,7 +468,7 @@ class Case:
         held_ns = self._held_ns(fix, saving_ns)
         if share + self._share(kind, held_ns) < LEAST_SHARE * high_share:
             return None
-        on_full_cores = self._on_full_cores if kind in _OF_RUNNING else ""
+        on_full_cores = self.may_wait_for_core() if kind in _OF_RUNNING else ""
         is_estimate |= (fix is not None and saving_ns is None) or bool(on_full_cores)
         period, most_ns = self._period(kind), self._most_ns(fix, saving_ns, held_ns)
         found = build_finding(

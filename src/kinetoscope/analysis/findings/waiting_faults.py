@@ -168,6 +168,8 @@ def _where(case: Case, kind: str) -> Where:
 
 def processor_contention(case: Case) -> Finding | None:
     """The loop's thread is ready, but no processor runs it."""
+    if not case.knows_states:
+        return _operators_without_core(case)
     starved_ns = case.mean_ns("starved_ns")
     used = _processors(case)
     title, advice = _whose(used, starved_ns / case.step_ns)
@@ -178,6 +180,31 @@ def processor_contention(case: Case) -> Finding | None:
         cost_ns=min(starved_ns, case.without_work_ns()),
         fix=None,
         evidence={"starved_ns": starved_ns, "running_ns": case.mean_ns("running_ns"), **used},
+    )
+
+
+def _operators_without_core(case: Case) -> Finding | None:
+    """Operators took longer than all threads of their process together had a core. Those that may wait for other ranks,
+    or for a device of the machine, recorded or not, may take as long as they like."""
+    percents = [one.process_percent for one in case.signs if one.has_operators]
+    known = [percent for percent in percents if percent is not None]
+    may_wait = case.has_device or case.report.collectives or any(one.device_bytes for one in case.signs)
+    if case.on_full_cores is None or len(known) < len(case.signs) or may_wait:
+        return None
+    all_percent, own_percent = case.on_full_cores[0], max(known)
+    others_ns = sum(case.host_ns(part) for part in ("data", "python", "blocked", "gc", "compile", "profiler"))
+    operators_ns = case.step_ns - others_ns
+    return case.finding(
+        "processor_contention",
+        "Operators take longer than this run had a processor for them",
+        f"The machine's cores were busy ({all_percent:.0f} %), and this process had {own_percent:.0f} % of one, while "
+        f"its loop was in operators for {100 * operators_ns / case.step_ns:.0f} % of a step. Move other programs to "
+        "another machine, or start fewer threads (OMP_NUM_THREADS, torch.set_num_threads) and workers. diagnose=True "
+        "records who had the processors. All times are longer than they would be on a quiet machine.",
+        cost_ns=max(0.0, operators_ns - own_percent / 100 * case.step_ns),
+        fix=None,
+        evidence={"operators_ns": operators_ns, "processor_percent": all_percent, "process_percent": own_percent},
+        is_estimate=True,
     )
 
 
