@@ -86,7 +86,8 @@ def _killed(rank: RankStatus) -> str:
     if rank.state is not RunState.KILLED:
         return ""
     after = "before its first step was complete" if rank.step is None else f"after step {rank.step:,}"
-    return f"was killed {after}, in {_phase(rank)}"
+    stuck = ", where it hung" if rank.hang and rank.hang.hangs else ", which took long" if rank.hang else ""
+    return f"was killed {after}, in {_phase(rank)}{stuck}{_at(rank)}"
 
 
 def _hanging(ranks: Sequence[RankStatus]) -> Iterable[str]:

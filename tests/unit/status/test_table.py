@@ -69,6 +69,14 @@ def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
     [
         ({"state": RunState.KILLED, "phase_ns": None}, "Rank 1 was killed after step 1,204, in data wait."),
         (
+            {"state": RunState.KILLED, "phase_ns": None, "hang": Hang(place="train.py(8): main")},
+            "Rank 1 was killed after step 1,204, in data wait, where it hung: train.py(8): main.",
+        ),
+        (
+            {"state": RunState.KILLED, "phase_ns": None, "hang": Hang(hangs=False)},
+            "Rank 1 was killed after step 1,204, in data wait, which took long.",
+        ),
+        (
             {"state": RunState.KILLED, "step": None},
             "Rank 1 was killed before its first step was complete, in data wait.",
         ),
