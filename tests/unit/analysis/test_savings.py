@@ -14,8 +14,9 @@ from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGrap
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME, share_of_recorded
 from kinetoscope.analysis.summaries import Selection
 from simulated_training import Fault, Settings, random_settings, simulate
-from simulated_training.analysed import analysed
+from simulated_training.analysed import analysed, write_changed
 
+FETCH = "event/dataloader"
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 
 SEEDS = sorted({*range(NUM_RUNS), 3, 27, 59, 81, 199})
@@ -91,6 +92,22 @@ def test_a_collective_on_the_cpu_that_waits_in_a_queue_was_launched_by_its_own_c
     )
     run, report = analysed(settings)
     assert report.saving_ns_per_step(Change(frozenset(["data"]))) == near(run, run.with_ideal("data"))
+
+
+def test_a_first_wait_that_no_steps_time_has_is_not_saved(tmp_path):
+    """A loop waits for its first batch before its first step: often for its workers, too."""
+    fault = Fault(kind="slow_loader", cost_ns=9_000_000)
+    settings = Settings(num_ranks=1, num_steps=8, has_device=False, step_spans="event/batch", noise=0, faults=(fault,))
+
+    def wait_longer(trace):
+        first = min((event for event in trace["traceEvents"] if event["name"] == FETCH), key=lambda event: event["ts"])
+        first |= {"ts": first["ts"] - 60_000, "dur": first["dur"] + 60_000}
+
+    report = kinetoscope.analyze(write_changed(wait_longer, settings, tmp_path), cache=False)
+    (finding,), wait_ns = report.findings, report.run["parts"]["host"]["data_wait_ns"]
+    assert finding.kind == "input_bound"
+    assert (finding.cost_ns_per_step, finding.saving_ns_per_step) == pytest.approx((wait_ns, wait_ns), rel=0.01)
+    assert wait_ns < 0.6 * report.run["step_ns"]
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(2.0, 8.0), (8.0, 2.0), (2.0, 0.5)])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -27,7 +28,8 @@ class Dependencies:
     """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives, and without parts of time
     that no edge has. Row ``i`` of the window's device events begins at node ``2 * i`` and ends at the next one.
     ``waiting_ns`` is the time between two of them, of which ``unexplained_ns`` is for no reason that the graph knows;
-    computations waited for ``hidden_ns`` more without one, while the device communicated."""
+    computations waited for ``hidden_ns`` more without one, while the device communicated. The loop waited for its first
+    batch ``first_wait_ns`` longer than for others, before its first step."""
 
     nodes: pl.DataFrame
     edges: pl.DataFrame
@@ -35,6 +37,7 @@ class Dependencies:
     unexplained_ns: int
     hidden_ns: int = 0
     loader: LoaderSlack = field(default_factory=LoaderSlack)
+    first_wait_ns: int = 0
 
     def of_sample(self) -> "Dependencies":
         """The same for a replay of some ranks only: to be joined, a collective needs two of its ranks, not all."""
@@ -55,7 +58,16 @@ def find_dependencies(
         with_constant(finder.edges(), "rank", window.rank, pl.Int64),
         *finder.begins.waiting,
         loader=loader_slack(host, late),
+        first_wait_ns=_first_wait_ns(window, host),
     )
+
+
+def _first_wait_ns(window: RankWindow, host: HostTime) -> int:
+    begins, ends, fetches = window.steps["begin"], window.steps["end"], Coverage(host.fetches)
+    if len(begins) < 2 or not fetches:
+        return 0
+    others: Any = fetches.within(ends[:-1], begins[1:]).mean()
+    return max(0, round(fetches.until(begins[:1])[0] - others))
 
 
 class _Finder:

@@ -57,6 +57,7 @@ class Change(ShownInNotebooks):
 
 
 _SLACKS = {"rank": pl.Int64, "window": pl.UInt32, "slack_ns": pl.Int64}
+_FIRST_WAITS = {"rank": pl.Int64, "window": pl.UInt32, "longer_ns": pl.Int64}
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class ReplayGraph:
     ranks that did not record it, while nothing was computed; ``uneven_share`` which part of the steps a rank has not
     recorded that others have. ``slacks`` is how much faster the loop of each ``rank`` could be in each ``window`` until
     it had to wait for its loader, ``slack_ns``, where that is known; if it ``has_hidden_loader``, it is not known of
-    all loaders.
+    all loaders. In ``first_waits``, a rank waited for the first batch of a window ``longer_ns`` than for the others,
+    before its first step: no step's time has that, so no change saves it.
     """
 
     nodes: pl.DataFrame
@@ -93,6 +95,7 @@ class ReplayGraph:
     uneven_share: float = 0.0
     slacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SLACKS))
     has_hidden_loader: bool = False
+    first_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_FIRST_WAITS))
     known: _Known = field(default_factory=_Known, repr=False, compare=False)
 
     @classmethod
@@ -133,7 +136,8 @@ class ReplayGraph:
             waiting_ns=sum(part.waiting_ns for part in parts),
             unexplained_ns=sum(part.unexplained_ns for part in parts),
             hidden_ns=sum(part.hidden_ns for part in parts),
-            slacks=_slacks(parts, nodes),
+            slacks=_of_loops(parts, nodes, [part.loader.slack_ns for part in parts], _SLACKS),
+            first_waits=_of_loops(parts, nodes, [part.first_wait_ns or None for part in parts], _FIRST_WAITS),
             has_hidden_loader=any(part.loader.is_hidden for part in parts),
         )
 
@@ -170,7 +174,11 @@ class ReplayGraph:
         return self._as_loaders_can(change, saved_ns)
 
     def _as_loaders_can(self, change: Change, saved_ns: int) -> int:
-        """What is saved of it where loops must not be faster than their loaders, which were in time before."""
+        """What is saved of it in the time of steps, where loops must not be faster than their loaders, which were in
+        time before."""
+        if "data" in change.without and len(self.first_waits):
+            waits = self.first_waits.filter(~is_of_ranks(change.on_time)).group_by("window")
+            return max(0, saved_ns - int(waits.agg(pl.col("longer_ns").max())["longer_ns"].sum()))
         if not len(self.slacks):
             return saved_ns
         slacks = self.slacks.filter(~is_of_ranks(change.on_time))
@@ -243,14 +251,17 @@ def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
 
 
-def _slacks(parts: "Sequence[Dependencies]", nodes: pl.DataFrame) -> pl.DataFrame:
-    """See `ReplayGraph.slacks`; ``nodes`` are those of all parts, one after the other."""
+def _of_loops(
+    parts: "Sequence[Dependencies]", nodes: pl.DataFrame, values: Iterable[int | None], schema: Mapping[str, Any]
+) -> pl.DataFrame:
+    """What is known of the loop of each part, with its rank and window; ``nodes`` are those of all parts, one after the
+    other."""
     rows, first = [], 0
-    for part in parts:
-        if part.loader.slack_ns is not None and len(part.nodes):
-            rows.append((*nodes.select("rank", "window").row(first), part.loader.slack_ns))
+    for part, value in zip(parts, values, strict=True):
+        if value is not None and len(part.nodes):
+            rows.append((*nodes.select("rank", "window").row(first), value))
         first += len(part.nodes)
-    return pl.DataFrame(rows, schema=_SLACKS, orient="row")
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
