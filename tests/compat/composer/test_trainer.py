@@ -17,9 +17,10 @@ from composer.utils import StringEnum
 from composer_training.traces import read_events, spans_of
 from composer_training.training import BATCH_SIZE, make_batches, make_model, make_trainer
 from kinetoscope import composer as face
-from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, TraceHandler, cyclic_schedule
 from kinetoscope.composer.json_trace_merger import merge_traces
 from trace_processor.trace_processor import load
+from waiting import wait_for
 
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
 ALWAYS = cyclic_schedule(warmup=0, active=1000, repeat=0)
@@ -325,11 +326,25 @@ def test_the_profilers_batch_of_resumption_is_the_checkpoints():
 # -- torch operators and the machine ----------------------------------------------------------------------------
 
 
+class UntilRead(TraceHandler):
+    """Lets a batch that is recorded end only once the machine's processors were read, for which it takes two times."""
+
+    def __init__(self):
+        self.counters = set()
+
+    def process_counter_event(self, name, categories, timestamp, wall_clock_time_ns, values):
+        self.counters.add(name)
+
+    def batch_end(self, state, logger):
+        if state.profiler.get_action() is ProfilerAction.ACTIVE:
+            wait_for(lambda: "cpu" in self.counters)
+
+
 @pytest.fixture
 def complete_run():
     profiler = Profiler(
         cyclic_schedule(skip_first=1, warmup=1, active=3),
-        [JSONTraceHandler()],
+        [JSONTraceHandler(), UntilRead()],
         sys_prof_memory=True,
         sys_prof_disk=True,
         sys_prof_net=True,
