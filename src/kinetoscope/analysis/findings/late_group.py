@@ -14,6 +14,12 @@ _MOST_OF_SAVING = 0.9
 _AS_LATE = 0.25
 """Of ranks that wait for their loaders in turns, those count that are so late beside the latest."""
 
+_LEAST_AS_LATE = 0.1
+"""Who is late by less than this part of the latest is not told beside those who save `_MUCH_OF_SAVING` without it: each
+rank is late by a little now and then."""
+
+_MUCH_OF_SAVING = 2 / 3
+
 _MOST_SPARED = 8
 """In a group of at most so many ranks, each is tried without; larger ones are nodes, not chance."""
 
@@ -57,12 +63,14 @@ def group_by_replay(
         if len(rows) >= len(all_ranks) - 1 or not (more := later(_ranks(rows))):
             break
         rows += more
-    as_late = [row for row in rows if row.cost_ns_per_step >= _AS_LATE * rows[0].cost_ns_per_step]
-    if _are_all_loaders(as_late, all_ranks):
+    if _are_all_loaders(_as_late(rows, _AS_LATE), all_ranks):
         return []
     if rows and {row.rank for row in rows} >= set(all_ranks):
         rows.pop()
     all_save = saved(_ranks(rows)) if rows else 0.0
+    latest = _as_late(rows, _LEAST_AS_LATE)
+    if len(latest) < len(rows) and (they_save := saved(_ranks(latest))) >= _MUCH_OF_SAVING * all_save:
+        rows, all_save = latest, they_save
     if not rows or all_save < LATE_SHARE * step_ns:
         return []
     enough = _MOST_OF_SAVING * all_save
@@ -75,6 +83,11 @@ def group_by_replay(
             fewest = middle + 1
     group = _spared(rows[:most], saved, enough)
     return [] if _are_all_loaders(group, all_ranks) else group
+
+
+def _as_late(rows: Sequence[StragglerRow], share: float) -> list[StragglerRow]:
+    """Those that are late by this part of the latest at least."""
+    return [row for row in rows if row.cost_ns_per_step >= share * rows[0].cost_ns_per_step]
 
 
 def are_late_together(rows: Sequence[StragglerRow]) -> bool:
