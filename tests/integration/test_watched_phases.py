@@ -1,5 +1,6 @@
 """A loop that says nothing of its phases: torch's hooks tell of them, and its traces have them as spans."""
 
+import asyncio
 import sys
 import threading
 import time
@@ -158,3 +159,25 @@ def test_writing_a_checkpoint_is_from_the_first_call_to_the_last(tmp_path, monke
     assert 10 * MS <= checkpoints[2] <= steps["duration_ns"][2] - 3 * MS
     assert checkpoints[3] == 0
     assert "optimizer.pt" in {path.name for path in tmp_path.iterdir()}
+
+
+def test_steps_that_another_thread_takes_are_no_python_of_the_loop(tmp_path):
+    """Torch records the operators of one thread."""
+    model, schedule = torch.nn.Linear(64, 64), cyclic_schedule(skip_first=2, warmup=1, active=8, per="run")
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(48, 64)), batch_size=4)
+
+    def take_step(batch):
+        model(batch).sum().backward()
+
+    async def train_elsewhere():
+        with kinetoscope.profile(tmp_path / "run", schedule=schedule, system=False, quiet=True) as profiler:
+            for (batch,) in profiler.batches(loader):
+                await asyncio.to_thread(take_step, batch)
+
+    asyncio.run(train_elsewhere())
+    report = kinetoscope.analyze(tmp_path / "run", cache=False)
+    assert "python_overhead" not in [finding.kind for finding in report.findings]
+    host = report.run["parts"]["host"]
+    assert host["python_ns"] is None
+    assert host["unknown_ns"] > 0
+    assert any("profile_all_threads=True" in note for note in report.run["notes"])

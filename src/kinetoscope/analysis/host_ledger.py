@@ -30,7 +30,7 @@ class HostLedger:
         """The columns by name; None for what is not known of any step."""
         evaluated, fetched = self._gaps
         inside = {"evaluation_inside_ns": self._take(self._host.evaluations)} | self._waits() | self._in_phases()
-        python = self._take(*self._python) if len(self._window.operators) else None
+        python = self._take(*self._python) if self._host.knows_operators else None
         inside["python_ns"] = None if python is None else self._if_recorded(python)
         known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched

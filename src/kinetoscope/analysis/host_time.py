@@ -337,6 +337,16 @@ class HostTime:
         )
 
     @cached_property
+    def knows_operators(self) -> bool:
+        """Whether operators were recorded that are the loop's own. A loop may hand its steps to another thread, of
+        which torch records nothing: then there are only those with which the loop makes its batches."""
+        window = self.window
+        if not len(window.operators) or len(window.device) or len(window.operators) > len(window.loop_operators):
+            return len(window.operators) > 0
+        begins, ends = (window.operating.islands[side] for side in ("begin", "end"))
+        return bool((Coverage(self.fetches).within(begins, ends) < ends - begins).any())
+
+    @cached_property
     def samples(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The samples of the loop's thread, and of workers while they make batches. Where no operators were recorded, a
         wait for another thread within torch counts as running: its threads may be computing."""
@@ -344,7 +354,7 @@ class HostTime:
         if not len(loop):
             return loop, workers
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
-        is_computing &= pl.lit(not len(self.window.operators))
+        is_computing &= pl.lit(not self.knows_operators)
         state = pl.when(is_computing.fill_null(False)).then(pl.lit(RUNNING)).otherwise("state")
         return loop.with_columns(state.alias("state")), workers
 
@@ -367,7 +377,7 @@ class HostTime:
         """The stretches (``begin``, ``end``) of the loop's thread in which nothing that was recorded, or that it
         waited for, took its time: Python, and where torch recorded no operators these as well."""
         window = self.window
-        if len(window.operators) or not len(window.steps):
+        if self.knows_operators or not len(window.steps):
             return self.python
         islands = self._not_own.islands
         first, last = window.steps["begin"].min(), window.steps["end"].max()
@@ -381,7 +391,7 @@ class HostTime:
         did in it is not known."""
         host = self.window.host
         first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
-        if not len(self.window.operators):
+        if not self.knows_operators:
             return pl.select(begin=first, end=last).drop_nulls()
         return self.recordings.head(1).select(begin=first, end=pl.max_horizontal("begin", first))
 
@@ -409,13 +419,13 @@ class HostTime:
     def python_before(self) -> pl.DataFrame:
         """Python that ran, with the ``name`` of the operator of the loop's thread that follows at once, if one does."""
         running = self.own_stretches.running
-        return running if len(self.window.operators) else running.clear()
+        return running if self.knows_operators else running.clear()
 
     @property
     def unrecorded(self) -> pl.DataFrame:
         """The loop's own time in which it ran, where no operators were recorded that would say what it did."""
         running = self.own_stretches.running
-        return running.clear() if len(self.window.operators) else running
+        return running.clear() if self.knows_operators else running
 
     @cached_property
     def spare_python(self) -> pl.DataFrame:

@@ -130,6 +130,12 @@ def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
         has_spans = any(window.num_spans for window in trace.windows)
         if has_spans and not any(window.is_of_torch for window in trace.windows):
             yield f"{_named(trace.name)} has neither operators of torch nor work of a device."
+        elif any(window.is_elsewhere for window in trace.windows):
+            yield (
+                f"{_named(trace.name)} has only those operators of torch that make batches. If the loop hands its "
+                "steps to other threads, pass experimental_config="
+                "torch.profiler._ExperimentalConfig(profile_all_threads=True)."
+            )
 
 
 def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:

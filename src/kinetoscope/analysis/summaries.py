@@ -55,7 +55,8 @@ class Selection:
 class WindowSummary:
     """What is kept of one window of one rank. ``calls`` are its collectives. Where it is not replayed, there are no
     ``dependencies`` and ``signs``, and the ``sums`` are packed: then it is one of many. ``is_of_torch`` is whether it
-    has operators, or work of a device; ``unclear`` as in `RankWindow`, ``is_thinned`` as the function says.
+    has operators, or work of a device; ``is_elsewhere``, whether all its operators make batches; ``unclear`` as in
+    `RankWindow`, ``is_thinned`` as the function says.
     """
 
     rank: int | None
@@ -67,6 +68,7 @@ class WindowSummary:
     calls: pl.DataFrame
     memory: list[MemoryRow]
     is_of_torch: bool
+    is_elsewhere: bool
     unclear: Mapping[str, int]
     is_thinned: bool
     computed: ComputedSums
@@ -184,6 +186,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         calls=collective_calls(window),
         memory=memory_rows(window, host),
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
+        is_elsewhere=len(window.operators) > 0 and not host.knows_operators,
         unclear=window.unclear,
         is_thinned=thinned,
         computed=_computed(window, host, step_work),

@@ -110,7 +110,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
         float64=tuple(note for said in window.noted(FLOAT64) if (note := _in_float64(said)) is not None),
-        has_operators=len(window.operators) > 0,
+        has_operators=host.knows_operators,
         epoch_start_share=host.epoch_start_share,
         processors=processors,
         exposed_to_device_ns=_exposed_to_device_ns(window),
