@@ -175,8 +175,10 @@ def _on_steps(
 ) -> Iterable[str]:
     if not steps:
         name = next((trace.step_name for trace in traces), None)
+        near = dict.fromkeys(near for trace in traces for near in trace.near_names)
+        meant = f" Did you mean {' or '.join(map(shown, near))}?" if near else ""
         yield (
-            f"No step was found: no span of a thread is called {shown(name)}, with or without a number after it."
+            f"No step was found: no span of a thread is called {shown(name)}, with or without a number after it.{meant}"
             if name is not None
             else "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
             "event/batch. If they are called otherwise, say so with step=, or --step on the command line."

@@ -1,7 +1,8 @@
 """analysis: each trace of a run summed up alone, in the process that reads it: little is left to be joined."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import PurePath
 
 import polars as pl
@@ -32,6 +33,8 @@ from kinetoscope.table.load import load_one
 from kinetoscope.table.run_state import WrittenTrace
 from kinetoscope.table.trace import Trace
 from kinetoscope.texts.wording import shown
+
+_MOST_NEAR = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +101,13 @@ class WindowSummary:
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
     """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted.
-    ``step_name`` is what was asked for in place of the usual steps."""
+    ``step_name`` is what was asked for in place of the usual steps; if nothing is called that, ``near_names`` are like
+    it.
+    """
 
     name: str
     step_name: str | None
+    near_names: tuple[str, ...]
     rank: int | None
     ranks: tuple[int, ...]
     world_size: int | None
@@ -132,6 +138,7 @@ def sum_trace(
     return SummedTrace(
         name=trace.name,
         step_name=selection.step,
+        near_names=_names_near(selection.step, windows),
         rank=trace.rank,
         ranks=tuple(trace.ranks),
         world_size=trace.world_size,
@@ -144,6 +151,14 @@ def sum_trace(
         counted=counted_by_loop(trace),
         windows=[_sum_window(window, selection.operators if with_graph else None) for window in wanted],
     )
+
+
+def _names_near(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[str, ...]:
+    """If no step was found by its name, what spans of threads are called that is like it, without the numbers."""
+    if step_name is None or any(len(window.steps) for window in windows):
+        return ()
+    names = {name.rstrip("0123456789#_ ") for window in windows for name in window.host["name"].unique()}
+    return tuple(get_close_matches(step_name, sorted(names), _MOST_NEAR))
 
 
 def recorded_until(

@@ -63,6 +63,12 @@ def test_a_name_that_no_step_has_is_told(tmp_path):
     assert is_said(report, "No step was found: no span of a thread is called train, with or without a number after it.")
 
 
+def test_a_name_that_is_like_one_of_spans_is_told_with_that_one(tmp_path):
+    (path,) = traces(tmp_path)[:1]
+    report = kinetoscope.analyze(path, step="ProfilrStep", cache=False)
+    assert is_said(report, "is called ProfilrStep, with or without a number after it. Did you mean ProfilerStep?")
+
+
 def test_a_rank_without_steps_is_named(tmp_path):
     first, second = traces(tmp_path)
     without(second, lambda event: "ProfilerStep" in event["name"])
