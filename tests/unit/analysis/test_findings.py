@@ -10,7 +10,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.findings.faults import KINDS
 from simulated_training import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
-from simulated_training.analysed import analysed, write_changed
+from simulated_training.analysed import analysed, with_cores_busy, write_changed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 
@@ -166,17 +166,6 @@ def test_with_too_few_steps_no_interval_is_named_and_the_report_says_what_to_rec
     report = report_on(Settings(num_ranks=1, num_steps=6, faults=(fault,)))
     assert "every_n_steps" not in dict(finding(report, "garbage_collection").evidence)
     assert "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)" in report.run["notes"][0]
-
-
-def with_cores_busy(percent, num_readings=3, of_process=None):
-    def change(trace):
-        first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
-        for name, value in {"cpu": percent, "process": of_process}.items():
-            counter = {"ph": "C", "name": name, "pid": 1, "tid": 1, "args": {"percent": value}}
-            times = range(num_readings if value is not None else 0)
-            trace["traceEvents"] += [counter | {"ts": first + number} for number in times]
-
-    return change
 
 
 def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+import kinetoscope
 from simulated_training import Fault, Settings, planted_run
-from simulated_training.analysed import analysed
+from simulated_training.analysed import analysed, with_cores_busy, write_changed
 
 NODE, SMALL_NODE = (4, 5, 6, 7), (2, 3)
 
@@ -127,6 +128,17 @@ def test_a_rank_that_is_late_by_far_less_is_not_told_with_the_late_one():
     assert found.title == "Rank 2 is late in every step, and the others wait for it"
     truth = run.saving_ns_per_step(run.without(0))
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
+
+
+@pytest.mark.parametrize(("every", "cores", "process"), [(5, 99, 40), (5, 50, 40), (5, 99, 95), (1, 99, 40)])
+def test_a_rank_that_is_late_now_and_then_on_full_cores_may_be_so_by_chance(tmp_path, every, cores, process):
+    faults = (late((1,), 20, every=every), *([late((1,), 20, every=7, first=3)] if every > 1 else []))
+    settings = Settings(num_ranks=4, num_steps=16, has_device=False, faults=faults)
+    run = write_changed(with_cores_busy(cores, of_process=process), settings, tmp_path)
+    found = kinetoscope.analyze(run, cache=False).findings[0]
+    is_chance = every > 1 and (cores, process) == (99, 40)
+    assert (found.kind, found.confidence) == ("straggler", "medium" if is_chance else "high")
+    assert ("its loop may have waited for a core" in found.advice) == is_chance
 
 
 def test_of_ranks_that_are_all_late_in_turns_all_but_one_are_told():

@@ -46,7 +46,7 @@ _ADVICE_ON_GROUPS = {
     "processor": "They were ready, but without a processor for longer than the others: look with top at what else runs "
     "on their hosts, keep processors for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
     "threads (OMP_NUM_THREADS) than there are.",
-    "unknown": _ADVICE_ON_CAUSES["unknown"].replace(" it ", " them ").replace(" it does", " they do"),
+    "unknown": _ADVICE_ON_CAUSES["unknown"].replace(" it does", " they do").replace(" it ", " them "),
 }
 
 
@@ -98,7 +98,7 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
     found = build_finding(
         "straggler",
         _title(case, rows),
-        _advice(case, rows) + on_most,
+        _advice(case, rows) + on_most + (case.may_wait_for_core() if _may_be_chance(rows) else ""),
         confidence=_confidence(case, rows, share),
         evidence={**_evidence(rows), "saving_at_most_ns": most_ns},
         where=case.where_late(rows),
@@ -110,10 +110,15 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
 
 
 def _confidence(case: Case, rows: Sequence[StragglerRow], share: float) -> str:
-    """Where loops wait much for processors, ranks that are late now and then may be so by chance."""
+    """Where loops wait much for processors, or may do so, ranks that are late now and then may be so by chance."""
     confidence = (confidence_without_replay if case.is_guess else confidence_in)(share)
-    by_chance = case.is_much_starved and _period(rows) is None and _cause(rows) != "device"
+    by_chance = (case.is_much_starved or case.on_full_cores is not None) and _may_be_chance(rows)
     return "medium" if by_chance and confidence == "high" else confidence
+
+
+def _may_be_chance(rows: Sequence[StragglerRow]) -> bool:
+    """Whether they are late now and then, for what a processor is needed for."""
+    return _period(rows) is None and _cause(rows) != "device"
 
 
 def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
