@@ -47,14 +47,20 @@ def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, 
 
 
 def with_cores_busy(
-    percent: float, num_readings: int = 3, of_process: float | None = None
+    percent: float, num_readings: int = 3, of_process: float | None = None, starved: float | None = None
 ) -> Callable[[dict[str, Any]], None]:
-    """A change by which the machine's cores were busy, and the process had so much of one."""
+    """A change by which the machine's cores were busy, the process had so much of one, and its loop was without one for
+    so much of the time."""
 
     def change(trace: dict[str, Any]) -> None:
         first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
-        for name, value in {"cpu": percent, "process": of_process}.items():
-            counter = {"ph": "C", "name": name, "pid": 1, "tid": 1, "args": {"percent": value}}
+        read = {
+            ("cpu", "percent"): percent,
+            ("process", "percent"): of_process,
+            ("process", "starved_percent"): starved,
+        }
+        for (name, series), value in read.items():
+            counter = {"ph": "C", "name": name, "pid": 1, "tid": 1, "args": {series: value}}
             times = range(num_readings if value is not None else 0)
             trace["traceEvents"] += [counter | {"ts": first + number} for number in times]
 

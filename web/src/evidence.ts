@@ -16,7 +16,6 @@ const WORDS: Record<string, string> = {
   without_work_ns: "Device without work",
   processor_percent: "Processor busy",
   process_percent: "Processor used by this process",
-  operators_ns: "In operators",
   gc_ns: "Garbage collection",
   sync_ns: "Waits for the device",
   python_ns: "Python between operators",

@@ -53,7 +53,7 @@ class ThreadLooks:
                 place=None if frame is None else (id(frame), frame.f_lasti),
                 num_answers=self._ask(),
                 ran_s=_processor_s(self._ident),
-                delay_s=_delay_s(self._native_id),
+                delay_s=delay_s(self._native_id),
                 state=state,
                 num_waits=num_waits,
             )
@@ -115,7 +115,7 @@ def _processor_s(ident: int) -> float | None:
         return None
 
 
-def _delay_s(native_id: int) -> float | None:
+def delay_s(native_id: int) -> float | None:
     """How long a thread of this process has been ready to run, without a processor; None where no system says it."""
     try:
         with open(SCHEDSTAT.format(native_id), "rb") as file:

@@ -13,6 +13,7 @@ import psutil
 from kinetoscope.recording.contract import ProfiledState, ProfilerInside
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.settings import check_number
+from kinetoscope.recording.thread_looks import delay_s
 from kinetoscope.sources import nvml
 from kinetoscope.training.event import Callback, unless_skipped
 from kinetoscope.writing.own_thread import OwnThread
@@ -31,7 +32,8 @@ Reading = tuple[str, Values]
 class SystemProfiler(Callback):
     """Records what the machine does as counters: CPU, memory, disks, network, GPUs, and the training process itself.
 
-    Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads),
+    Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads, and on Linux the
+    percent of the time in which the loop's thread was ready to run, but had no processor: ``starved_percent``),
     ``memory/virtual`` and ``memory/swap`` (GiB), ``memory/cuda/<device>`` (GiB) where CUDA is in use,
     ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second, percent of the time that a disk was busy), and
     ``gpu/<device>`` (see `kinetoscope.sources.nvml`); devices have torch's numbers. They are read every
@@ -68,7 +70,7 @@ class SystemProfiler(Callback):
         self.stats_thread_interval_seconds: float = stats_thread_interval_seconds
         self._readers: list[Callable[[], Iterator[Reading]]] = []
         if profile_cpu:
-            self._readers += [_Cpu(), _Process()]
+            self._readers += [_Cpu(), _Process(lambda: self._loop_thread)]
         if profile_memory:
             self._readers += [_read_memory, _read_cuda_memory]
         if profile_disk:
@@ -79,6 +81,7 @@ class SystemProfiler(Callback):
         self._is_gpu_wanted = profile_gpu is True
         self._wake = threading.Event()
         self._recording = self._begins = False
+        self._loop_thread: int | None = None
         self._closing = False
         self._thread: OwnThread | None = None
         self._failed: set[str] = set()
@@ -95,6 +98,8 @@ class SystemProfiler(Callback):
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
         self._begins |= self._recording and not was_recording
+        if self._recording and not was_recording:
+            self._loop_thread = threading.get_native_id()
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
@@ -193,10 +198,12 @@ class _Cpu:
 
 
 class _Process:
-    """Processor time, memory and threads of this process."""
+    """Processor time, memory and threads of this process, and how long its loop's thread was kept waiting for a
+    processor; ``loop_thread`` says which one that is."""
 
-    def __init__(self) -> None:
-        self._last: tuple[float, float] | None = None
+    def __init__(self, loop_thread: Callable[[], int | None]) -> None:
+        self._loop_thread = loop_thread
+        self._last: tuple[float, float, float | None] | None = None
 
     def __repr__(self) -> str:
         return "process"
@@ -207,11 +214,15 @@ class _Process:
 
     def __call__(self) -> Iterator[Reading]:
         processor_s, resident_bytes, num_threads = _read_process()
+        thread = self._loop_thread()
+        starved_s = None if thread is None else delay_s(thread)
         now, last = monotonic(), self._last
-        self._last = now, processor_s
+        self._last = now, processor_s, starved_s
         values: Values = {"resident_gib": resident_bytes / _GIB, "threads": num_threads}
         if last is not None and now > last[0]:
             values = {"percent": 100 * (processor_s - last[1]) / (now - last[0])} | values
+            if starved_s is not None and last[2] is not None:
+                values["starved_percent"] = min(100.0, 100 * max(0.0, starved_s - last[2]) / (now - last[0]))
         yield "process", values
 
 

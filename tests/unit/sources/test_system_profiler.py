@@ -1,5 +1,8 @@
 """SystemProfiler on a real machine: its counters, their units, and when they are read."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from itertools import count, takewhile
@@ -55,6 +58,30 @@ def test_cpu_is_a_percentage():
     found = counters(SystemProfiler(stats_thread_interval_seconds=0.02))
     assert 0 <= last(found["cpu"], "percent") <= 100
     assert set(found) == {"cpu", "process"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says how long a thread waits for a processor")
+def test_a_loop_that_shares_a_processor_is_starved_for_a_part_of_the_time():
+    """Two threads want one processor, each for half of the time."""
+    allowed = os.sched_getaffinity(0)
+    pinned = f"import os; os.sched_setaffinity(0, {{{min(allowed)}}})\nprint(flush=True)\nwhile True: pass"
+    neighbour = subprocess.Popen([sys.executable, "-S", "-c", pinned], stdout=subprocess.PIPE)
+    handler = MemoryTraceHandler()
+    try:
+        neighbour.stdout.readline()
+        os.sched_setaffinity(threading.get_native_id(), {min(allowed)})
+        sources = [SystemProfiler(stats_thread_interval_seconds=0.02)]
+        with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=sources, strict=True) as profiler:
+            for _ in profiler.batches(range(3)):
+                until = time.thread_time() + 0.1
+                while time.thread_time() < until:
+                    pass
+    finally:
+        os.sched_setaffinity(threading.get_native_id(), allowed)
+        neighbour.kill()
+        neighbour.communicate()
+    percents = [value for _, name, value in handler.counters()["process"] if name == "starved_percent"]
+    assert 20 < sum(percents) / len(percents) <= 100
 
 
 def test_disks_and_network_cards_have_totals_and_rates_each_under_its_own_name():

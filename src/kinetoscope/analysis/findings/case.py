@@ -378,7 +378,14 @@ class Case:
     @property
     def is_much_starved(self) -> bool:
         """Whether that is so much that what is late on the host may be so by chance."""
-        return self.starved_share > _MUCH_STARVED
+        return max(self.starved_share, (self.starved_percent or 0) / 100) > _MUCH_STARVED
+
+    @cached_property
+    def starved_percent(self) -> float | None:
+        """The percent of the time in which loops were ready, but had no processor, as the system profiler read it on
+        average; None where it did not on each rank, and where the states of threads tell it of each step."""
+        known = [one.starved_percent for one in self.signs if one.starved_percent is not None]
+        return sum(known) / len(known) if known and len(known) == len(self.signs) and not self.knows_states else None
 
     @property
     def knows_states(self) -> bool:
@@ -388,9 +395,9 @@ class Case:
     @cached_property
     def on_full_cores(self) -> tuple[float, float] | None:
         """How busy the machine's cores were, and how much of one a process of this run had, in percent, where loops may
-        have waited for a core, since others filled them. None if they did not, if that is not known, and where the
-        states of threads tell how long they waited."""
-        if self.knows_states:
+        have waited for a core, since others filled them. None if they did not, if that is not known, and where it was
+        recorded how long they waited."""
+        if self.knows_states or self.starved_percent is not None:
             return None
         read = [(one.processor_percent, one.process_percent) for one in self.signs]
         crowded = [(all_of, own) for all_of, own in read if all_of is not None and own is not None]

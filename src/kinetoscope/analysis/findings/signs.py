@@ -58,7 +58,8 @@ class Signs:
     ``epoch_start_share`` is how much of the waiting for data is for first batches of epochs; ``processors`` what the
     sampler noted of those. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is
     ``processor_percent``, how busy all cores of the machine were; ``is_too_short`` is whether it would be known of a
-    longer recording. ``process_percent`` is how much of one core the process had. ``loader`` has what `LoaderFacts`
+    longer recording. ``process_percent`` is how much of one core the process had, and
+    ``starved_percent`` how much of the time its loop was ready, but had none. ``loader`` has what `LoaderFacts`
     recorded of it. By device there are ``device_bytes`` and ``device_majors``, the first number of its compute
     capability. ``python_before`` is the Python that operators of each name need before them, in ns. ``float64`` is what
     was seen to be in float64.
@@ -78,6 +79,7 @@ class Signs:
     processor_percent: float | None
     is_too_short: bool
     process_percent: float | None
+    starved_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
     python_before: dict[str, int]
@@ -106,6 +108,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         processor_percent=_processor_percent(window, processors),
         is_too_short=len(_readings(window)) > 0,
         process_percent=_mean_percent(window, "process"),
+        starved_percent=_mean_percent(window, "process", "starved_percent"),
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
@@ -299,11 +302,11 @@ def _processor_percent(window: RankWindow, processors: dict[str, int]) -> float 
     return min(100.0, 100 * busy_ns / (wall_ns * cores))  # the system counts in ticks, and may count one too many
 
 
-def _mean_percent(window: RankWindow, name: str) -> float | None:
+def _mean_percent(window: RankWindow, name: str, series: str = "percent") -> float | None:
     """What the system profiler read on average. The first reading of older recordings is a 0 that says nothing, and of
     few readings the mean does not."""
     readings = _readings(window)
-    values = rows_where(readings, (readings["name"] == name) & (readings["series"] == "percent")).sort("ts")["value"]
+    values = rows_where(readings, (readings["name"] == name) & (readings["series"] == series)).sort("ts")["value"]
     values = values[1:] if len(values) and not values[0] else values
     mean: Any = values.mean() if len(values) >= _FEWEST_READINGS else None
     return mean

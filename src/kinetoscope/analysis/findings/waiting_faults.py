@@ -1,6 +1,7 @@
 """analysis: faults by what the loop's thread does: it is blocked, it has no processor, or it is at one line."""
 
 import re
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -169,7 +170,7 @@ def _where(case: Case, kind: str) -> Where:
 def processor_contention(case: Case) -> Finding | None:
     """The loop's thread is ready, but no processor runs it."""
     if not case.knows_states:
-        return _operators_without_core(case)
+        return _starved_on_average(case)
     starved_ns = case.mean_ns("starved_ns")
     used = _processors(case)
     title, advice = _whose(used, starved_ns / case.step_ns)
@@ -183,27 +184,30 @@ def processor_contention(case: Case) -> Finding | None:
     )
 
 
-def _operators_without_core(case: Case) -> Finding | None:
-    """Operators took longer than all threads of their process together had a core. Those that may wait for other ranks,
-    or for a device of the machine, recorded or not, may take as long as they like."""
-    percents = [one.process_percent for one in case.signs if one.has_operators]
-    known = [percent for percent in percents if percent is not None]
-    may_wait = case.has_device or case.report.collectives or any(one.device_bytes for one in case.signs)
-    if case.on_full_cores is None or len(known) < len(case.signs) or may_wait:
+def _starved_on_average(case: Case) -> Finding | None:
+    """The same as the system profiler read it, which says neither in which steps that was nor who had the processors,
+    nor how much of it matters."""
+    if case.starved_percent is None:
         return None
-    all_percent, own_percent = case.on_full_cores[0], max(known)
-    others_ns = sum(case.host_ns(part) for part in ("data", "python", "blocked", "gc", "compile", "profiler"))
-    operators_ns = case.step_ns - others_ns
+    starved_ns = case.starved_percent / 100 * case.step_ns
+    machine, own = (
+        fmean(known) if (known := [value for value in values if value is not None]) else None
+        for values in zip(*((one.processor_percent, one.process_percent) for one in case.signs), strict=True)
+    )
+    said = (
+        ""
+        if machine is None or own is None
+        else (f" The machine's cores were busy ({machine:.0f} %), and a process of this run had {own:.0f} % of one.")
+    )
     return case.finding(
         "processor_contention",
-        "Operators take longer than this run had a processor for them",
-        f"The machine's cores were busy ({all_percent:.0f} %), and this process had {own_percent:.0f} % of one, while "
-        f"its loop was in operators for {100 * operators_ns / case.step_ns:.0f} % of a step. Move other programs to "
-        "another machine, or start fewer threads (OMP_NUM_THREADS, torch.set_num_threads) and workers. diagnose=True "
-        "records who had the processors. All times are longer than they would be on a quiet machine.",
-        cost_ns=max(0.0, operators_ns - own_percent / 100 * case.step_ns),
+        "The loop is ready, but has no processor",
+        f"For {case.starved_percent:.0f} % of the time its thread could have run.{said} Move other programs to another "
+        "machine, or start fewer threads (OMP_NUM_THREADS, torch.set_num_threads) and workers. diagnose=True records "
+        "who had the processors. All times are longer than they would be on a quiet machine.",
+        cost_ns=starved_ns,
         fix=None,
-        evidence={"operators_ns": operators_ns, "processor_percent": all_percent, "process_percent": own_percent},
+        evidence={"starved_ns": starved_ns, "processor_percent": machine, "process_percent": own},
         is_estimate=True,
     )
 
