@@ -47,7 +47,7 @@ def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, 
 
 
 def with_cores_busy(
-    percent: float, num_readings: int = 3, of_process: float | None = None, starved: float | None = None
+    percent: float | None, num_readings: int = 3, of_process: float | None = None, starved: float | None = None
 ) -> Callable[[dict[str, Any]], None]:
     """A change by which the machine's cores were busy, the process had so much of one, and its loop was without one for
     so much of the time."""

@@ -14,6 +14,9 @@ from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.replay.replay import Change
 
 _MUCH_STOLEN = 0.03
+_MOSTLY_BUSY = 80
+"""If the machine's processors are less busy than this percent, others are free."""
+
 _MOSTLY = 3
 """Who used the processors for so many times as long as the others is who had them."""
 
@@ -194,21 +197,34 @@ def _starved_on_average(case: Case) -> Finding | None:
         fmean(known) if (known := [value for value in values if value is not None]) else None
         for values in zip(*((one.processor_percent, one.process_percent) for one in case.signs), strict=True)
     )
-    said = (
-        ""
-        if machine is None or own is None
-        else (f" The machine's cores were busy ({machine:.0f} %), and a process of this run had {own:.0f} % of one.")
-    )
+    advice = _advice_without_states(machine, own)
     return case.finding(
         "processor_contention",
         "The loop is ready, but has no processor",
-        f"For {case.starved_percent:.0f} % of the time its thread could have run.{said} Move other programs to another "
-        "machine, or start fewer threads (OMP_NUM_THREADS, torch.set_num_threads) and workers. diagnose=True records "
-        "who had the processors. All times are longer than they would be on a quiet machine.",
+        f"For {case.starved_percent:.0f} % of the time its thread was ready to run, and no processor ran it. {advice} "
+        "All times are longer than they would be on a quiet machine.",
         cost_ns=starved_ns,
         fix=None,
         evidence={"starved_ns": starved_ns, "processor_percent": machine, "process_percent": own},
         is_estimate=True,
+    )
+
+
+def _advice_without_states(machine_percent: float | None, own_percent: float | None) -> str:
+    """What helps, by how busy the machine's processors were, and how much of one a process of the run had."""
+    if machine_percent is not None and machine_percent < _MOSTLY_BUSY:
+        return (
+            f"The machine's cores were {machine_percent:.0f} % busy, so something keeps it from the others: a limit of "
+            "its container (docker run --cpus, limits.cpu of Kubernetes) or of its processors (taskset, cpuset). "
+            "diagnose=True records whether a limit has stopped it."
+        )
+    busy = ""
+    if machine_percent is not None and own_percent is not None:
+        busy = f"The machine's cores were busy ({machine_percent:.0f} %), and a process of this run had "
+        busy += f"{own_percent:.0f} % of one. "
+    return (
+        f"{busy}Move other programs to another machine, or start fewer threads (OMP_NUM_THREADS, "
+        "torch.set_num_threads) and workers. diagnose=True records who had the processors, or which limit stopped it."
     )
 
 
