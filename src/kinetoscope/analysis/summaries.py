@@ -157,7 +157,7 @@ def _names_near(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[s
     """If no step was found by its name, what spans of threads are called that is like it, without the numbers."""
     if step_name is None or any(len(window.steps) for window in windows):
         return ()
-    names = {name.rstrip("0123456789#_ ") for window in windows for name in window.host["name"].unique()}
+    names = {name.rstrip("0123456789#_ ") for window in windows for name in window.host["name"].drop_nulls().unique()}
     return tuple(get_close_matches(step_name, sorted(names), _MOST_NEAR))
 
 

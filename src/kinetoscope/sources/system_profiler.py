@@ -97,9 +97,9 @@ class SystemProfiler(Callback):
     def batch_start(self, state: ProfiledState, logger: object) -> None:
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
-        self._begins |= self._recording and not was_recording
-        if self._recording and not was_recording:
+        if self._recording and not was_recording:  # in this order: the first reading of a window is of its own thread
             self._loop_thread = threading.get_native_id()
+            self._begins = True
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 

@@ -65,6 +65,9 @@ def test_a_name_that_no_step_has_is_told(tmp_path):
 
 def test_a_name_that_is_like_one_of_spans_is_told_with_that_one(tmp_path):
     (path,) = traces(tmp_path)[:1]
+    trace = json.loads(path.read_text())
+    trace["traceEvents"].append({"ph": "X", "pid": 1, "tid": 1, "ts": trace["traceEvents"][-1]["ts"], "dur": 1})
+    path.write_text(json.dumps(trace))
     report = kinetoscope.analyze(path, step="ProfilrStep", cache=False)
     assert is_said(report, "is called ProfilrStep, with or without a number after it. Did you mean ProfilerStep?")
 

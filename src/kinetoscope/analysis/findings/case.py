@@ -105,6 +105,13 @@ _ON_PAUSES = (
 )
 
 
+def on_busy_cores(all_percent: float, own_percent: float) -> str:
+    """A sentence on who had the cores, without its end."""
+    return (
+        f"The machine's cores were busy ({all_percent:.0f} %), and a process of this run had {own_percent:.0f} % of one"
+    )
+
+
 class SampledLine(NamedTuple):
     """The line that takes the most of some time, as sampled: its ``share``, and what that surely is ``at_least``, by
     the samples that were read in time. Of the ``late_share`` of its samples something else may have run, shortly before
@@ -408,10 +415,9 @@ class Case:
         """That as sentences; empty if they surely did not, or if nothing is known."""
         if self.on_full_cores is None:
             return ""
-        all_of, own = self.on_full_cores
         return (
-            f" The machine's cores were busy ({all_of:.0f} %), and a process of this run had {own:.0f} % of one: its "
-            "loop may have waited for a core in this time. diagnose=True records whether it did."
+            f" {on_busy_cores(*self.on_full_cores)}: its loop may have waited for a core in this time. diagnose=True "
+            "records whether it did."
         )
 
     def sampled(self, kind: str) -> pl.DataFrame:

@@ -303,11 +303,11 @@ def _processor_percent(window: RankWindow, processors: dict[str, int]) -> float 
 
 
 def _mean_percent(window: RankWindow, name: str, series: str = "percent") -> float | None:
-    """What the system profiler read on average. The first reading of older recordings is a 0 that says nothing, and of
+    """What the system profiler read on average. The first percent of older recordings is a 0 that says nothing, and of
     few readings the mean does not."""
     readings = _readings(window)
     values = rows_where(readings, (readings["name"] == name) & (readings["series"] == series)).sort("ts")["value"]
-    values = values[1:] if len(values) and not values[0] else values
+    values = values[1:] if series == "percent" and len(values) and not values[0] else values
     mean: Any = values.mean() if len(values) >= _FEWEST_READINGS else None
     return mean
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.findings.case import Case
+from kinetoscope.analysis.findings.case import Case, on_busy_cores
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.known import sum_of_known
@@ -220,8 +220,7 @@ def _advice_without_states(machine_percent: float | None, own_percent: float | N
         )
     busy = ""
     if machine_percent is not None and own_percent is not None:
-        busy = f"The machine's cores were busy ({machine_percent:.0f} %), and a process of this run had "
-        busy += f"{own_percent:.0f} % of one. "
+        busy = f"{on_busy_cores(machine_percent, own_percent)}. "
     return (
         f"{busy}Move other programs to another machine, or start fewer threads (OMP_NUM_THREADS, "
         "torch.set_num_threads) and workers. diagnose=True records who had the processors, or which limit stopped it."

@@ -63,6 +63,7 @@ def find_dependencies(
 
 
 def _first_wait_ns(window: RankWindow, host: HostTime) -> int:
+    """See `Dependencies`; 0 where a step fetches its own batch."""
     begins, ends, fetches = window.steps["begin"], window.steps["end"], Coverage(host.fetches)
     if len(begins) < 2 or not fetches:
         return 0
