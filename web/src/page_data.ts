@@ -205,6 +205,13 @@ export interface SlowStepRow {
   num_kept: number;
 }
 
+export interface Contention {
+  own_percent: number | null;
+  others_percent: number | null;
+  steal_percent: number | null;
+  slowdown: number | null;
+}
+
 export interface RunFacts {
   flops_per_step: number | null;
   flops_per_s: number | null;
@@ -228,6 +235,8 @@ export interface RunFacts {
   slow_steps: SlowStepRow[];
   missing: string[];
   notes: string[];
+  hints: string[];
+  contention: Contention | null;
 }
 
 export interface RankRow {
@@ -389,12 +398,14 @@ export interface Where {
 }
 
 export interface Finding {
+  id: string;
   kind: string;
   title: string;
   where: Where;
   evidence: Record<string, number>;
   cost_ns_per_step: number | null;
   saving_ns_per_step: number | null;
+  saving_share: number | null;
   confidence: string;
   period: number | null;
   advice: string;

@@ -1,7 +1,6 @@
 """analysis: `kinetoscope.analyze`. Each window of each rank is summed up alone; then all are joined to a report."""
 
 import os
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -23,10 +22,9 @@ from kinetoscope.analysis.findings.faults import (
     notes_on_loaders,
     notes_on_replay,
     notes_on_steps,
-    order_of,
+    ranked,
 )
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.hangs import find_hangs
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, tensor_cores
 from kinetoscope.analysis.loop_counts import per_second
@@ -124,9 +122,7 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
     if source is None or isinstance(source, Trace):
         return report
     pulses = pulses_of(source, attempt)
-    hangs = find_hangs(stuck_phases_of(source, pulses))  # nothing that a step may save matters as much
-    if hangs:
-        report = _with_findings(report, hangs, 0)
+    report = with_findings(report, find_hangs(stuck_phases_of(source, pulses)))
     about = about_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report
@@ -137,29 +133,13 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
         ]
         report = replace(report, findings=findings)
     slow = slow_step_rows(slow_steps_of(source, pulses))
-    for found in find_slow_steps(slow, about["num_steps"], about["mean_ns"]):
-        report = with_finding(report, found, num_before=len(hangs))
+    report = with_findings(report, find_slow_steps(slow, about["num_steps"], about["mean_ns"]))
     return replace(report, run=report.run | {"all_steps": about, "slow_steps": slow})
 
 
-def with_finding(report: RunReport, found: Finding, *, num_before: int = 0) -> RunReport:
-    """The report with a finding more, in its place among those after the first ``num_before``."""
-    in_order = partial(order_of, step_ns=report.run["step_ns"] or 0.0)
-    place = bisect_right(report.findings, in_order(found), lo=num_before, key=in_order)
-    return _with_findings(report, [found], place)
-
-
-def _with_findings(report: RunReport, added: Sequence[Finding], place: int) -> RunReport:
-    """The report with findings, which no replay mends, before the one at this place."""
-    findings, build_fixes = list(report.findings), report.build_fixes
-    findings[place:place] = added
-
-    def build_all() -> Sequence[Fix | None]:
-        fixes = list(build_fixes())
-        fixes[place:place] = [None] * len(added)
-        return fixes
-
-    return replace(report, findings=findings, build_fixes=build_all)
+def with_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:
+    """Return the report with further findings, which no replay fixes, ranked among the others."""
+    return replace(report, findings=ranked([*report.findings, *added], report.run["step_ns"] or 0.0))
 
 
 def _kept_or_new(
@@ -374,6 +354,8 @@ def _about(
         **rates,
         **tensor_cores([] if is_partial else kernels),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
+        "hints": [],
+        "contention": None,
     }
 
 

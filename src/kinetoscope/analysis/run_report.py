@@ -1,10 +1,10 @@
 """analysis: the report on a run: all its rows, and the replay of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypedDict, get_args, get_type_hints
 
 import msgspec
 import polars as pl
@@ -38,6 +38,18 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 """The fields of a report that have rows."""
 
 
+class Contention(TypedDict):
+    """Shares of the CPU time of all cores, in percent: of this job, of other processes, and stolen by the hypervisor.
+
+    ``slowdown`` is the wall time of the loop's thread divided by what is left of it without run-queue delay.
+    """
+
+    own_percent: float | None
+    others_percent: float | None
+    steal_percent: float | None
+    slowdown: float | None
+
+
 class RunFacts(Computed, TensorCores):
     """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences. ``name`` is
     the one that was recorded, ``title`` what is written above a report: of a single trace its file, else the name, or
@@ -51,7 +63,10 @@ class RunFacts(Computed, TensorCores):
     rank's loop counts them, on average, None where it does not. ``missing`` says in sentences what is not here of a run
     that was killed or has not ended: which ranks, and which steps of which. ``all_steps`` is what the run took for all
     its steps, recorded or not; None where it has left no pulse. ``slow_steps`` are those that were kept with
-    ``profile(slow_steps=True)``; nothing else here rests on them."""
+    ``profile(slow_steps=True)``; nothing else here rests on them.
+
+    ``hints`` are sentences worth reading where no fault was found; they have no saving. ``contention`` is how the
+    machine's CPU time was shared while the run was recorded, None where that was not recorded."""
 
     name: str | None
     title: str | None
@@ -69,6 +84,8 @@ class RunFacts(Computed, TensorCores):
     slow_steps: list[SlowStepRow]
     missing: list[str]
     notes: list[str]
+    hints: list[str]
+    contention: Contention | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +118,7 @@ class RunReport(ReportRows, ShownInNotebooks):
     """
 
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
-    build_fixes: Callable[[], Sequence[Fix | None]] = field(default=tuple, repr=False, compare=False)
+    build_fixes: Callable[[], Mapping[str, Fix]] = field(default=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
         run, counts = self.run, ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES)
@@ -145,8 +162,7 @@ class RunReport(ReportRows, ShownInNotebooks):
         if not 1 <= number <= len(self.findings):
             known = counted(len(self.findings), "finding") if self.findings else "no finding"
             raise SettingsError(f"Cannot mend finding {number}: the run has {known}.")
-        fixes, graph = self.build_fixes(), self.graph
-        fix = fixes[number - 1] if number <= len(fixes) else None
+        graph, fix = self.graph, self.build_fixes().get(self.findings[number - 1].id)
         return None if fix is None or graph is None else self.gained_ns(fix.saved_ns(FaultGraph(graph)))
 
     def critical_path(self, step: int) -> list[CriticalSpan]:

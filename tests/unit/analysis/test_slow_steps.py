@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from kinetoscope.analysis.analyze import with_finding
+from kinetoscope.analysis.analyze import with_findings
 from kinetoscope.analysis.slow_steps import find_slow_steps, slow_step_rows
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
@@ -85,18 +85,19 @@ def test_what_comes_regularly_costs_also_when_it_was_not_kept():
     assert "every 10th step" in finding.advice
 
 
-def test_the_finding_stands_after_surer_ones_and_among_the_others_by_what_it_costs():
-    """A replay tells of the others what mending saves, also in their new places."""
+def test_the_finding_is_ranked_among_the_others_by_its_weighted_cost():
+    """The others keep the saving of their replay at their new positions."""
     faults = (Fault(kind="gc", cost_ns=3 * MS, every=2), Fault(kind="slow_loader", cost_ns=9 * MS))
     _, report = analysed(Settings(num_ranks=1, num_steps=6, reads_loss="each step", faults=faults))
     savings = {finding.kind: finding.saving_ns_per_step for finding in report.findings}
     assert [finding.confidence for finding in report.findings] == ["high", "medium"]
-    for cost_ns, place_of_it in ((1, 2), (50 * MS, 1)):
-        found = replace(report.findings[1], kind="slow_steps", cost_ns_per_step=cost_ns, saving_ns_per_step=None)
-        more = with_finding(report, found)
-        assert more.findings.index(found) == place_of_it
-        for place, finding in enumerate(more.findings, start=1):
-            assert more.saving_of_fix(place) == pytest.approx(savings.get(finding.kind), abs=1), finding.kind
+    for cost_ns, position in ((1, 2), (50 * MS, 0)):
+        found = replace(report.findings[1], id="slow_steps", kind="slow_steps", cost_ns_per_step=cost_ns)
+        found = replace(found, saving_ns_per_step=None, saving_share=None)
+        more = with_findings(report, [found])
+        assert more.findings.index(found) == position
+        for number, finding in enumerate(more.findings, start=1):
+            assert more.saving_of_fix(number) == pytest.approx(savings.get(finding.kind), abs=1), finding.kind
 
 
 def test_its_share_is_one_of_all_steps_which_may_take_longer_than_the_recorded_ones():

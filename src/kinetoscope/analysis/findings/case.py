@@ -1,7 +1,7 @@
 """analysis: a run as the rules of findings see it: what its steps take, and replays of it without a fault."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -145,7 +145,7 @@ class Case:
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
         self.is_replayed = graph.why_untrusted is None
         self.graph = FaultGraph(graph)
-        self._fixes: dict[tuple[str, str], Fix] = {}
+        self._fixes: dict[str, Fix] = {}
         self.late = self._late(candidates)
         self.late_once = self._late_once()
         if {row.rank for row in (*self.late, *self.late_once)} >= set(report.run["ranks"]):
@@ -562,14 +562,15 @@ class Case:
         sentence = _ON_PAUSES if is_of_pauses else _ON_MOST
         return (_ON_HELD if held_ns else "") + (sentence.format(100 * most_ns / self.step_ns) if most_ns else "")
 
-    def fix_of(self, finding: Finding) -> Fix | None:
-        """What a finding that has a saving changes in a replay."""
-        return self._fixes.get((finding.kind, finding.title)) if finding.saving_ns_per_step is not None else None
+    def fixes_of(self, findings: Iterable[Finding]) -> dict[str, Fix]:
+        """Return, by finding id, the replay changes of those findings that have a saving."""
+        is_saved = {finding.id for finding in findings if finding.saving_ns_per_step is not None}
+        return {finding_id: fix for finding_id, fix in self._fixes.items() if finding_id in is_saved}
 
     def keep_fix(self, finding: Finding, fix: Fix | None) -> Finding:
         """The finding, whose fix is kept for those who ask what it would change."""
         if fix is not None:
-            self._fixes[finding.kind, finding.title] = fix
+            self._fixes[finding.id] = fix
         return finding
 
     @cached_property

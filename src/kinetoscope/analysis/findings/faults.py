@@ -1,11 +1,12 @@
 """analysis: every kind of fault, looked for in one run; the findings, the most worthwhile first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinetoscope.analysis.findings import device_faults, host_faults, late_faults, memory_faults, waiting_faults
 from kinetoscope.analysis.findings.case import Case
-from kinetoscope.analysis.findings.finding import CONFIDENCES, Finding, is_minor
+from kinetoscope.analysis.findings.finding import Finding, ranking_key
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import ReplayGraph
@@ -42,10 +43,10 @@ KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
 
 
 class Faults(NamedTuple):
-    """Findings, and for each what it changes in a replay; None where it has no saving."""
+    """Findings, ranked, and by their ids what each with a saving changes in a replay."""
 
     findings: list[Finding]
-    fixes: list[Fix | None]
+    fixes: Mapping[str, Fix]
 
 
 def find_faults(
@@ -54,23 +55,30 @@ def find_faults(
     """The faults of a run, of its rows, the graph of its replay, the signs in its windows, and the ranks that may be
     ``late``, the latest first.
 
-    First comes memory that will run out soon; then what is surest; of that what saves most, or costs most where no
-    replay can tell. What is worth little, and not sure, comes last.
+    They are ranked as `ranked` says.
     """
     case = Case(report, graph, signs, late)
     if not case.step_ns:
-        return Faults([], [])
+        return Faults([], {})
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
     found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
-    findings = sorted(found, key=lambda finding: order_of(finding, case.step_ns))
-    return Faults(findings, [case.fix_of(finding) for finding in findings])
+    findings = ranked((_with_saving_share(finding, case.step_ns) for finding in found), case.step_ns)
+    return Faults(findings, case.fixes_of(findings))
 
 
-def order_of(finding: Finding, step_ns: float) -> tuple[bool, bool, int, float, int]:
-    """By which findings are sorted, as `find_faults` says."""
-    worth_ns, cost_ns = finding.worth_ns, finding.cost_ns_per_step or 0
-    is_soon, place = memory_faults.runs_out_soon(finding), CONFIDENCES.index(finding.confidence)
-    return not is_soon, is_minor(finding, step_ns), place, 1 if worth_ns is None else -worth_ns, -cost_ns
+def ranked(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
+    """Return findings by urgency: memory that runs out soon, then hangs, then by `ranking_key`."""
+
+    def key(finding: Finding) -> tuple[bool, bool, tuple[bool, float, int]]:
+        is_soon, is_hang = memory_faults.runs_out_soon(finding), finding.kind == "hang"
+        return not is_soon, not is_hang, ranking_key(finding, step_ns)
+
+    return sorted(findings, key=key)
+
+
+def _with_saving_share(finding: Finding, step_ns: float) -> Finding:
+    saving_ns = finding.saving_ns_per_step
+    return finding if saving_ns is None else replace(finding, saving_share=round(saving_ns / step_ns, 4))
 
 
 def notes_on_replay(graph: ReplayGraph | None) -> list[str]:

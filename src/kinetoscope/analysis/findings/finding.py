@@ -1,5 +1,6 @@
 """analysis: what is wrong with a run, what that costs, and what mending it would save: one row per fault."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +22,18 @@ _MEDIUM_SHARE = 0.5
 
 _MINOR_SHARE = 0.03
 
+_WEIGHTS = {"high": 1.0, "medium": 0.6, "low": 0.3}
+"""Savings are weighted by confidence before findings are ranked (the contract's factors)."""
+
+_UNTIMED_SHARE = HIGH_SHARE
+"""A finding with neither saving nor cost, such as memory growth, ranks as if it saved this share of a step."""
+
+_ID_DIGITS = 4
+"""Hexadecimal digits of a location's digest in an id: 65,536 locations per kind."""
+
+_MAX_RANKS_IN_ID = 4
+"""Ids list at most so many ranks; more become part of the digest."""
+
 CONFIDENCES = ("high", "medium", "low")
 """How sure a finding can be, the surest first."""
 
@@ -37,20 +50,24 @@ class Where:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(ShownInNotebooks):
-    """One fault of a run. Times are nanoseconds a step.
+    """One fault of a run. Times are nanoseconds per step.
 
+    ``id`` identifies the fault across recordings of a program, by kind, ranks and source line; it contains no name of
+    the user's. ``saving_share`` is the saving as a share of the recorded step; None without a saving.
     ``cost_ns_per_step`` is what the fault takes now; ``saving_ns_per_step`` what a step would gain without it, by a
     replay; savings of several findings do not add up. ``evidence`` are pairs of name and number, ``confidence`` is
     ``high``, ``medium`` or ``low``, ``link`` the command that prints the chapter of its kind. With a ``period`` of n it
     comes in every n-th step; None where it comes irregularly, or that is not known.
     """
 
+    id: str
     kind: str
     title: str
     where: Where
     evidence: tuple[tuple[str, int | float], ...]
     cost_ns_per_step: int | None
     saving_ns_per_step: int | None
+    saving_share: float | None
     confidence: str
     period: int | None
     advice: str
@@ -82,18 +99,49 @@ def build_finding(
     period: int | None = None,
 ) -> Finding:
     """A finding. Evidence that is None is not known, and left out."""
+    where = where or Where()
     return Finding(
+        id=finding_id(kind, where),
         kind=kind,
         title=title,
-        where=where or Where(),
+        where=where,
         evidence=tuple((name, round(value, 4)) for name, value in evidence.items() if value is not None),
         cost_ns_per_step=None if cost_ns is None else round(cost_ns),
         saving_ns_per_step=None if saving_ns is None else round(saving_ns),
+        saving_share=None,
         confidence=confidence,
         period=period,
         advice=advice,
         link=link_to(kind),
     )
+
+
+def finding_id(kind: str, where: Where) -> str:
+    """Return the id of a fault: ``straggler-rank3``, ``hot_line-9f3c``.
+
+    The source line is part of it as a digest, so that it contains no name of the user's; the span is only where there
+    are neither lines nor ranks, since the largest span may be another one in the next recording, as steps are.
+    """
+    ranks = "+".join(map(str, where.ranks))
+    is_long = len(where.ranks) > _MAX_RANKS_IN_ID
+    locations = where.lines or (() if ranks else where.spans)
+    location = next(iter(locations), "") + (f" of {ranks}" if is_long else "")
+    parts = [kind]
+    if ranks and not is_long:
+        parts.append(f"rank{ranks}")
+    if location:
+        parts.append(hashlib.sha256(location.encode(errors="surrogatepass")).hexdigest()[:_ID_DIGITS])
+    return "-".join(parts)
+
+
+def ranking_key(finding: Finding, step_ns: float) -> tuple[bool, float, int]:
+    """Return the key that sorts findings by urgency, smallest first.
+
+    Minor findings come last. Among the others, the saving (or, without one, the cost) is weighted by confidence; ties
+    are broken by cost.
+    """
+    worth_ns = _UNTIMED_SHARE * step_ns if finding.worth_ns is None else finding.worth_ns
+    return is_minor(finding, step_ns), -worth_ns * _WEIGHTS[finding.confidence], -(finding.cost_ns_per_step or 0)
 
 
 def is_minor(finding: Finding, step_ns: float | None) -> bool:
