@@ -1,7 +1,8 @@
-"""sources: how long the loop's thread ran in each batch, and how long it was ready but had no processor."""
+"""sources: running time and run-queue delay of the loop's thread in each batch."""
 
 import threading
-from typing import Any
+import weakref
+from typing import Any, Self
 
 from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.recording.contract import ProfilerInside, RunInside
@@ -9,9 +10,20 @@ from kinetoscope.recording.recorder_choice import SCHEDSTAT, ThreadClocks
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.processor_use import processor_use, processor_use_since
 
+_runs_being_read: "weakref.WeakSet[RunInside]" = weakref.WeakSet()
+"""Runs with an open window in which a source reads the loop's clocks."""
+
 
 class LoopClocks:
     """Reads the clocks of the calling thread, the loop's, while a window of ``run`` is open."""
+
+    @classmethod
+    def open(cls, run: RunInside) -> Self | None:
+        """Return the clocks of a window that has just opened; None if another source of the run reads them."""
+        if run in _runs_being_read:
+            return None
+        _runs_being_read.add(run)
+        return cls(run)
 
     def __init__(self, run: RunInside) -> None:
         self._run = run
@@ -36,5 +48,6 @@ class LoopClocks:
         self._run.note(SourceEvent(PROCESSORS, PROCESSORS, now_ns, None, threading.get_native_id(), used))
 
     def close(self) -> None:
-        """Closes the file of the clocks."""
+        """Close the file of the clocks."""
+        _runs_being_read.discard(self._run)
         self._clocks.close()

@@ -28,8 +28,7 @@ class StackSampler(WindowSource):
     otherwise. They are estimates: what takes less than a few intervals in all may be missing. On Linux, with the
     recorder in C, a span of category ``stack_sample,state`` below the lines says what the thread waits for.
 
-    At the end of each batch a counter, ``loop thread``, says how long the thread ran, was blocked, or was ready without
-    a processor; at the end of a window an instant, ``processors``, says who used the processors.
+    The counter ``loop thread`` and the instant ``processors`` of `SystemProfiler` are recorded too.
 
     With ``workers``, workers of torch's DataLoaders that are started during the run are sampled as well, by a thread in
     each; their tracks are called ``DataLoader worker 0: samples of MainThread``. That needs the recorder in C.
@@ -59,7 +58,7 @@ class StackSampler(WindowSource):
             in_workers.remove()
 
     def install(self, run: RunInside) -> None:
-        self._clocks = LoopClocks(run)
+        self._clocks = LoopClocks.open(run)
         if frames_of_threads.find() is None:
             return
         native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is still its parent's

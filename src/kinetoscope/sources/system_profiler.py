@@ -1,4 +1,4 @@
-"""sources: counters of the machine, read with psutil on a thread of its own."""
+"""sources: counters of the machine, read on a thread of its own, and of the loop's thread, read in the loop."""
 
 import os
 import sys
@@ -10,12 +10,14 @@ from typing import Any
 
 import psutil
 
-from kinetoscope.recording.contract import ProfiledState, ProfilerInside
+from kinetoscope.recording.contract import ProfiledState, ProfilerInside, RunInside
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.settings import check_number
-from kinetoscope.recording.thread_looks import delay_s
 from kinetoscope.sources import nvml
-from kinetoscope.training.event import Callback, unless_skipped
+from kinetoscope.sources.loop_clocks import LoopClocks
+from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.training.event import unless_skipped
+from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
@@ -29,11 +31,10 @@ Values = dict[str, int | float]
 Reading = tuple[str, Values]
 
 
-class SystemProfiler(Callback):
+class SystemProfiler(WindowSource):
     """Records what the machine does as counters: CPU, memory, disks, network, GPUs, and the training process itself.
 
-    Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads, and on Linux the
-    percent of the time in which the loop's thread was ready to run, but had no processor: ``starved_percent``),
+    Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads),
     ``memory/virtual`` and ``memory/swap`` (GiB), ``memory/cuda/<device>`` (GiB) where CUDA is in use,
     ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second, percent of the time that a disk was busy), and
     ``gpu/<device>`` (see `kinetoscope.sources.nvml`); devices have torch's numbers. They are read every
@@ -58,6 +59,7 @@ class SystemProfiler(Callback):
         *,
         profile_gpu: bool | None = None,
     ) -> None:
+        super().__init__()
         check_number(
             stats_thread_interval_seconds, "stats_thread_interval_seconds", "seconds", least=0.001, most=86_400
         )
@@ -70,7 +72,7 @@ class SystemProfiler(Callback):
         self.stats_thread_interval_seconds: float = stats_thread_interval_seconds
         self._readers: list[Callable[[], Iterator[Reading]]] = []
         if profile_cpu:
-            self._readers += [_Cpu(), _Process(lambda: self._loop_thread)]
+            self._readers += [_Cpu(), _Process()]
         if profile_memory:
             self._readers += [_read_memory, _read_cuda_memory]
         if profile_disk:
@@ -81,7 +83,7 @@ class SystemProfiler(Callback):
         self._is_gpu_wanted = profile_gpu is True
         self._wake = threading.Event()
         self._recording = self._begins = False
-        self._loop_thread: int | None = None
+        self._clocks: LoopClocks | None = None
         self._closing = False
         self._thread: OwnThread | None = None
         self._failed: set[str] = set()
@@ -97,18 +99,33 @@ class SystemProfiler(Callback):
     def batch_start(self, state: ProfiledState, logger: object) -> None:
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
-        if self._recording and not was_recording:  # in this order: the first reading of a window is of its own thread
-            self._loop_thread = threading.get_native_id()
+        if self._recording and not was_recording:
             self._begins = True
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
     @unless_skipped
     def batch_end(self, state: ProfiledState, logger: object) -> None:
-        if state.profiler.get_action() is ProfilerAction.SKIP:
+        if self._clocks is not None:
+            self._clocks.read(state.profiler)
+        if state.profiler.get_action() is ProfilerAction.SKIP:  # that of the next batch
             self._recording = False
 
-    def close(self, state: ProfiledState, logger: object) -> None:
+    def install(self, run: RunInside) -> None:
+        if self.profile_cpu:
+            self._clocks = LoopClocks.open(run)
+
+    def finish(self, run: RunInside) -> None:
+        if self._clocks is not None:
+            self._clocks.note_processors()
+
+    def remove(self) -> None:
+        clocks, self._clocks = self._clocks, None
+        if clocks is not None:
+            clocks.close()
+
+    def close(self, state: RunState, logger: object) -> None:
+        super().close(state, logger)
         self._closing = True
         self._wake.set()
         if self._thread is not None:
@@ -198,12 +215,10 @@ class _Cpu:
 
 
 class _Process:
-    """Processor time, memory and threads of this process, and how long its loop's thread was kept waiting for a
-    processor; ``loop_thread`` says which one that is."""
+    """Processor time, memory and threads of this process."""
 
-    def __init__(self, loop_thread: Callable[[], int | None]) -> None:
-        self._loop_thread = loop_thread
-        self._last: tuple[float, float, float | None] | None = None
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         return "process"
@@ -214,15 +229,11 @@ class _Process:
 
     def __call__(self) -> Iterator[Reading]:
         processor_s, resident_bytes, num_threads = _read_process()
-        thread = self._loop_thread()
-        starved_s = None if thread is None else delay_s(thread)
         now, last = monotonic(), self._last
-        self._last = now, processor_s, starved_s
+        self._last = now, processor_s
         values: Values = {"resident_gib": resident_bytes / _GIB, "threads": num_threads}
         if last is not None and now > last[0]:
             values = {"percent": 100 * (processor_s - last[1]) / (now - last[0])} | values
-            if starved_s is not None and last[2] is not None:
-                values["starved_percent"] = min(100.0, 100 * max(0.0, starved_s - last[2]) / (now - last[0]))
         yield "process", values
 
 

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from kinetoscope import ProfilerAction, SystemProfiler
+from kinetoscope import ProfilerAction, StackSampler, SystemProfiler
 from kinetoscope.errors import SettingsError
+from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources import nvml, system_profiler
 from kinetoscope.testing import MemoryTraceHandler
@@ -57,12 +58,12 @@ def test_used_memory_is_what_is_not_available_and_used_swap_what_is_not_free(mon
 def test_cpu_is_a_percentage():
     found = counters(SystemProfiler(stats_thread_interval_seconds=0.02))
     assert 0 <= last(found["cpu"], "percent") <= 100
-    assert set(found) == {"cpu", "process"}
+    assert set(found) == {"cpu", "process", LOOP_CLOCKS}
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="nothing says how long a thread waits")
-def test_a_loop_that_shares_a_processor_is_starved_for_a_part_of_the_time():
-    """Two threads want one processor, each for half of the time."""
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="the system has no run-queue delay")
+def test_the_shortest_window_has_the_run_queue_delay_of_a_loop_that_shares_a_core():
+    """Two threads want one core, each for half of the time; the window is one batch."""
     allowed = os.sched_getaffinity(0)
     pinned = f"import os; os.sched_setaffinity(0, {{{min(allowed)}}})\nprint(flush=True)\nwhile True: pass"
     neighbour = subprocess.Popen([sys.executable, "-S", "-c", pinned], stdout=subprocess.PIPE)
@@ -70,9 +71,9 @@ def test_a_loop_that_shares_a_processor_is_starved_for_a_part_of_the_time():
     try:
         neighbour.stdout.readline()
         os.sched_setaffinity(threading.get_native_id(), {min(allowed)})
-        sources = [SystemProfiler(stats_thread_interval_seconds=0.02)]
+        sources = [SystemProfiler(stats_thread_interval_seconds=60)]
         with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=sources, strict=True) as profiler:
-            for _ in profiler.batches(range(3)):
+            for _ in profiler.batches(range(1)):
                 until = time.thread_time() + 0.1
                 while time.thread_time() < until:
                     pass
@@ -80,8 +81,38 @@ def test_a_loop_that_shares_a_processor_is_starved_for_a_part_of_the_time():
         os.sched_setaffinity(threading.get_native_id(), allowed)
         neighbour.kill()
         neighbour.communicate()
-    percents = [value for _, name, value in handler.counters()["process"] if name == "starved_percent"]
-    assert 20 < sum(percents) / len(percents) <= 100
+    times = {series: value for _, series, value in handler.counters()[LOOP_CLOCKS]}
+    assert times["running_ns"] >= 100_000_000
+    assert 0.2 < times["starved_ns"] / (times["starved_ns"] + times["running_ns"]) < 1
+
+
+def processor_notes(handler):
+    return [event.args for cycle in handler.cycles for event in cycle.events if event.name == PROCESSORS]
+
+
+@pytest.mark.parametrize("kinds", [(SystemProfiler,), (StackSampler,), (SystemProfiler, StackSampler)])
+def test_each_batch_is_read_once_and_each_window_has_one_note_whatever_sources_there_are(kinds):
+    def schedule(state):
+        return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
+
+    handler = MemoryTraceHandler()
+    sources = [kind() for kind in kinds]
+    with Profiler(schedule, handler, sources=sources, strict=True) as profiler:
+        for _ in profiler.batches(range(6)):
+            time.sleep(0.01)
+    readings = [series for _, series, _ in handler.counters()[LOOP_CLOCKS]]
+    assert readings.count("running_ns") == 4
+    assert len(processor_notes(handler)) == 2
+
+
+def test_without_cpu_counters_the_clocks_of_the_loop_are_not_read():
+    handler = MemoryTraceHandler()
+    sources = [SystemProfiler(profile_cpu=False, profile_memory=True)]
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=sources, strict=True) as profiler:
+        for _ in profiler.batches(range(2)):
+            pass
+    assert LOOP_CLOCKS not in handler.counters()
+    assert not processor_notes(handler)
 
 
 def test_disks_and_network_cards_have_totals_and_rates_each_under_its_own_name():
