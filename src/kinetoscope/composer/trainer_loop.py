@@ -110,7 +110,7 @@ class TrainerLoop:
         """Does what follows from the end of a batch or an epoch, after the sources got their event."""
         saves, self._saves_at_next_event, self._acts_at_next_event = self._saves_at_next_event, False, False
         if saves:
-            self._run.save_window()
+            self._run.save_window(continues=True)
         self._run.apply_action()
         if saves:  # what a window takes to end is no step's
             self._run.pulse.begin_step()

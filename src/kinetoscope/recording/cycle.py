@@ -212,6 +212,7 @@ class Window:
         self.attempt = attempt
         self._begin: Anchor | None = None
         self._begin_timestamp: Any = None
+        self._is_fresh = False
         self._epoch = 0
         self._epochs: list[tuple[int, int]] = []
         self._first_active: int | None = None
@@ -226,11 +227,10 @@ class Window:
         """Sets the action of the batch that begins now. If it is the first one not skipped, opens the window; returns
         whether it did.
         """
-        opens = action is not ProfilerAction.SKIP and not self.is_open
-        if opens:
-            self._begin = take_anchor(self._clock)
-            self._begin_timestamp = timestamp
+        if action is not ProfilerAction.SKIP and not self.is_open:
+            self._begin_at(take_anchor(self._clock), timestamp)
             self._recorder.open_window()
+        opens, self._is_fresh = self._is_fresh, False
         self._recorder.action = ACTION_BITS[action]
         return opens
 
@@ -258,12 +258,30 @@ class Window:
         """How many windows have closed, which is the number of the next cycle."""
         return self._num_cycles
 
-    def close(self, run_name: str, timestamp: Moment, lasting: Sequence[LastingSpan] = ()) -> Cycle | None:
-        """Closes the window at this nanosecond and returns its cycle; None if no window is open."""
-        self._recorder.action = 0
+    def _begin_at(self, begin: Anchor, timestamp: Moment) -> None:
+        self._begin, self._begin_timestamp, self._is_fresh = begin, timestamp, True
+
+    def close(
+        self,
+        run_name: str,
+        timestamp: Moment,
+        lasting: Sequence[LastingSpan] = (),
+        following: tuple[ProfilerAction, Moment] | None = None,
+    ) -> Cycle | None:
+        """Close the window at this nanosecond and return its cycle; None if no window is open.
+
+        With ``following``, the action and the timestamp of the next batch, the next window opens at the same
+        nanosecond; `set_action` then reports it as opened.
+        """
+        if following is None or self._begin is None:
+            self._recorder.action = 0
         if self._begin is None:
             return None
-        recorded = self._recorder.close_window()
+        # Before the recorder closes the window: not later than the first record of the next one.
+        following_begin = take_anchor(self._clock) if following is not None else None
+        recorded = self._recorder.close_window(continues=following is not None)
+        if following is not None:
+            self._recorder.action = ACTION_BITS[following[0]]
         end = take_anchor(self._clock)
         cycle = Cycle(
             number=self._num_cycles,
@@ -285,6 +303,9 @@ class Window:
         )
         self._num_cycles += 1
         self._begin, self._epochs, self._first_active = None, [], None
+        if following is not None and following_begin is not None:
+            self._begin_at(following_begin, following[1])
+            self._epoch = plain_count(following[1].epoch)
         self.contributions = Contributions(cycle=self._num_cycles)
         return cycle
 

@@ -49,9 +49,11 @@ class NativeRecorder(_native.Recorder):
         self.window_began_ns = time.monotonic_ns()
         super().open_window()
 
-    def close_window(self) -> WindowRecords:
+    def close_window(self, *, continues: bool = False) -> WindowRecords:
         window, began_ns = self.window, self.window_began_ns
-        taken, closed_ns = self.take_at_close(), time.monotonic_ns()
+        taken, closed_ns = self.take_at_close(continues), self.closed_ns
+        if continues:
+            self.window_began_ns = closed_ns + 1
         folder = Path(self._folder) if self._folder is not None else None
         self._unreleased.add(window)
         parked = self._parked_window(window)

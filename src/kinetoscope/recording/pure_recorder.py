@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from kinetoscope.clock.clock import Clock, SystemClock
@@ -105,6 +106,8 @@ class PureRecorder:
         self.listener: SpanListener | None = None
         self.names = NameTable()
         self.window = 0
+        self.kept_windows: tuple[int, ...] = ()
+        """The windows whose spans are recorded when they end: the open one and the one that is being closed."""
         self.loss: float = math.nan
         self.slow: SlowSteps | None = None
         self._num_windows = 0
@@ -130,13 +133,20 @@ class PureRecorder:
             self._packed_up = bytearray()  # drops what threads recorded while the last window closed
             self._window_begin = self.now()
             self.window = self._num_windows
+            self.kept_windows = (self.window,)
 
-    def close_window(self) -> WindowRecords:
-        begin, boundary = self._window_begin, self.now()
+    def close_window(self, *, continues: bool = False) -> WindowRecords:
+        window, begin = self.window, self._window_begin
         with self._lock:
-            taken = [(thread, self._take(thread, boundary)) for thread in self._threads]
+            boundary = self.now()
+            if continues:
+                self._num_windows += 1
+                self.kept_windows = (window, self._num_windows)
+                self.window, self._window_begin = self._num_windows, boundary
+            taken = [(thread, self._take(thread, window, boundary)) for thread in self._threads]
             packed_up, self._packed_up = self._packed_up, bytearray()
-            self.window = 0
+            self.window = self._num_windows if continues else 0
+            self.kept_windows = (self.window,) if continues else ()
 
         def finish() -> list[ThreadRecords]:
             packed = [(thread, pack_records(_without_doubles(records, begin))) for thread, records in taken]
@@ -153,8 +163,8 @@ class PureRecorder:
         with self._lock:
             return iter(list(self._threads))
 
-    def _take(self, thread: _Thread, boundary: int) -> list[tuple[Any, ...]]:
-        """The thread's records and a cut record for each of its open spans.
+    def _take(self, thread: _Thread, taken: int, boundary: int) -> list[tuple[Any, ...]]:
+        """The thread's records and a cut record for each of its open spans of the window with number ``taken``.
 
         Another thread may be ending a span at this moment. It writes the record before it removes the entry, and this
         method reads the entries before the records. So it finds at least one of the two; `_without_doubles` removes
@@ -163,9 +173,12 @@ class PureRecorder:
         cut = [
             (begin, boundary, span.name_id, batch, depth, _SPAN, Flag.CUT, 0)
             for depth, (span, _, begin, window, batch, _) in enumerate(list(thread.open))
-            if 0 < begin <= boundary and window == self.window
+            if 0 < begin <= boundary and window == taken
         ]
         records, thread.records = thread.records, []
+        if self.window != taken and (num_later := _num_later(records, boundary)):
+            thread.records[:0] = records[-num_later:]
+            del records[-num_later:]
         records += cut
         return records
 
@@ -193,10 +206,16 @@ class PureRecorder:
     def _forget_threads(self) -> None:
         """Starts without threads: at the beginning, and in a forked child, which leaves records to its parent."""
         self.action = self.window = 0
+        self.kept_windows = ()
         self._lock = threading.RLock()
         self._threads: list[_Thread] = []
         self._packed_up, self._num_packed_up = bytearray(), 0
         self.local = _ThisThread(self._register)
+
+
+def _num_later(records: list[tuple[Any, ...]], boundary: int) -> int:
+    """Return how many of the last records began after a window's end."""
+    return len(list(takewhile(lambda record: record[0] > boundary, reversed(records))))
 
 
 def _unpack_threads(packed: bytes) -> list[ThreadRecords]:
@@ -264,7 +283,7 @@ class PureSpan:
         # The usual case. `_finish` would do the same; it is written out here because this is the hot path.
         begin, window = entry[2], entry[3]
         if begin:
-            if window and window == recorder.window:
+            if window in recorder.kept_windows:
                 fields = (begin, end, self.name_id, entry[4], len(open_spans) - 1, _SPAN, 0, 0)
                 thread.records.append(fields)
             if recorder.listener is not None or self.edges:
@@ -379,7 +398,7 @@ class PureSpan:
         depth = _position(thread.open, entry)
         if depth is None:
             return
-        if begin and window and window == recorder.window:
+        if begin and window in recorder.kept_windows:
             thread.records.append((begin, end, self.name_id, batch, depth, _SPAN, 0, 0))
         elif window == _MARKED:
             self._note_mark(entry, end)

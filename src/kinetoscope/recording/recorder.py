@@ -156,8 +156,12 @@ class Recorder(Protocol):
         """Begins to keep records."""
         ...
 
-    def close_window(self) -> WindowRecords:
-        """Stops keeping records. Spans that are open at this nanosecond are cut. Cheap."""
+    def close_window(self, *, continues: bool = False) -> WindowRecords:
+        """Close the window and truncate the spans that are open at this nanosecond. Cheap.
+
+        With ``continues``, the next window opens at the same nanosecond, so that no thread and no child process finds
+        recording off in between.
+        """
         ...
 
 

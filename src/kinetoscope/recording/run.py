@@ -337,7 +337,7 @@ class Run:
         before = self.next_action()
         self.callbacks.fire(Event.EPOCH_START)
         if self.is_broken_off(before):
-            self.save_window(timestamp=left_at)
+            self.save_window(timestamp=left_at, continues=True)
         self.apply_action()
 
     def batch_ended(self) -> None:
@@ -353,7 +353,7 @@ class Run:
         self.callbacks.fire(Event.BATCH_END)
         saves = before is ProfilerAction.ACTIVE_AND_SAVE
         if saves:
-            self.save_window()
+            self.save_window(continues=True)
         self.apply_action()
         if saves or before is not self.action:  # what a window takes to begin or to end is no step's
             self.pulse.begin_step()
@@ -425,20 +425,28 @@ class Run:
         if self.is_running:
             self._recorder.action = ACTION_BITS[self.action]
 
-    def save_window(self, *, measure: bool = True, timestamp: Moment | None = None) -> None:
-        """Closes the window, with ``timestamp`` or the current one, and hands its cycle to the writer thread. With
-        ``measure``, the clocks are compared once more before."""
+    def save_window(self, *, measure: bool = True, timestamp: Moment | None = None, continues: bool = False) -> None:
+        """Close the window, with ``timestamp`` or the current one, and hand its cycle to the writer thread.
+
+        With ``measure``, the clocks are compared once more before. ``continues``: `apply_action` comes next, and
+        unless it skips, the next window opens in the moment in which this one closes. DataLoader workers and other
+        threads record all the time: a span that began while nothing is recorded would be lost.
+        """
         self.callbacks.tell_of_window(is_open=False)
-        self._recorder.action = 0
+        continues = continues and self.action is not ProfilerAction.SKIP and not self.is_paused
+        if not continues:
+            self._recorder.action = 0
         if isinstance(listener := self._recorder.listener, Listeners):
             listener.cut(self.clock.monotonic_ns())
         with signals_held():  # nobody has what is taken out of the recorder until the writer thread gets it
-            self._hand_over(self.state.timestamp if timestamp is None else timestamp, measure)
+            self._hand_over(self.state.timestamp if timestamp is None else timestamp, measure, continues)
 
-    def _hand_over(self, timestamp: Moment, measure: bool) -> None:
+    def _hand_over(self, timestamp: Moment, measure: bool, continues: bool) -> None:
         if self.notes_phases and self._window.is_open:
             self._note_phases()
-        cycle = self._window.close(self.state.run_name, timestamp, self.lasting.take(self._recorder.window))
+        lasting = self.lasting.take(self._recorder.window)
+        following = (self.action, self.state.timestamp) if continues else None
+        cycle = self._window.close(self.state.run_name, timestamp, lasting, following)
         if cycle is not None:
             self._note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)

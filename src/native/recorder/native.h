@@ -218,6 +218,7 @@ struct Recorder {
     Region control_file;
     int is_child; /* it uses the parent's control */
     uint32_t num_windows;
+    int64_t closed_ns; /* when the last window closed, on the machine's clock */
     PyObject *listener;
     PyObject *now;     /* a clock given by the user; NULL: the machine's */
     PyObject *request; /* called to have another thread call `prepare`; or NULL */
@@ -294,7 +295,7 @@ static inline int recorder_settle(Recorder *recorder)
 /* -- window.c: opens and closes windows, and hands out what was recorded -- */
 
 PyObject *recorder_open_window(PyObject *recorder, PyObject *nothing);
-PyObject *recorder_close_window(PyObject *recorder, PyObject *nothing);
+PyObject *recorder_close_window(PyObject *recorder, PyObject *arguments);
 PyObject *recorder_take_filled(PyObject *recorder, PyObject *nothing);
 PyObject *recorder_remove_ended(PyObject *recorder, PyObject *nothing);
 PyObject *recorder_ready_spares(PyObject *recorder, PyObject *nothing);

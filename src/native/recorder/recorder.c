@@ -117,6 +117,11 @@ static PyObject *get_used_bytes(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromLongLong(((Recorder *)self)->store->used_bytes);
 }
 
+static PyObject *get_closed_ns(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLongLong(((Recorder *)self)->closed_ns);
+}
+
 static PyObject *get_loss(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyFloat_FromDouble(((Recorder *)self)->loss);
@@ -228,9 +233,10 @@ static void recorder_dealloc(PyObject *self)
 
 static PyMethodDef recorder_methods[] = {
     {"open_window", recorder_open_window, METH_NOARGS, "Begins to keep what is recorded."},
-    {"take_at_close", recorder_close_window, METH_NOARGS,
-     "Stops keeping, cuts the open spans, and gives [(track, tid, name, is_main, num_dropped, "
-     "[Chunk])] of all threads."},
+    {"take_at_close", recorder_close_window, METH_VARARGS,
+     "(continues=False): closes the window, truncates the open spans, and returns [(track, tid, "
+     "name, is_main, num_dropped, [Chunk])] of all threads. With `continues`, the next window "
+     "opens at the same nanosecond."},
     {"take_filled", recorder_take_filled, METH_NOARGS,
      "(window, the same of the chunks filled so far); the window stays open."},
     {"remove_ended", recorder_remove_ended, METH_NOARGS,
@@ -257,6 +263,8 @@ static PyGetSetDef recorder_properties[] = {
     {"batch", get_control, set_control, "The current batch.", (void *)offsetof(Control, batch)},
     {"window", get_control, NULL, "The number of the open window, from 1; 0 if none is.",
      (void *)offsetof(Control, window)},
+    {"closed_ns", get_closed_ns, NULL, "When the last window closed, on the monotonic clock.",
+     NULL},
     {"listener", get_callable, set_callable, "Is told of everything at once; or None.",
      (void *)offsetof(Recorder, listener)},
     {"request", get_callable, set_callable,

@@ -2,13 +2,18 @@
 
 #include "recorder/native.h"
 
+static void prepare_window(Recorder *recorder)
+{
+    tsc_realign();
+    /* The writer thread may be busy with saving what a full disk did not take. */
+    store_try_again(recorder->store);
+}
+
 PyObject *recorder_open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     if (recorder_stop_following(recorder) < 0) return NULL;
-    tsc_realign();
-    /* The writer thread may be busy with saving what a full disk did not take. */
-    store_try_again(recorder->store);
+    prepare_window(recorder);
     shared_store(&recorder->control->window, ++recorder->num_windows);
     return new_none();
 }
@@ -40,10 +45,15 @@ static PyObject *take_all(Recorder *recorder)
     return list;
 }
 
-PyObject *recorder_close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
+/* With `continues`, the next window opens at the same nanosecond: between two windows, no other
+ * thread or child process finds that nothing is recorded. */
+PyObject *recorder_close_window(PyObject *self, PyObject *arguments)
 {
     Recorder *recorder = (Recorder *)self;
+    int continues = 0;
+    if (!PyArg_ParseTuple(arguments, "|p", &continues)) return NULL;
     if (recorder_stop_following(recorder) < 0) return NULL;
+    if (continues) prepare_window(recorder);
     int64_t boundary = recorder_now(recorder);
     if (recorder_failed(boundary)) return NULL;
     uint32_t window = recorder_window(recorder);
@@ -52,7 +62,9 @@ PyObject *recorder_close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
         cut_open_spans(track, window, boundary);
         track_detach_chunk(track);
     }
-    shared_store(&recorder->control->window, 0);
+    shared_store(&recorder->control->window, continues ? ++recorder->num_windows : 0);
+    /* A child process reads its clock before it finds that the window has closed. */
+    recorder->closed_ns = continues && recorder->now == NULL ? boundary : monotonic_ns();
     PyObject *taken = take_all(recorder);
     if (taken != NULL && recorder_settle(recorder) < 0)
         PyErr_WriteUnraisable(NULL); /* raised, it would lose what was taken */

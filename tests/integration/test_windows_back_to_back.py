@@ -1,0 +1,74 @@
+"""Windows that follow each other without a skip: the spans of threads and DataLoader workers are each found once."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+from prepared_python import run_with_torch
+
+NUM_WINDOWS = 100
+
+THREAD = """
+import sys, threading, kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+
+def record():
+    number = 0
+    while not is_over.is_set():
+        number += 1
+        with kinetoscope.marker(f"span {number}"):
+            sum(range(1000))
+
+is_over = threading.Event()
+sys.setswitchinterval(1e-4)
+with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, JSONTraceHandler(sys.argv[1] + "/traces")) as profiler:
+    for _ in profiler.batches(range(NUM_WINDOWS)):
+        if profiler.state.timestamp.batch == 1:
+            thread = threading.Thread(target=record)
+            thread.start()
+        if profiler.state.timestamp.batch == NUM_WINDOWS - 1:
+            is_over.set()
+            thread.join()
+"""
+
+WORKER = """
+import itertools, sys, kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from torch.utils.data import DataLoader, IterableDataset
+
+class Items(IterableDataset):
+    def __iter__(self):
+        for number in itertools.count():
+            with kinetoscope.marker(f"span {number}"):
+                sum(range(2000))
+            if number % 20 == 19:
+                yield number
+
+with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, JSONTraceHandler(sys.argv[1] + "/traces")) as profiler:
+    loader = iter(profiler.batches(DataLoader(Items(), batch_size=None, num_workers=1)))
+    for _ in range(NUM_WINDOWS):
+        next(loader)
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        THREAD,
+        pytest.param(WORKER, marks=pytest.mark.skipif(IS_PURE, reason="only the native recorder records in children")),
+    ],
+    ids=["thread", "worker"],
+)
+def test_each_span_of_another_thread_or_process_is_in_one_window(tmp_path, program):
+    pytest.importorskip("torch")
+    run_with_torch(f"NUM_WINDOWS = {NUM_WINDOWS}\n{program}", tmp_path)
+    found = Counter()
+    for trace in (tmp_path / "traces").glob("ep*.json"):
+        events = json.loads(trace.read_text())["traceEvents"]
+        names = [event["name"] for event in events if event["ph"] == "X"]
+        found.update(int(name.split()[1]) for name in names if name.startswith("span "))
+    assert len(found) > NUM_WINDOWS
+    numbers = range(min(found), max(found) + 1)
+    assert {number: found[number] for number in numbers if found[number] != 1} == {}
