@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
@@ -86,6 +87,10 @@ _COLUMNS_OF_KINDS = {
     "exposed_communication": ("device_exposed_communication_ns", "communication_wait_ns"),
 }
 """The signs, or else the columns of steps, that show in which steps there is what a finding is about."""
+
+_MAX_SHARE_OF_ONE_STEP = 0.6
+"""If one step gains more of a saving, it may be a hiccup: a transfer that took 8 ms longer in one of ten steps of 8 ms
+was a finding of high confidence."""
 
 _MOST_TIMES_MEAN = 4
 """What costs less on average, even so many times, is not looked at: ranks that wait for each other lose little more."""
@@ -299,8 +304,8 @@ class Case:
 
     @cached_property
     def pauses(self) -> frozenset[str]:
-        """The parts by which the loop is stopped now and then. A wait for the device is not what makes them cost."""
-        return frozenset(part for part in ("gc", "compile", "profiler") if self.host_ns(part) > 0)
+        """The replay's parts that stop the loop now and then. What they take is not the cost of a sync before them."""
+        return frozenset(part for part in ("gc", "compile", "profiler", "blocked") if self.host_ns(part) > 0)
 
     def small_kernels(self) -> tuple[float, float]:
         """How many kernels of runs of small ones a step has, and what the host takes for them."""
@@ -488,7 +493,7 @@ class Case:
             kind,
             f"{title}{in_every(period)}",
             advice + self._on_most(most_ns, held_ns, fix) + on_full_cores,
-            confidence=self._confidence(kind, share, high_share, is_estimate=is_estimate),
+            confidence=self._confidence(kind, share, high_share, fix=fix, is_estimate=is_estimate),
             period=period,
             evidence={
                 **evidence,
@@ -501,12 +506,25 @@ class Case:
         )
         return self.keep_fix(found, fix)
 
-    def _confidence(self, kind: str, share: float, high_share: float, *, is_estimate: bool) -> str:
-        """How sure a finding is that is worth this share of a step; not high where nobody knows how much of it
-        matters."""
+    def _confidence(self, kind: str, share: float, high_share: float, *, fix: Fix | None, is_estimate: bool) -> str:
+        """Return the confidence of a finding that is worth this share of a step.
+
+        It is not high for an estimate, while loops wait for a CPU, or where one step gains most of the saving: a single
+        hiccup is no pattern.
+        """
         confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
+        if confidence != "high":
+            return confidence
         is_starved = kind in _OF_HOST and self.is_much_starved
-        return "medium" if (is_estimate or is_starved) and confidence == "high" else confidence
+        return "medium" if is_estimate or is_starved or self._is_of_one_step(fix) else "high"
+
+    def _is_of_one_step(self, fix: Fix | None) -> bool:
+        """Return whether one step of several gains most of what a fix saves."""
+        if fix is None or self.num_steps < 2:
+            return False
+        halves = fix.variant(self.graph).gained_by_slice(fix.change, 2 * self.num_steps)
+        most_ns = max(map(sum, pairwise(halves)), default=0)  # a step may begin in the middle of a slice
+        return most_ns > _MAX_SHARE_OF_ONE_STEP * sum(halves)
 
     def _share(self, kind: str, time_ns: float) -> float:
         """Which part of a step this time is; of what the host does, as it would be if the loop always had a
