@@ -25,7 +25,7 @@ TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py 
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures docs check bench dist check-workflows clean
+.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures docs check bench dist check-workflows clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -73,6 +73,10 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 	$(MAKE) test-trainers
 
+score: $(VENV)/test.stamp  ## Score the analysis on simulated runs with known faults, and write docs/score.md: RUNS=20 SCENARIO=late-host SEED=1 JOBS=2 VERBOSE=1
+	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated_training.score $(if $(RUNS),--runs $(RUNS)) $(addprefix --scenario ,$(SCENARIO)) \
+	$(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(VERBOSE),--verbose)
+
 test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (15 minutes), and write the table of docs/truth-by-doing.md
 	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py
 
@@ -104,10 +108,9 @@ fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces, guided by coverage, to the cod
 
 ROOM ?= recording
 N ?= 150
-SEED ?= 0
 
 mutate: $(VENV)/mutate.stamp  ## Make N small changes in a room's source, and print those that its unit tests do not notice: ROOM=recording N=150 SEED=0
-	$(BIN)/python tests/mutate.py $(ROOM) $(N) $(SEED)
+	$(BIN)/python tests/mutate.py $(ROOM) $(N) $(or $(SEED),0)
 
 # Composer needs other versions than we do, and packages that do not exist for CPU: hence --no-deps, and tests/composer_stand_ins.
 $(COMPOSER_VENV)/stamp: $(PACKAGE)

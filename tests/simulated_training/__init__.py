@@ -7,7 +7,7 @@
 
 `settings` says what a run is like; `scenarios` and `planted` draw it by chance. `program`, `model` and `writer` make
 the program of a rank from `actions`, and `engine` runs it. `run` holds what came of it, `kineto` writes it, and `truth`
-says what an analysis should find.
+says what an analysis should find. `score` judges reports on runs of many scenarios.
 """
 
 from simulated_training.kineto import START_NS

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import RunReport
 
 
-@lru_cache(maxsize=256)
-def analysed(settings: Settings) -> "tuple[SimulatedRun, RunReport]":
-    """The run and its report, made once for all tests of a process that ask for it."""
+def simulate_and_analyze(settings: Settings) -> "tuple[SimulatedRun, RunReport]":
+    """Simulate a run, and analyze the traces that it writes."""
     run = simulate(settings)
     with tempfile.TemporaryDirectory() as folder:
         run.write(Path(folder))
         return run, kinetoscope.analyze(folder, cache=False)
+
+
+analysed = lru_cache(maxsize=256)(simulate_and_analyze)
+"""The same, done once for all tests of a process."""
 
 
 @lru_cache(maxsize=256)

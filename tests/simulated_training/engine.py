@@ -38,7 +38,11 @@ class HostSpan:
 
 
 class Kernel(NamedTuple):
-    """What a launch puts on a stream. With a ``call`` it is a rank's part in a collective and ends with the others'."""
+    """What a launch puts on a stream. With a ``call`` it is a rank's part in a collective and ends with the others'.
+
+    ``gap_ns`` is the time from the end of the previous span of the stream to the start of this one, at least. A kernel
+    that may overlap with the previous one has a negative gap; it still starts and ends after the previous one does.
+    """
 
     name: str
     category: str
@@ -128,6 +132,7 @@ class Stream:
         self._engine = engine
         self._queue: deque[QueuedSpan] = deque()
         self._free_ns = 0
+        self._last_begin_ns = -1
         self._last: list[QueuedSpan] = []
         self._after: list[QueuedSpan] = []
 
@@ -157,7 +162,7 @@ class Stream:
             if span.end_ns is None:  # other ranks have not come to this collective yet
                 return
             self._queue.popleft()
-            self._free_ns = span.end_ns
+            self._free_ns, self._last_begin_ns = span.end_ns, span.begin_ns
 
     def _begin(self, span: QueuedSpan) -> bool:
         for other in span.after:
@@ -165,12 +170,12 @@ class Stream:
                 other.waiting.append(self.advance)
                 return False
         kernel = span.kernel
-        begin_ns = max(span.earliest_ns, self._free_ns + kernel.gap_ns)
+        begin_ns = max(span.earliest_ns, self._free_ns + kernel.gap_ns, self._last_begin_ns + 1)
         for other in span.after:
             begin_ns = max(begin_ns, other.end_ns + EVENT_LAG_NS)  # type: ignore[operator]
         span.begin_ns = begin_ns
         if kernel.call is None:
-            self._engine.end(span, begin_ns + kernel.duration_ns)
+            self._engine.end(span, max(begin_ns + kernel.duration_ns, self._free_ns))
         else:
             self._engine.join(kernel.call, span)
         return True

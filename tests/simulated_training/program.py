@@ -186,7 +186,11 @@ def _small_kernels(writer: Writer) -> None:
     python_ns = 0 if writer.is_ideal("python") else PYTHON_NS
     for _ in range(fault.count if fault else 0):
         writer.add(Work(python_ns), Open("aten::add_", phase="forward"), Work(BEFORE_NS))
-        writer.add(Launch("cudaLaunchKernel", COMPUTE, (tiny,), writer.launch_ns, LATENCY_NS), Work(AFTER_NS), Close())
+        writer.add(
+            Launch("cudaLaunchKernel", COMPUTE, (writer.overlap(tiny),), writer.launch_ns, LATENCY_NS),
+            Work(AFTER_NS),
+            Close(),
+        )
 
 
 def _optimizer(writer: Writer) -> None:

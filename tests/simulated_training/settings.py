@@ -137,6 +137,11 @@ class Settings:
     """The phases around which the loop has a marker."""
     has_torch: bool = True
     """Whether torch recorded; without it a trace has our own spans only."""
+    overlap_ns: int = 0
+    """How long before the end of a compute kernel the next one of its stream may start, at most, as with programmatic
+    dependent launch; 0: kernels of a stream never overlap."""
+    overlap_share: float = 1.0
+    """The share of compute kernels that start before the previous one has ended."""
     noise: float = 0.03
     """How far durations are from what they would be, as a part of them."""
     jitter_ns: int = 0

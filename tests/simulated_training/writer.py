@@ -31,6 +31,8 @@ PYTHON_NS = 3_000
 BEFORE_NS, AFTER_NS = 1_500, 700
 """What an operator takes on the host around what it does."""
 LAUNCH_NS, LATENCY_NS = 3_800, 4_700
+MAX_OVERLAPPING_GAP_NS = 1_000
+"""A kernel with a longer gap before it has a reason for it, and never overlaps."""
 EVENT_NS = 900
 SYNC_NS = 2_500
 SUBMIT_NS = 20_000
@@ -82,6 +84,8 @@ class Writer:
         self.step = step
         self._draw = random.Random((settings.seed * 100_003 + self.rank) * 100_003 + step)
         self._shared = random.Random(settings.seed * 100_003 + step)
+        # Of its own, so that the other draws of a run are the same with and without overlap.
+        self._overlap_draw = random.Random((settings.seed * 100_003 + self.rank) * 100_003 - step)
         self._faults = {fault.kind: fault for fault in settings.faults_at(self.rank, step)}
         self._faster = dict(settings.faster) if settings.is_recorded(step) else {}
         self._dtype = "bfloat16" if settings.has_device else "float32"
@@ -179,7 +183,16 @@ class Writer:
     def launch(self, name: str, *kernels: Kernel, stream: str = COMPUTE, speed: float = 1.0) -> None:
         duration_ns = int((self.vary(LAUNCH_NS) + self.cost_ns("slow_launches")) / speed)
         latency_ns = self.vary(LATENCY_NS)
+        kernels = tuple(map(self.overlap, kernels)) if stream == COMPUTE else kernels
         self.add(Launch(name, stream, kernels, 0 if self.is_ideal("launch") else duration_ns, latency_ns))
+
+    def overlap(self, kernel: Kernel) -> Kernel:
+        """Let a kernel start before the previous one of its stream has ended, where kernels of this run may."""
+        settings, draw = self.settings, self._overlap_draw
+        if not settings.overlap_ns or kernel.gap_ns > MAX_OVERLAPPING_GAP_NS or kernel.kind != "compute":
+            return kernel
+        share, overlap_ns = draw.random(), draw.randint(1, settings.overlap_ns)
+        return kernel._replace(gap_ns=-overlap_ns) if share < settings.overlap_share else kernel
 
     # -- between streams and ranks
 
