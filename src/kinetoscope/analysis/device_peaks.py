@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-FULL_FLOAT32 = r"(?i)sgemm|f32f32_f32f32"
+FULL_FLOAT32 = r"(?:^|[^A-Za-z])sgemm(?:[^a-z]|$)|f32f32_f32f32"
 """Kernels that say that they compute in full float32."""
 
 TENSOR_FLOAT32 = r"(?i)tf32|tensorop"

@@ -23,7 +23,9 @@ _LITTLE_NOT_KNOWN, _MUCH_NOT_KNOWN = 0.05, 0.5
 _TIMES_AS_FAST = 2.0
 """How much faster products of matrices are, at least, with half the bits."""
 
-_FLOAT64 = r"(?i)dgemm|f64f64|_d884|<double"
+_FLOAT64 = r"(?:^|[^A-Za-z])dgemm(?:[^a-z]|$)|f64f64|_d884|<double\b"
+"""Case matters: ``BatchedGemm`` and ``GroupedGemm`` contain ``dGemm``."""
+
 _FIRST_WITH_TENSOR_FLOAT = 8
 """The compute capability from which on devices have TF32."""
 
