@@ -17,7 +17,7 @@ from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
 
-_KINDS = {"compute": "other_stream", "wait": "other_stream"}
+_KINDS = {"compute": "other_stream", "wait": "other_stream", "order": "stream"}
 """The kind of edge for a cause, where it has another name."""
 
 _OF_THREADS = ("source", "target", "track", "begin", "end")
@@ -196,14 +196,15 @@ class _Finder:
         return DeviceBegins(self._device, self._window.runtime_calls)
 
     def _begin_edges(self) -> list[pl.DataFrame]:
-        """To the begin of each event: from its launch, from the event before it on its stream, and from those of other
-        streams that it waited for."""
+        """Return the edges to the begin of each event: from its launch, from the event before it on its stream, and
+        from those of other streams that it waited for. An event overlaps one before it, but does not overtake it."""
         events = self.begins.events
         launched = events[["begin_node", "launch_ns", "launch_track", "launch_begin"]]
         launched = self._with_node(launched, "launch", "launch_track", "launch_begin")
         causes = [
             ("launch", "launch", launched),
             ("before", "stream", events),
+            ("begin_before", "order", self.begins.overlapping),
             ("other", "other_stream", events),
             ("compute", "compute", events),
             ("waited", "wait", events),

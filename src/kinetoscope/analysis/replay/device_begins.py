@@ -7,11 +7,23 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import all_the_same, columns_of, known_rows, known_where, rows_where, sorted_by
+from kinetoscope.analysis.columns import (
+    all_the_same,
+    columns_of,
+    known_rows,
+    known_where,
+    rows_where,
+    sorted_by,
+    with_constant,
+)
 
 NEAR_NS = 30_000
 """An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
-for. What is longer than that is not explained."""
+for. What is longer than that is not explained. Two events of a stream that overlap by more run side by side."""
+
+MAX_OVERLAP_NS = 5_000
+"""Maximum time for which the end of what an event or a call waited for may be recorded after that. Programmatic
+dependent launches let kernels overlap by 0.9 us on B200 and up to 3 us on H100."""
 
 _MOMENTS = {
     "launch": "launch_begin",
@@ -32,24 +44,26 @@ class DeviceBegins:
     """The causes of the begins of events, which are rows with ``begin_node`` and ``end_node``.
 
     ``events`` has for each the time of each cause, null where there is none: ``launch_begin``; ``before_end``, of the
-    event ``before`` it on its stream; ``other_end``, of an event ``other`` on another stream, for which it seems to
-    have waited; for communication ``compute_end``, of the last ``compute`` event that was launched before it; and
+    event ``before`` it on its stream; ``other_end``, of an event ``other``, most often on another stream, for which it
+    seems to have waited; for communication ``compute_end``, of the last ``compute`` event launched before it; and
     ``waited_end``, of the communication ``waited`` for which ``calls`` of the runtime made its stream wait. For each
-    cause there is the least time from it to the begin: ``launch_ns``, ``stream_ns``, ``other_stream_ns``,
-    ``compute_ns``, ``wait_ns``.
+    cause there is the least time from it to the begin, which is negative where the two overlap: ``launch_ns``,
+    ``stream_ns``, ``other_stream_ns``, ``compute_ns``, ``wait_ns``.
     """
 
     def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
         device = device[[*_COLUMNS, *_OF_LAUNCHES]]  # there are many copies of it
         self._device = device
         launched = sorted_by(known_rows(device, "launch_begin"), "launch_begin")
-        events = _with_waited(_with_compute_before(_with_event_before(device), launched), launched, calls)
-        self._least_ns = dict.fromkeys(_MOMENTS, 0)
-        self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later(events, "launch_begin", "before_end"))
-        self._least_ns["stream"] = self._usual_ns(events, "stream", _is_later(events, "before_end", "launch_begin"))
+        events = _with_waited(_with_compute_before(_add_event_before(device), launched), launched, calls)
+        launch_ns = _usual_ns(_delays(events, "launch").filter(_is_later(events, "launch_begin", "before_end")))
+        self._least_ns = dict.fromkeys(_MOMENTS, all_the_same("least", 0, pl.Int64, len(events)))
+        self._least_ns["launch"] = all_the_same("least", launch_ns, pl.Int64, len(events))
+        self._least_ns["stream"] = _usual_after_stream_ns(events, launch_ns)
         events = self._with_other_stream(events)
-        self._least_ns["other_stream"] = self._usual_ns(events, "other_stream")
-        self._least_ns["compute"] = self._least_ns["wait"] = self._least_ns["other_stream"]
+        other_ns = _usual_ns(_delays(events, "other_stream"))
+        for cause in ("other_stream", "compute", "wait"):
+            self._least_ns[cause] = all_the_same("least", other_ns, pl.Int64, len(events))
         expected = [pl.col(moment) + self._least_ns[cause] for cause, moment in _MOMENTS.items()]
         latest = events.select(latest=pl.max_horizontal(expected))["latest"]
         self.events = events.hstack([self._weight(events, cause, latest) for cause in _MOMENTS])
@@ -59,6 +73,13 @@ class DeviceBegins:
         """How long each event began after everything that it is known to have waited for."""
         known = [pl.col(moment) + pl.col(f"{cause}_ns") for cause, moment in _MOMENTS.items()]
         return self.events.select((pl.col("begin") - pl.max_horizontal(known)).fill_null(0).alias("lag"))["lag"]
+
+    @cached_property
+    def overlapping(self) -> pl.DataFrame:
+        """The events that begin before the end of the one ``before``, which began at the node ``begin_before``."""
+        found = rows_where(self.events[["begin_node", "before"]], self.events["stream_ns"] < 0)
+        begins = (found["before"] // 2 * 2).alias("begin_before")  # nodes of events come in pairs
+        return with_constant(found[["begin_node"]].hstack([begins]), "order_ns", 0, pl.Int64)
 
     @cached_property
     def waiting(self) -> tuple[int, int, int]:
@@ -78,36 +99,61 @@ class DeviceBegins:
         of_computations = (lags - idle_lags).filter(events["kind"] == "compute")
         return int(gaps.sum()), int(idle_lags.sum()), int(of_computations.sum())
 
-    def _usual_ns(self, events: pl.DataFrame, cause: str, is_last: pl.Series | None = None) -> int:
-        """How long after a cause its event usually begins, where it is the last cause."""
-        delay = events["begin"] - events[_MOMENTS[cause]]
-        delay = delay if is_last is None else delay.filter(is_last)
-        usual: Any = delay.filter(_is_near(delay)).median()
-        return int(usual or 0)
-
     def _weight(self, events: pl.DataFrame, cause: str, latest: pl.Series) -> pl.Series:
         """The least time from a cause to the begin: as usual; for the cause that comes last as long as it was."""
         moment, least_ns = events[_MOMENTS[cause]], self._least_ns[cause]
-        delay = events["begin"] - moment
+        delay = _delays(events, cause)
         is_near = _is_near(delay)
         if cause == "launch":  # its call may do a lot before that, as copy from pageable memory or load a module
             is_near |= events["begin"] <= events["launch_end"]
         is_last = (moment + least_ns >= latest) & is_near
-        return delay.zip_with(is_last | (delay < least_ns), pl.Series([least_ns])).alias(f"{cause}_ns")
+        return delay.zip_with(is_last | (delay < least_ns), least_ns).alias(f"{cause}_ns")
 
     def _with_other_stream(self, events: pl.DataFrame) -> pl.DataFrame:
         """With ``other`` and ``other_end``, the last event that ended on another stream just before this one began, if
-        neither the launch nor the own stream says why it began then."""
-        events = _last_ends_of_other_streams(events, self._device)
+        neither the launch nor the own stream says why it began then. Where no event ended just before, it is the last
+        one that ended just after."""
+        ends = _ends_of_streams(self._device)
         after_launch = pl.col("launch_begin") + self._least_ns["launch"] - self._least_ns["stream"]
         explained = pl.max_horizontal("before_end", "launch_begin", after_launch).fill_null(_LONG_AGO)
-        is_near = pl.col("begin") - pl.col("other_end") <= NEAR_NS
-        is_cause = is_near & (pl.col("other_end") > explained)
-        return _known_where(events, ("other", "other_end"), events.select(is_cause=is_cause)["is_cause"])
+        events = _add_other(events.with_columns(explained=explained), ends, 0)
+        is_late = events.select(is_late=pl.col("begin") - explained > MAX_OVERLAP_NS)["is_late"]
+        is_late &= events["other"].is_null()
+        if is_late.any():
+            overlapping = _add_other(rows_where(events, is_late).drop("other", "other_end"), ends, MAX_OVERLAP_NS)
+            overlapping = known_rows(overlapping[["begin_node", "other", "other_end"]], "other")
+            events = events.update(overlapping, on="begin_node") if len(overlapping) else events
+        return events.drop("explained")
+
+
+def _delays(events: pl.DataFrame, cause: str) -> pl.Series:
+    """Return the time from a cause to the begin of each event; null where there is no such cause."""
+    return events["begin"] - events[_MOMENTS[cause]]
+
+
+def _usual_ns(delays: pl.Series, default: int = 0) -> int:
+    """Return the mean of the middle half of delays. Where kernels overlap, no single delay is typical."""
+    near = delays.filter(_is_near(delays)).sort()
+    middle: Any = near[len(near) // 4 : len(near) - len(near) // 4].mean()
+    return default if middle is None else round(middle)
+
+
+def _usual_after_stream_ns(events: pl.DataFrame, launch_ns: int) -> pl.Series:
+    """Return for each event how long after the event before it on its stream an event of its kind usually begins, where
+    it did not wait for its launch. Only kernels overlap, copies do not."""
+    is_last = _is_later(events, "before_end", "launch_begin")
+    is_last &= (_delays(events, "launch") > launch_ns).fill_null(True)
+    delays, kinds = known_where(_delays(events, "stream"), is_last), events["kind"]
+    of_all = _usual_ns(delays)
+    usual = all_the_same("least", of_all, pl.Int64, len(events))
+    for kind in kinds.unique():
+        of_kind = pl.Series([_usual_ns(delays.filter(kinds == kind), of_all)])
+        usual = usual.zip_with(kinds != kind, of_kind)
+    return usual
 
 
 def _is_near(delay: pl.Series) -> pl.Series:
-    return (delay >= 0) & (delay <= NEAR_NS)
+    return (delay >= -NEAR_NS) & (delay <= NEAR_NS)
 
 
 def _is_later(events: pl.DataFrame, one: str, than: str) -> pl.Series:
@@ -120,11 +166,25 @@ def _known_where(events: pl.DataFrame, names: Sequence[str], is_known: pl.Series
     return events.with_columns([known_where(events[name], is_known) for name in names])
 
 
-def _with_event_before(device: pl.DataFrame) -> pl.DataFrame:
-    """With ``before`` and ``before_end``, the last event of the same stream, if that has ended."""
+def _add_event_before(device: pl.DataFrame) -> pl.DataFrame:
+    """Add ``before`` and ``before_end``: the end of the event before on the same stream, which may come after the begin
+    of its next one; where that is far after it, the two run side by side, and it is the begin of the event before."""
     before, before_end = (pl.col(name).shift(1).over("device", "stream") for name in ("end_node", "end"))
     events = device.with_columns(before=before, before_end=before_end)
-    return _known_where(events, ("before", "before_end"), events["before_end"] <= events["begin"])
+    is_beside = events["before_end"] - events["begin"] > NEAR_NS
+    if not is_beside.any():
+        return events
+    begin = events.select(pl.col("begin").shift(1).over("device", "stream"))["begin"]
+    return events.with_columns(
+        before=(events["before"] - 1).zip_with(is_beside, events["before"]),  # nodes of events come in pairs
+        before_end=begin.zip_with(is_beside, events["before_end"]),
+    )
+
+
+def _is_over(events: pl.DataFrame, end: str, begin: str) -> pl.Series:
+    """Whether a cause had ended when its event began, or began earlier and overlaps it by little."""
+    after = events[end] - events["begin"]
+    return (after <= 0) | ((after <= MAX_OVERLAP_NS) & (events[begin] < events["begin"]))
 
 
 def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
@@ -135,11 +195,14 @@ def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.Dat
     if not len(asking):
         return _with_none(events, "compute")
     computes = rows_where(launched[["launch_begin", "device", "stream"]], launched["kind"] == "compute")
-    others = columns_of(launched, "launch_begin", "device", "stream", compute="end_node", compute_end="end")
+    others = columns_of(
+        launched, "launch_begin", "device", "stream", compute="end_node", compute_begin="begin", compute_end="end"
+    )
     others = rows_where(others, ~is_communication)
     found = asking.join_asof(computes, on="launch_begin", by="device", **_ORDERED)
     found = found.join_asof(others, on="launch_begin", by=["device", "stream"], **_ORDERED)
-    found = rows_where(found[["begin_node", "compute", "compute_end"]], found["compute_end"] <= found["begin"])
+    is_over = _is_over(found, "compute_end", "compute_begin")
+    found = rows_where(found[["begin_node", "compute", "compute_end"]], is_over)
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
 
@@ -158,36 +221,47 @@ def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFra
     if not len(waits):
         return _with_none(events, "waited")
     records = rows_where(columns_of(calls, recorded="begin"), names.str.contains("EventRecord"))
-    communication = columns_of(launched, "launch_begin", waited="end_node", waited_end="end")
+    communication = columns_of(launched, "launch_begin", waited="end_node", waited_begin="begin", waited_end="end")
     communication = rows_where(communication, launched["kind"] == "communication")
     waits = known_rows(waits.join_asof(records, left_on="at", right_on="recorded"), "recorded")
     waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin")
     launched = launched[["begin_node", "begin", "kind", "launch_begin", "launch_track"]]
     next_launch: Any = {"left_on": "at", "right_on": "launch_begin", "strategy": "forward"}
     of_thread = waits.join_asof(launched, by_left="track", by_right="launch_track", **next_launch, **_ORDERED)
-    columns = ["begin_node", "begin", "kind", "waited", "waited_end"]
+    columns = ["begin_node", "begin", "kind", "waited", "waited_begin", "waited_end"]
     found = pl.concat([of_thread[columns], waits.join_asof(launched, **next_launch)[columns]])
-    is_its_end = (found["waited_end"] <= found["begin"]) & (found["kind"] != "communication")
+    is_its_end = _is_over(found, "waited_end", "waited_begin") & (found["kind"] != "communication")
     found = rows_where(found[["begin_node", "waited", "waited_end"]], is_its_end).sort("waited_end")
     return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 
-def _last_ends_of_other_streams(events: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """Each event with ``other`` and ``other_end``, the last end before it began on another stream of its device."""
+def _ends_of_streams(device: pl.DataFrame) -> pl.DataFrame:
+    """Return the ends of events in order, each with the last one before it on another stream of its device."""
     took_time = device["end"] > device["begin"]  # two that did not, at the same time, would wait for each other
-    ends = columns_of(device, "device", other_stream="stream", other="end_node", other_end="end")
-    ends = (
-        rows_where(ends, took_time)
-        .sort("other_end")
-        .with_columns(
-            pl.col("other").shift(1).over("device").alias("last_other"),
-            pl.col("other_end").shift(1).over("device").alias("last_end"),
-            run=pl.col("other_stream").rle_id().over("device"),
-        )
+    ends = columns_of(device, "device", other_stream="stream", other="end_node", other_begin="begin", other_end="end")
+    ends = rows_where(ends, took_time).sort("other_end")
+    moments = ("other", "other_begin", "other_end")
+    ends = ends.with_columns(
+        *(pl.col(name).shift(1).over("device").alias(f"last_{name}") for name in moments),
+        run=pl.col("other_stream").rle_id().over("device"),
     )
-    first = pl.col("last_other", "last_end").first().over("device", "run")
-    ends = ends.select("device", "other_stream", "other", "other_end", first, key="other_end")
-    found = events.join_asof(ends, left_on="begin", right_on="key", by="device", **_ORDERED)
-    is_other = found["other_stream"] != found["stream"]
-    others = {"other": "last_other", "other_end": "last_end"}
-    return found.with_columns([found[name].zip_with(is_other, found[last]) for name, last in others.items()])
+    first = pl.col(f"last_{name}" for name in moments).first().over("device", "run")
+    return ends.select("device", "other_stream", *moments, first, key="other_end")
+
+
+def _add_other(events: pl.DataFrame, ends: pl.DataFrame, overlap_ns: int) -> pl.DataFrame:
+    """Add ``other`` and ``other_end``: the last end, at most so long after each event's begin, that is later than what
+    explains it. It is of another stream, or of an event of its own that overlaps the event before."""
+    until = events["begin"] + overlap_ns
+    found = events.hstack([until.alias("until")]).join_asof(
+        ends, left_on="until", right_on="key", by="device", **_ORDERED
+    )
+    overlaps_before = (found["other_begin"] < found["begin"]) & found["other"].ne_missing(found["before"])
+    is_other = (found["other_stream"] != found["stream"]) | overlaps_before
+    names = ("other", "other_begin", "other_end")
+    found = found.with_columns([found[name].zip_with(is_other, found[f"last_{name}"]) for name in names])
+    delay = found["begin"] - found["other_end"]
+    is_cause = (
+        (delay <= NEAR_NS) & (found["other_end"] > found["explained"]) & _is_over(found, "other_end", "other_begin")
+    )
+    return _known_where(found[[*events.columns, "other", "other_end"]], ("other", "other_end"), is_cause)

@@ -7,7 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.replay.device_begins import NEAR_NS
+from kinetoscope.analysis.replay.device_begins import MAX_OVERLAP_NS, NEAR_NS
 
 OWN_SYNC_NS = 2_500
 """What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
@@ -31,7 +31,7 @@ class HostWaits:
         """Those in which a thread did wait."""
         found = (self._for_copies(), self._that_waited, self._for_collectives())
         waits = pl.concat([frame[[*_COLUMNS[:-1]]] for frame in found if len(frame)] or [found[1][[*_COLUMNS[:-1]]]])
-        in_call = (waits["event_end"] > waits["begin"]) & (waits["event_end"] <= waits["end"])
+        in_call = (waits["event_end"] > waits["begin"]) & (waits["event_end"] <= waits["end"] + MAX_OVERLAP_NS)
         waits = with_constant(rows_where(waits, in_call), "is_guessed", False, pl.Boolean)
         return waits.unique(["track", "begin", "end"], keep="last", maintain_order=True)
 
@@ -56,7 +56,7 @@ class HostWaits:
             self._for_records(others.join(usual, on="name", how="anti")).with_columns(is_guessed=pl.lit(True)),
         ]
         in_time = pl.concat([frame.select(_COLUMNS) for frame in found])
-        return rows_where(in_time, in_time["event_end"] <= in_time["begin"])
+        return rows_where(in_time, in_time["event_end"] <= in_time["end"])
 
     def _for_records(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
@@ -88,8 +88,7 @@ class HostWaits:
         launched = frame_of(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
         calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False)
         calls = calls[["track", "begin", "end", "name", "kind", "num_launched"]]
-        ended = sorted_by(columns_of(self._device, event="end_node", event_end="end"), "event_end")
-        found = calls.sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
+        found = self._add_event(calls.sort("end"))
         places = self._launched[["event", "place", "launch_begin"]]
         found = found.join(places, on="event", how="left", maintain_order="left")
         was_launched = pl.col("launch_begin").fill_null(pl.col("begin")) <= pl.col("begin")
@@ -97,6 +96,21 @@ class HostWaits:
         taken = pl.col("end") - pl.col("begin")
         own_ns = taken.filter(~is_in_call & (taken <= NEAR_NS)).median().cast(pl.Int64).fill_null(OWN_SYNC_NS)
         return found.with_columns(own_ns=own_ns, has_waited=is_in_call & (taken > own_ns))
+
+    def _add_event(self, calls: pl.DataFrame) -> pl.DataFrame:
+        """Add ``event`` and ``event_end``: the last event that ended before each call returned, or just after that, if
+        it was launched before the call, and no other one ended as shortly before the return as usual."""
+        events = columns_of(self._device, "launch_begin", "stream", event="end_node", event_end="end")
+        events = sorted_by(events, "event_end")
+        found = calls.join_asof(events, left_on="end", right_on="event_end", coalesce=False)
+        delay = found["end"] - found["event_end"]
+        usual: Any = delay.filter((found["event_end"] > found["begin"]) & (delay <= NEAR_NS)).median()
+        until = (found["end"] + MAX_OVERLAP_NS).alias("until")
+        late = calls.hstack([until]).join_asof(events, left_on="until", right_on="event_end", coalesce=False)
+        is_late = (late["event_end"] > late["end"]) & (late["launch_begin"] < late["begin"])
+        is_late &= (delay > (usual or 0) + MAX_OVERLAP_NS) | (late["stream"] == found["stream"])
+        columns = [late[name].zip_with(is_late, found[name]) for name in ("event", "event_end")]
+        return calls.hstack(columns)
 
     def _for_copies(self) -> pl.DataFrame:
         """A copy's call waits for the copy."""
