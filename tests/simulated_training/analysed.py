@@ -50,17 +50,15 @@ def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, 
 
 
 def with_cores_busy(
-    percent: float | None, num_readings: int = 3, of_process: float | None = None, starved: float | None = None
+    percent: float | None, num_readings: int = 3, of_process: float | None = None
 ) -> Callable[[dict[str, Any]], None]:
-    """A change by which the machine's cores were busy, the process had so much of one, and its loop was without one for
-    so much of the time."""
+    """A change by which the machine's cores were busy, and the process had so much of one."""
 
     def change(trace: dict[str, Any]) -> None:
         first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
         read = {
             ("cpu", "percent"): percent,
             ("process", "percent"): of_process,
-            ("process", "starved_percent"): starved,
         }
         for (name, series), value in read.items():
             counter = {"ph": "C", "name": name, "pid": 1, "tid": 1, "args": {series: value}}

@@ -148,6 +148,13 @@ class _Events:
                 f'{{"ph": "C", "cat": "system", "name": "loop thread", "pid": {self._pid}, '
                 f'"tid": {self._tid("loop")}, "ts": {_us(self._time(at_ns))}, "args": {values}}}'
             )
+        if any(fault.kind == "preempted" for fault in self._settings.faults):
+            wall_ns = window.end_ns - window.begin_ns
+            used = {"wall_ns": wall_ns, "cores": 2, "threads": 8, "own_ns": 2 * wall_ns // self._settings.num_ranks}
+            yield (
+                f'{{"ph": "i", "s": "t", "cat": "processors", "name": "processors", "pid": {self._pid}, '
+                f'"tid": {self._tid("loop")}, "ts": {_us(self._time(window.end_ns))}, "args": {json.dumps(used)}}}'
+            )
 
     def _time(self, at_ns: int) -> int:
         return self._rank.clock_ns(at_ns) - BASE_NS

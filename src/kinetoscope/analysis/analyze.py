@@ -17,6 +17,7 @@ from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.communication import notes_on_communication
+from kinetoscope.analysis.contention import Contention, find_contention, find_cpu_use, notes_on_contention
 from kinetoscope.analysis.findings.faults import (
     find_faults,
     notes_on_loaders,
@@ -170,7 +171,8 @@ def _work_out(
     whole, sample = _report_and_sample(sources, selection, each, cache=cache)
     part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
     of_part = [*notes_on_replay(part.graph), *notes_on_loaders(part.graph, part.findings)]
-    run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole), *of_part]}
+    notes = [*whole.run["notes"], *note_on_sample(whole), *of_part]
+    run = whole.run | {"notes": notes, "contention": part.run["contention"]}
     whole = replace(whole, run=run, build_graph=part.build_graph, build_fixes=part.build_fixes)
     return replace(whole, findings=part.findings, is_judged=part.is_judged) if whole.is_judged else whole
 
@@ -254,8 +256,10 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     is_cut = any(trace.is_cut for trace in traces)
     late = LateRanks() if is_cut else late_ranks(joined.rows, steps, bound_ns)
     late_wait_ns = wait_for_late_ns(joined.rows, late.rows, len(steps))
+    signs = [summary.signs for summary in summaries if summary.signs is not None]
+    contention = find_contention(steps, find_cpu_use(steps, ranks, [(one.rank, one.processors) for one in signs]))
     report = RunReport(
-        run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns),
+        run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns, contention),
         ranks=with_step_parts(
             with_bounds(ranks, by_rank), [(summary.rank, one) for summary in summaries for one in summary.parts]
         ),
@@ -274,9 +278,9 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     )
     if why or graph is None or not steps:
         return report
-    signs = [summary.signs for summary in summaries if summary.signs is not None]
     found = find_faults(report, graph, signs, late.candidates)
-    run = report.run | {"notes": [*report.run["notes"], *notes_on_loaders(graph, found.findings)]}
+    notes = [*notes_on_contention(contention, found.findings), *report.run["notes"]]
+    run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)]}
     return replace(report, run=run, findings=found.findings, is_judged=True, build_fixes=lambda: found.fixes)
 
 
@@ -321,6 +325,7 @@ def _about(
     kernels: Sequence[KernelRow],
     notes: Sequence[str],
     late_wait_ns: float,
+    contention: Contention | None,
 ) -> RunFacts:
     name = next((trace.run_name for trace in traces if trace.run_name), None)
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
@@ -355,7 +360,7 @@ def _about(
         **tensor_cores([] if is_partial else kernels),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
         "hints": [],
-        "contention": None,
+        "contention": contention,
     }
 
 

@@ -432,7 +432,8 @@ class HostTime:
         """As much of those stretches as a loop could do without. On the CPU, where operators begin at once, each needs
         some Python before it: a stretch counts from `_ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
         before the same operator, as in a loop over elements. It counts only before operators that it comes before in
-        `FEWEST_RECURRING` steps, since a busy machine stops a loop anywhere. What a device waits for counts whole."""
+        `FEWEST_RECURRING` steps, and for as long as it lasts in that many: a busy machine stops a loop anywhere, and
+        one time slice is no pattern. What a device waits for counts whole."""
         stretches, window = self.python_before, self.window
         if len(window.device):
             return stretches
@@ -441,8 +442,19 @@ class HostTime:
         spare = stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
         if len(window.steps) < FEWEST_STEPS:
             return spare
-        spare = spare.with_columns(place=pl.Series(window.steps["end"].search_sorted(spare["end"])))
-        return spare.filter(pl.col("place").n_unique().over("name") >= FEWEST_RECURRING).drop("place")
+        spare = spare.with_columns(
+            place=pl.Series(window.steps["end"].search_sorted(spare["end"])), length=pl.col("end") - pl.col("begin")
+        )
+        longest = spare.group_by("name", "place").agg(pl.col("length").max())
+        recurring = (
+            longest.group_by("name")
+            .agg(pl.col("length").sort(descending=True))
+            .filter(pl.col("length").list.len() >= FEWEST_RECURRING)
+            .select("name", recurs_ns=pl.col("length").list.get(FEWEST_RECURRING - 1))
+        )
+        spare = spare.join(recurring, on="name", nulls_equal=True, maintain_order="left")
+        spare = spare.with_columns(begin=pl.max_horizontal("begin", pl.col("end") - pl.col("recurs_ns")))
+        return spare.drop("place", "length", "recurs_ns")
 
     @cached_property
     def small_operators(self) -> pl.DataFrame:

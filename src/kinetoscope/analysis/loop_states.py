@@ -15,6 +15,10 @@ _STATES = ("running_ns", "starved_ns", "blocked_ns")
 _LEAST_SHARE, _LEAST_NS = 0.02, 300_000
 """What is less than this share of a batch, or less than this, is within the error of the clocks, and counts as 0."""
 
+_MIN_UNSAMPLED_WAIT_NS = 1_000_000
+"""Without samples the clocks do not show whether the thread waited in an operator, for another thread of torch, or in
+Python. Two operators are rarely so far apart, unless the loop waits or computes between them."""
+
 _MOST_APART = 0.1
 """Where samples and clocks differ by more than this part of the time, the clocks are right."""
 
@@ -123,7 +127,11 @@ def _blocked_share(stretches: pl.DataFrame, states: LoopStates, samples: pl.Data
     known = samples.drop_nulls("state") if len(samples) else samples
     if not len(stretches) or not len(known):
         clocks_tell = len(stretches) and states.readings["blocked_ns"].count()
-        return states.blocked_share(stretches, waits) if clocks_tell else _nothing(len(stretches))
+        if not clocks_tell:
+            return _nothing(len(stretches))
+        is_long = (stretches["end"] - stretches["begin"] >= _MIN_UNSAMPLED_WAIT_NS) | (len(samples) > 0)
+        share = states.blocked_share(rows_where(stretches, is_long), waits)
+        return _nothing(len(stretches)).scatter(is_long.arg_true(), share)
     known = known.with_columns(is_blocked=is_waiting())
     within = known.with_columns(stretches["name"][place_in(stretches, known["at"])])
     within = within.filter(place_in(stretches, known["at"]).is_not_null())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
-from typing import Any, TypedDict, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import polars as pl
@@ -12,6 +12,7 @@ import polars as pl
 from kinetoscope.analysis.all_steps import AllSteps
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
+from kinetoscope.analysis.contention import Contention
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.fix import Fix
@@ -36,18 +37,6 @@ SCHEMA = 1
 _MOST_FINDINGS = 5
 TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
 """The fields of a report that have rows."""
-
-
-class Contention(TypedDict):
-    """Shares of the CPU time of all cores, in percent: of this job, of other processes, and stolen by the hypervisor.
-
-    ``slowdown`` is the wall time of the loop's thread divided by what is left of it without run-queue delay.
-    """
-
-    own_percent: float | None
-    others_percent: float | None
-    steal_percent: float | None
-    slowdown: float | None
 
 
 class RunFacts(Computed, TensorCores):

@@ -218,52 +218,6 @@ def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cor
     assert (said in found.advice) == (confidence == "medium")
 
 
-def test_of_a_loop_without_a_processor_nothing_is_said_of_cores_that_were_not_read(tmp_path):
-    settings = Settings(num_ranks=1, num_steps=8, has_device=False)
-    change = with_cores_busy(None, of_process=None, starved=40)
-    advice = finding(report_after(change, settings, tmp_path), "processor_contention").advice
-    assert "cores" not in advice
-    assert "no processor ran it. Move other programs" in advice
-
-
-@pytest.mark.parametrize("starved", [0, 1, 40, None])
-def test_a_loop_that_the_system_profiler_saw_without_a_processor_is_told_so(tmp_path, starved):
-    settings = Settings(num_ranks=2, num_steps=8, has_device=False)
-    report = report_after(with_cores_busy(99, of_process=95, starved=starved), settings, tmp_path)
-    assert ("processor_contention" in kinds_in(report)) == (starved == 40)
-    for found in report.findings:
-        assert found.cost_ns_per_step == pytest.approx(0.4 * report.run["step_ns"], rel=0.01)
-        assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
-        assert "The machine's cores were busy (99 %), and a process of this run had 95 % of one." in found.advice
-
-
-def test_a_loop_without_a_processor_on_a_machine_that_is_idle_is_told_of_limits(tmp_path):
-    settings = Settings(num_ranks=1, num_steps=8, has_device=False)
-    advice = finding(
-        report_after(with_cores_busy(30, of_process=95, starved=40), settings, tmp_path), "processor_contention"
-    ).advice
-    assert "The machine's cores were 30 % busy" in advice
-    assert "limits.cpu" in advice
-    assert "Move other programs" not in advice
-
-
-def test_a_loop_without_a_processor_costs_nothing_where_its_device_is_busy_all_the_time(tmp_path):
-    change = with_cores_busy(99, of_process=95, starved=40)
-    assert kinds_in(report_after(change, Settings(num_ranks=1, num_steps=8), tmp_path)) == []
-
-
-def test_python_of_a_loop_that_was_often_without_a_processor_is_no_sure_fault(tmp_path):
-    settings = replace(planted_settings(0, "slow_python"), num_ranks=1, num_steps=8)
-    confidence = {
-        starved: finding(
-            report_after(with_cores_busy(99, of_process=95, starved=starved), settings, tmp_path / str(starved)),
-            "python_overhead",
-        ).confidence
-        for starved in (5, 60)
-    }
-    assert confidence == {5: "high", 60: "medium"}
-
-
 def test_a_few_long_pauses_are_not_told_to_be_the_python_of_a_model_or_an_optimizer():
     def advice(cost_ns, every):
         fault = Fault(kind="slow_python", cost_ns=cost_ns, every=every)

@@ -9,7 +9,7 @@ import kinetoscope
 from kinetoscope.analysis.findings.late_group import late_once
 from kinetoscope.analysis.steps import StepRow
 from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed
+from simulated_training.analysed import analysed, write_changed
 
 CPU = Settings(num_ranks=1, has_device=False, has_states=True, step_spans="both", num_steps=12)
 WAIT = Fault(kind="blocked", cost_ns=4_000_000)
@@ -22,9 +22,10 @@ def report_on(*faults, **settings):
 
 
 def report_with(instants, folder, *faults, **settings):
-    """The report on a run whose sampler noted these args of ``processors``."""
+    """The report on a run with these args of the note ``processors``."""
     for path in simulate(replace(CPU, faults=faults, **settings)).write(folder):
         trace = json.loads(path.read_text(encoding="utf-8"))
+        trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") != "processors"]
         end = max(event["ts"] for event in trace["traceEvents"] if "ts" in event)
         said = {"name": "processors", "cat": "processors", "ph": "i", "s": "t", "pid": 4000, "tid": 4000, "ts": end}
         trace["traceEvents"].append(said | {"args": instants})
@@ -86,6 +87,20 @@ def test_of_python_that_is_blocked_half_of_the_time_the_other_half_is_overhead()
 
 def test_the_advice_is_that_of_the_call():
     assert "os.fsync() returns only when the disk has written" in found(report_on(WAIT), "blocked").advice
+
+
+def test_short_gaps_between_operators_are_not_blocked_where_no_stack_was_sampled(tmp_path):
+    """The thread may as well wait within an operator, for the threads that compute it."""
+
+    def change(trace):
+        for event in trace["traceEvents"]:
+            if event.get("name") == "loop thread":
+                event["args"]["blocked_ns"] += event["args"]["running_ns"] - 1_000
+                event["args"]["running_ns"] = 1_000
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if "stack_sample" not in one.get("cat", "")]
+
+    report = kinetoscope.analyze(write_changed(change, CPU, tmp_path), cache=False)
+    assert "blocked" not in kinds(report)
 
 
 def test_where_no_stack_was_sampled_the_clocks_tell_for_how_long_the_loop_waited(tmp_path):
@@ -175,29 +190,83 @@ def test_other_findings_are_less_sure_where_the_loop_had_no_processor():
 
 SECOND = 1_000_000_000
 USED = {"wall_ns": SECOND, "cores": 2, "threads": 8, "steal_ns": 0, "throttled_ns": 0, "num_throttled": 0}
+NEIGHBOURS = {"own_ns": SECOND // 2, "busy_ns": 2 * SECOND}
 
 
 @pytest.mark.parametrize(
     ("used", "title", "advice"),
     [
-        ({"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND}, "threads of this run", "OMP_NUM_THREADS"),
-        ({"own_ns": SECOND, "busy_ns": 2 * SECOND}, "this run and other programs share", "OMP_NUM_THREADS"),
-        ({"own_ns": SECOND // 2, "busy_ns": 2 * SECOND}, "other programs", "taskset"),
-        ({"own_ns": SECOND // 2, "busy_ns": 2 * SECOND + SECOND // 20}, "other programs", "others 75 %"),
-        ({"own_ns": SECOND, "throttled_ns": SECOND // 2, "num_throttled": 9}, "the container's limit", "limits.cpu"),
-        ({"own_ns": SECOND, "busy_ns": 2 * SECOND, "steal_ns": SECOND // 5}, "virtual machine", "10 %"),
-        ({}, "has no processor", "does not say who"),
+        ({"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND}, "1 rank x 8 threads share 2 cores", "OMP_NUM_THREADS"),
+        (
+            {"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND, "threads": 1},
+            "this job's threads and workers share 2 cores",
+            "pass fewer workers",
+        ),
+        (
+            {"own_ns": SECOND, "throttled_ns": SECOND // 2, "num_throttled": 9},
+            "the container's CPU limit",
+            "limits.cpu",
+        ),
     ],
 )
-def test_whose_the_processors_were(used, title, advice, tmp_path):
-    contention = found(report_with(USED | used if used else {}, tmp_path, PREEMPTED), "processor_contention")
-    assert title in contention.title
+def test_contention_by_the_jobs_own_threads_or_its_limit_is_a_finding(used, title, advice, tmp_path):
+    report = report_with(USED | used, tmp_path, PREEMPTED)
+    contention = found(report, "processor_contention")
+    assert contention.title.startswith(f"CPU contention: {title}")
+    assert contention.title.endswith(", 2.0 ms/step")
     assert advice in contention.advice
+    assert not [note for note in report.run["notes"] if note.startswith("CPU contention")]
 
 
-def test_a_damaged_note_of_the_processors_is_no_reason_to_fail(tmp_path):
-    report = report_with({"wall_ns": 0, "own_ns": -1, "cores": "two", "busy_ns": 10**30}, tmp_path, PREEMPTED)
-    assert "processor_contention" in kinds(report)
+@pytest.mark.parametrize(
+    ("used", "said", "percents"),
+    [
+        (NEIGHBOURS, "This job used 25 % of the CPU time, other processes 75 %. Move other", (25, 75, 0)),
+        ({"own_ns": SECOND, "busy_ns": 2 * SECOND}, "This job used 50 % of the CPU time, other", (50, 50, 0)),
+        (NEIGHBOURS | {"busy_ns": 2 * SECOND + SECOND // 20}, "other processes 75 %", (25, 75, 0)),
+        (
+            {"own_ns": SECOND, "busy_ns": SECOND, "steal_ns": SECOND // 5},
+            "other guests of its host took 10 %. Ask for CPUs that are not shared.",
+            (50, 0, 10),
+        ),
+        (NEIGHBOURS | {"wall_ns": SECOND // 100, "own_ns": SECOND // 200}, "does not show who used", (25, None, None)),
+        ({"wall_ns": 0, "own_ns": -1, "cores": "two", "busy_ns": 10**30}, "does not show who used", (None, None, None)),
+    ],
+)
+def test_contention_by_others_or_by_unknown_processes_is_a_note_and_no_finding(used, said, percents, tmp_path):
+    report = report_with(USED | used, tmp_path, replace(PREEMPTED, cost_ns=8_000_000))
+    assert "processor_contention" not in kinds(report)
+    contention = report.run["contention"]
+    assert tuple(contention[f"{whose}_percent"] for whose in ("own", "others", "steal")) == percents
+    note = next(note for note in report.run["notes"] if note.startswith("CPU contention"))
+    assert said in note
+    assert f"ran {contention['slowdown']:.1f} times slower" in note
+
+
+def test_the_slowdown_is_the_wall_time_divided_by_the_wall_time_less_the_delay(tmp_path):
+    report = report_with(USED | NEIGHBOURS, tmp_path, PREEMPTED)
+    rows = report.steps
+    wall_ns = sum(row.running_ns + row.blocked_ns + row.starved_ns for row in rows)
+    delay_ns = sum(row.starved_ns for row in rows)
+    assert report.run["contention"]["slowdown"] == pytest.approx(wall_ns / (wall_ns - delay_ns), abs=0.001)
+    assert delay_ns == pytest.approx(len(rows) * 2_000_000, rel=0.05)
+
+
+def test_a_quiet_machine_has_no_note_and_an_unrecorded_one_no_contention():
+    quiet, unrecorded = report_on(), report_on(has_states=False)
+    assert quiet.run["contention"]["slowdown"] == 1
+    assert unrecorded.run["contention"] is None
+    assert not [note for report in (quiet, unrecorded) for note in report.run["notes"] if "contention" in note]
+
+
+@pytest.mark.parametrize(("num_slices", "is_told"), [(0, False), (1, False), (2, False), (3, True)])
+def test_a_gap_of_python_that_is_long_in_one_or_two_steps_is_no_pattern(num_slices, is_told):
+    """Where the system reports no delay, a time slice of another program looks like Python that runs for long."""
+    gap, slice_ns = Fault(kind="late_host", cost_ns=200_000), 18_000_000
+    slices = [replace(gap, cost_ns=slice_ns, every=100, first=3 * number + 4) for number in range(num_slices)]
+    report = report_on(gap, *slices, has_states=False)
+    costs_ns = [finding.cost_ns_per_step for finding in report.findings if finding.kind == "python_overhead"]
+    assert any(cost_ns >= slice_ns / 12 for cost_ns in costs_ns) == is_told
 
 
 # -- without operators

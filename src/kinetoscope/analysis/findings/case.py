@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.contention import CpuUse, find_cpu_use
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import (
     HIGH_SHARE,
@@ -390,14 +391,13 @@ class Case:
     @property
     def is_much_starved(self) -> bool:
         """Whether that is so much that what is late on the host may be so by chance."""
-        return max(self.starved_share, (self.starved_percent or 0) / 100) > _MUCH_STARVED
+        return self.starved_share > _MUCH_STARVED
 
     @cached_property
-    def starved_percent(self) -> float | None:
-        """The percent of the time in which loops were ready, but had no processor, as the system profiler read it on
-        average; None where it did not on each rank, and where the states of threads tell it of each step."""
-        known = [one.starved_percent for one in self.signs if one.starved_percent is not None]
-        return sum(known) / len(known) if known and len(known) == len(self.signs) and not self.knows_states else None
+    def cpu_use(self) -> CpuUse:
+        """Who used the CPUs of the host whose loops waited longest for one."""
+        notes = [(one.rank, one.processors) for one in self.signs]
+        return find_cpu_use(self.report.steps, self.report.ranks, notes)
 
     @property
     def knows_states(self) -> bool:
@@ -409,7 +409,7 @@ class Case:
         """How busy the machine's cores were, and how much of one a process of this run had, in percent, where loops may
         have waited for a core, since others filled them. None if they did not, if that is not known, and where it was
         recorded how long they waited."""
-        if self.knows_states or self.starved_percent is not None:
+        if self.knows_states:
             return None
         read = [(one.processor_percent, one.process_percent) for one in self.signs]
         crowded = [(all_of, own) for all_of, own in read if all_of is not None and own is not None]
@@ -421,8 +421,8 @@ class Case:
         if self.on_full_cores is None:
             return ""
         return (
-            f" {on_busy_cores(*self.on_full_cores)}: its loop may have waited for a core in this time. diagnose=True "
-            "records whether it did."
+            f" {on_busy_cores(*self.on_full_cores)}: its loop may have waited for a core in this time. This system "
+            "does not report whether it did."
         )
 
     def sampled(self, kind: str) -> pl.DataFrame:

@@ -212,7 +212,7 @@ def _advice_on_python(case: Case, *, hardly_runs: bool) -> str:
         mean_ms=pauses_ns / num_pauses / 1e6,
         what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS if case.knows_states else _WHAT_IS_NOT_KNOWN,
     )
-    is_sampled = case.knows_states or len(case.sampled("python")) > 0
+    is_sampled = any(one.is_sampled for one in case.signs)
     return said + ("" if is_sampled else _WITHOUT_LINES) + _ADVICE_ON_LONG_PAUSES
 
 

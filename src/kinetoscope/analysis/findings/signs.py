@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.columns import all_the_same, rows_where, with_constant
+from kinetoscope.analysis.contention import MIN_WALL_NS
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.idle import idle_before_graphs_ns
 from kinetoscope.analysis.intervals import Coverage, num_before
@@ -58,8 +59,7 @@ class Signs:
     ``epoch_start_share`` is how much of the waiting for data is for first batches of epochs; ``processors`` what the
     sampler noted of those. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is
     ``processor_percent``, how busy all cores of the machine were; ``is_too_short`` is whether it would be known of a
-    longer recording. ``process_percent`` is how much of one core the process had, and
-    ``starved_percent`` how much of the time its loop was ready, but had none. ``loader`` has what `LoaderFacts`
+    longer recording. ``process_percent`` is how much of one core the process had. ``loader`` has what `LoaderFacts`
     recorded of it. By device there are ``device_bytes`` and ``device_majors``, the first number of its compute
     capability. ``python_before`` is the Python that operators of each name need before them, in ns. ``float64`` is what
     was seen to be in float64.
@@ -67,6 +67,7 @@ class Signs:
     ``exposed_to_device_ns`` is for how long a device did nothing but copy from the host; the mean of several devices.
     ``items`` is how many values the loop reads with ``.item()``, without those that operators read, and
     ``items_of_optimizer`` how many of them in an optimizer's own step.
+    ``is_sampled`` is whether the stack of the loop's thread was sampled.
     ``graph_gaps_ns`` is how long devices were idle, for no reason that is seen, before kernels of CUDA graphs;
     ``lost_share`` which part of the launches has no event on a device, as in traces that were thinned out.
     """
@@ -79,7 +80,6 @@ class Signs:
     processor_percent: float | None
     is_too_short: bool
     process_percent: float | None
-    starved_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
     python_before: dict[str, int]
@@ -91,6 +91,7 @@ class Signs:
     library_calls: pl.DataFrame
     items: int = 0
     items_of_optimizer: int = 0
+    is_sampled: bool = False
     graph_gaps_ns: int = 0
     lost_share: float = 0.0
 
@@ -108,7 +109,6 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         processor_percent=_processor_percent(window, processors),
         is_too_short=len(_readings(window)) > 0,
         process_percent=_mean_percent(window, "process"),
-        starved_percent=_mean_percent(window, "process", "starved_percent"),
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
@@ -120,6 +120,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         library_calls=library_calls(window, spans),
         items=len(items),
         items_of_optimizer=_num_of_optimizer(items, host) if len(items) else 0,
+        is_sampled=len(host.samples[0]) > 0,
         graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
         lost_share=_lost_share(window),
     )
@@ -292,22 +293,21 @@ def _lost_share(window: RankWindow) -> float:
 
 
 def _processor_percent(window: RankWindow, processors: dict[str, int]) -> float | None:
-    """How busy the machine's cores were on average, where the system profiler recorded that, or the sampler noted it of
-    the whole window."""
-    if (mean := _mean_percent(window, "cpu")) is not None:
-        return mean
+    """Return how busy the machine's cores were in the whole window; else the mean of the system profiler's readings."""
     busy_ns, wall_ns, cores = (processors.get(name) for name in ("busy_ns", "wall_ns", "cores"))
-    if busy_ns is None or not wall_ns or not cores:
-        return None
-    return min(100.0, 100 * busy_ns / (wall_ns * cores))  # the system counts in ticks, and may count one too many
+    if busy_ns is None or not cores or (wall_ns or 0) < MIN_WALL_NS:
+        return _mean_percent(window, "cpu")
+    return min(
+        100.0, 100 * busy_ns / ((wall_ns or 1) * cores)
+    )  # the system counts in ticks, and may count one too many
 
 
-def _mean_percent(window: RankWindow, name: str, series: str = "percent") -> float | None:
+def _mean_percent(window: RankWindow, name: str) -> float | None:
     """What the system profiler read on average. The first percent of older recordings is a 0 that says nothing, and of
     few readings the mean does not."""
     readings = _readings(window)
-    values = rows_where(readings, (readings["name"] == name) & (readings["series"] == series)).sort("ts")["value"]
-    values = values[1:] if series == "percent" and len(values) and not values[0] else values
+    values = rows_where(readings, (readings["name"] == name) & (readings["series"] == "percent")).sort("ts")["value"]
+    values = values[1:] if len(values) and not values[0] else values
     mean: Any = values.mean() if len(values) >= _FEWEST_READINGS else None
     return mean
 

@@ -1,24 +1,17 @@
 """analysis: faults by what the loop's thread does: it is blocked, it has no processor, or it is at one line."""
 
 import re
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.findings.case import Case, on_busy_cores
+from kinetoscope.analysis.contention import CpuUse
+from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.replay.replay import Change
-
-_MUCH_STOLEN = 0.03
-_MOSTLY_BUSY = 80
-"""If the machine's processors are less busy than this percent, others are free."""
-
-_MOSTLY = 3
-"""Who used the processors for so many times as long as the others is who had them."""
+from kinetoscope.texts.wording import counted, in_percent
 
 _OF_STARVED = 0.5
 """A limit that stopped the process for this part of what the loop had no processor for is the reason."""
@@ -171,137 +164,43 @@ def _where(case: Case, kind: str) -> Where:
 
 
 def processor_contention(case: Case) -> Finding | None:
-    """The loop's thread is ready, but no processor runs it."""
+    """The job's own threads, or its own limit, keep the loop's thread from a CPU."""
     if not case.knows_states:
-        return _starved_on_average(case)
-    starved_ns = case.mean_ns("starved_ns")
-    used = _processors(case)
-    title, advice = _whose(used, starved_ns / case.step_ns)
-    return case.finding(
-        "processor_contention",
-        title,
-        advice,
-        cost_ns=min(starved_ns, case.without_work_ns()),
-        fix=None,
-        evidence={"starved_ns": starved_ns, "running_ns": case.mean_ns("running_ns"), **used},
-    )
-
-
-def _starved_on_average(case: Case) -> Finding | None:
-    """The same as the system profiler read it, which says neither in which steps that was nor who had the processors,
-    nor how much of it matters."""
-    if case.starved_percent is None:
         return None
-    starved_ns = case.starved_percent / 100 * case.step_ns
-    machine, own = (
-        fmean(known) if (known := [value for value in values if value is not None]) else None
-        for values in zip(*((one.processor_percent, one.process_percent) for one in case.signs), strict=True)
-    )
-    advice = _advice_without_states(machine, own)
+    delay_ns, use = case.mean_ns("starved_ns"), case.cpu_use
+    is_limited = bool(use.num_throttled) and (use.throttled_share or 0) >= _OF_STARVED * delay_ns / case.step_ns
+    if not is_limited and not use.is_own_fault:
+        return None
+    title, advice = _on_limit(use) if is_limited else _on_own_threads(use)
     return case.finding(
         "processor_contention",
-        "The loop is ready, but has no processor",
-        f"For {case.starved_percent:.0f} % of the time its thread was ready to run, and no processor ran it. {advice} "
-        "All times are longer than they would be on a quiet machine.",
-        cost_ns=starved_ns,
+        f"CPU contention: {title}, {delay_ns / 1e6:,.1f} ms/step",
+        advice,
+        cost_ns=min(delay_ns, case.without_work_ns()),
         fix=None,
-        evidence={"starved_ns": starved_ns, "processor_percent": machine, "process_percent": own},
-        is_estimate=True,
+        evidence={"starved_ns": delay_ns, "running_ns": case.mean_ns("running_ns"), **use.to_evidence()},
     )
 
 
-def _advice_without_states(machine_percent: float | None, own_percent: float | None) -> str:
-    """What helps, by how busy the machine's processors were, and how much of one a process of the run had."""
-    if machine_percent is not None and machine_percent < _MOSTLY_BUSY:
-        return (
-            f"The machine's cores were {machine_percent:.0f} % busy, so something keeps it from the others: a limit of "
-            "its container (docker run --cpus, limits.cpu of Kubernetes) or of its processors (taskset, cpuset). "
-            "diagnose=True records whether a limit has stopped it."
-        )
-    busy = ""
-    if machine_percent is not None and own_percent is not None:
-        busy = f"{on_busy_cores(machine_percent, own_percent)}. "
-    return (
-        f"{busy}Move other programs to another machine, or start fewer threads (OMP_NUM_THREADS, "
-        "torch.set_num_threads) and workers. diagnose=True records who had the processors, or which limit stopped it."
+def _on_limit(use: CpuUse) -> tuple[str, str]:
+    """Return a title and advice for a job that reaches the CPU limit of its container."""
+    return "the container's CPU limit stops the loop", (
+        f"The limit of the cgroup stopped this process {use.num_throttled:.0f} times (nr_throttled in cpu.stat), "
+        "also while CPUs were idle. Raise it (docker run --cpus, limits.cpu of Kubernetes), or start fewer threads "
+        "and workers."
     )
 
 
-def _processors(case: Case) -> dict[str, float | None]:
-    """What used the processors of the host on which loops were starved most: shares of all of them. Ranks on one host
-    are one run, whose threads add up."""
-    hosts = {row.rank: row.host for row in case.report.ranks}
-    starved: dict[str | None, int] = {}
-    for row in case.report.steps:
-        starved[hosts.get(row.rank)] = starved.get(hosts.get(row.rank), 0) + (row.starved_ns or 0)
-    host = max(starved, key=lambda name: starved[name], default=None)
-    by_rank: dict[int | None, list[dict[str, int]]] = {}
-    for one in case.signs:
-        if one.processors.get("wall_ns") and hosts.get(one.rank) == host:
-            by_rank.setdefault(one.rank, []).append(one.processors)
-    ranks = [_mean_use(windows) for windows in by_rank.values()]
-    if not ranks:
-        return {}
-    own = sum(rank["own_share"] or 0 for rank in ranks)
-    return ranks[0] | {"own_share": own, "others_share": _less(ranks[0]["busy_share"], own)}
-
-
-def _mean_use(windows: list[dict[str, int]]) -> dict[str, float | None]:
-    """The mean of a rank's windows."""
-
-    def total(name: str) -> int | None:
-        return sum_of_known(window.get(name) for window in windows)
-
-    cores, wall_ns = windows[0].get("cores"), total("wall_ns") or 1
-    shares = {name: total(f"{name}_ns") for name in ("own", "busy", "steal")}
-    found: dict[str, float | None] = {
-        f"{name}_share": min(1.0, value / wall_ns / cores) if cores and value is not None else None
-        for name, value in shares.items()
-    }
-    limits = {"throttled_share": _less(total("throttled_ns"), 0, wall_ns), "num_throttled": total("num_throttled")}
-    return found | limits | {"num_cores": cores, "num_threads": windows[0].get("threads")}
-
-
-def _less(value: float | None, other: float, of: float = 1) -> float | None:
-    return None if value is None else max(0.0, value - other) / of
-
-
-def _whose(used: dict[str, float | None], starved_share: float) -> tuple[str, str]:
-    """The title and the advice, by who had the processors while the loop had none for this part of a step."""
-    own, others, cores = used.get("own_share"), used.get("others_share"), used.get("num_cores")
-    on_cores = f"the {cores:.0f} processors" if cores and cores > 1 else "the processor"
-    threads = used.get("num_threads")
-    if used.get("num_throttled") and (used.get("throttled_share") or 0) >= _OF_STARVED * starved_share:
-        return "The loop waits for a processor: the container's limit stops it", (
-            f"The limit of the cgroup has stopped this process {used['num_throttled']:.0f} times (nr_throttled in "
-            "cpu.stat), also where processors were idle: raise it (docker run --cpus, limits.cpu of Kubernetes), or "
-            "start fewer threads and workers."
-        )
-    if (used.get("steal_share") or 0) >= _MUCH_STOLEN:
-        return "The loop waits for a processor, which the host of this virtual machine gives to others", (
-            f"{100 * (used['steal_share'] or 0):.0f} % of the time was stolen (steal in /proc/stat): ask for "
-            "processors that are not shared."
-        )
-    if own is None or others is None:
-        return "The loop is ready, but has no processor", (
-            "The recording does not say who had it: look at top. If it was this run, start fewer threads "
-            "(OMP_NUM_THREADS, torch.set_num_threads) and fewer DataLoader workers; else move the other programs."
-        )
-    said = f"This run used {100 * own:.0f} % of {on_cores}, others {100 * others:.0f} %"
-    if others * _MOSTLY > own and own * _MOSTLY > others:
-        return "The loop waits for a processor, which this run and other programs share", (
-            f"{said}. Move the other programs to another machine, and start no more ranks, workers and threads "
-            "(OMP_NUM_THREADS, torch.set_num_threads) than there are processors."
-        )
-    if own > others:
-        computing = f" torch computes on {threads:.0f} in each rank." if threads else ""
-        return "The loop waits for a processor, which threads of this run have", (
-            f"{said}.{computing} Set OMP_NUM_THREADS, or call torch.set_num_threads(), so that ranks, workers and "
-            "these threads have a processor each, or pass fewer workers."
-        )
-    return "The loop waits for a processor, which other programs have", (
-        f"{said}. Move the other programs to another machine, or keep processors for this one (taskset, cpuset). Times "
-        "of other findings are longer than they would be on a quiet machine."
+def _on_own_threads(use: CpuUse) -> tuple[str, str]:
+    """Return a title and advice for a job with more threads than CPUs."""
+    cores, threads = counted(use.num_cores or 1, "core"), use.num_threads or 1
+    who = f"{counted(use.num_ranks, 'rank')} x {counted(threads, 'thread')} share {cores}"
+    if use.num_ranks * threads <= (use.num_cores or 1):
+        who = f"this job's threads and workers share {cores}"
+    others = f", other processes {in_percent(use.others_share)}" if use.others_share is not None else ""
+    return who, (
+        f"This job used {in_percent(use.own_share or 0)} of the CPU time{others}. Set OMP_NUM_THREADS, or call "
+        "torch.set_num_threads(), so that ranks, workers and torch's threads have a core each, or pass fewer workers."
     )
 
 
