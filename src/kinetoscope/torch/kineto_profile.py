@@ -4,7 +4,9 @@
 # pyright: reportPrivateImportUsage=false
 
 import os
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,8 @@ class KinetoProfile:
             if observer:
                 observer.stop()
             raise
+        if threading.current_thread() is not threading.main_thread():
+            _this_thread.end = _ThreadEnd(self)
         self._describe_window()
 
     def stop_trace(self) -> None:
@@ -283,6 +287,10 @@ class KinetoProfile:
         if not self._has_started:
             raise NothingRecordedError("The profiler has not been started, so there is nothing to stop.")
 
+    def end_with_thread(self) -> None:
+        """End the recording because its thread ends: no other thread can stop Kineto then. `stop_trace` takes it."""
+        self._session.end_with_thread()
+
     def _discard_preparation(self) -> None:
         self._session.stop()
 
@@ -324,6 +332,22 @@ class KinetoProfile:
 
     def _stats(self) -> Any:
         return None if self.profiler is None else self.profiler._stats
+
+
+class _ThreadEnd:
+    """Ends the recording of a profiler when the thread that started it ends, which frees what is local to it."""
+
+    def __init__(self, profiler: KinetoProfile) -> None:
+        self._profiler = weakref.ref(profiler)
+        self._number = profiler._session.num_started
+
+    def __del__(self) -> None:
+        profiler = self._profiler()
+        if profiler is not None and profiler._session.num_started == self._number:
+            profiler.end_with_thread()
+
+
+_this_thread = threading.local()
 
 
 def warn_once(message: str) -> None:

@@ -305,9 +305,16 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             return False
         try:
             self.stop()
+        except ProfilerStateError as error:
+            _log.error("The torch profiler could not save its window at the end: %s", error)
         except Exception as error:
             _log.error("The torch profiler could not save its window at the end: %s", error, exc_info=error)
         return True
+
+    def end_with_thread(self) -> None:
+        """End the recording because its thread ends, and the open step with it."""
+        self._close_step_span()
+        super().end_with_thread()
 
     def _open_step_span(self) -> None:
         if self.record_steps and self._session.recording:

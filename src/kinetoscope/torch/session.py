@@ -8,6 +8,7 @@ other code uses Kineto in between.
 # torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
 
+import atexit
 import contextlib
 import copy
 import inspect
@@ -29,6 +30,7 @@ from torch.profiler import ProfilerActivity
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
 from kinetoscope.recording.replaced_method import ReplacedMethod
+from kinetoscope.writing.early_exit import early_exit, skip_handlers_in_forks
 from kinetoscope.writing.own_thread import spare_own_threads
 
 Activity = ProfilerActivity | dict[ProfilerActivity, list[str]]
@@ -104,6 +106,8 @@ class Phase(Enum):
     IDLE = auto()
     PREPARED = auto()
     RECORDING = auto()
+    ENDED = auto()
+    """The recording has ended with its thread, and `Session.stop` has not returned it yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,6 +173,7 @@ class Session:
     phase: Phase = Phase.IDLE
     autograd_profile: Any = None
     all_threads: bool = field(default=False, init=False)
+    num_started: int = field(default=0, init=False)
     _thread: int = field(default=0, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
     _is_replaced: bool = field(default=False, init=False)
@@ -176,8 +181,8 @@ class Session:
 
     @property
     def recording(self) -> bool:
-        """Whether Kineto is recording for this session."""
-        return self.phase is Phase.RECORDING
+        """Whether Kineto is recording for this session, or has until its thread ended."""
+        return self.phase in (Phase.RECORDING, Phase.ENDED)
 
     def prepare(self, options: RecordingOptions) -> None:
         """Readies Kineto; raises `ProfilerStateError` if any profiler records or another one is prepared.
@@ -204,6 +209,7 @@ class Session:
             _refuse_if_somebody_records()
             if not self._warms_a_device():
                 private_names.prepare_trace(self.autograd_profile)
+            _exit.note_start()
             private_names.start_trace(self.autograd_profile)
             if self.options.with_stack:
                 spare_own_threads()
@@ -211,6 +217,7 @@ class Session:
         self.all_threads = not private_names.records_on_this_thread()
         self._thread = threading.get_ident()
         self.phase = Phase.RECORDING
+        self.num_started += 1
         self._watch_for_others()
 
     def _watch_for_others(self) -> None:
@@ -233,11 +240,21 @@ class Session:
         self.check_thread()
         if self.phase is Phase.PREPARED:
             self._unprepare()
+        if self.phase is Phase.ENDED:
+            self._release()
+            return self.autograd_profile
         if not self.recording or self._taken_over():
             self._release()
             return None
         self._end()
         return self.autograd_profile
+
+    def end_with_thread(self) -> None:
+        """End the recording on the thread that started it, which is about to end; `stop` returns it on any thread."""
+        if self.phase is Phase.RECORDING and self.may_end_here and not self.is_forked and not self._taken_over():
+            self.autograd_profile.__exit__(None, None, None)
+            _exit.note_end()
+            self.phase = Phase.ENDED
 
     def forget(self) -> None:
         """Drops the reference to torch's object, which now belongs to the caller that took the results."""
@@ -266,11 +283,12 @@ class Session:
     @property
     def may_end_here(self) -> bool:
         """Whether this thread may stop the recording."""
-        return self.all_threads or self._thread == threading.get_ident()
+        return self.all_threads or self.phase is Phase.ENDED or self._thread == threading.get_ident()
 
     def _end(self) -> None:
         try:
             self.autograd_profile.__exit__(None, None, None)
+            _exit.note_end()
         finally:
             self._release()
 
@@ -311,6 +329,7 @@ class Session:
         saved."""
         if not self._is_replaced and (self.all_threads or private_names.records_on_this_thread()):
             return False
+        _exit.note_end()
         warnings.warn("Another profiler was started while this one recorded, so the window is lost.", stacklevel=4)
         return True
 
@@ -327,6 +346,31 @@ class Session:
         arguments |= _if_given("post_processing_timeout_s", options.post_processing_timeout_s)
         arguments |= _if_given("activity_filters", options.activity_filters or None)
         return autograd_profiler.profile(**arguments)
+
+
+class _Exit:
+    """Keeps the exit of this process, and of its forked children, from hanging or crashing once Kineto has recorded."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+
+    def note_start(self) -> None:
+        """Note that Kineto begins to record."""
+        skip_handlers_in_forks()
+        self._pid = os.getpid()
+
+    def note_end(self) -> None:
+        """Note that Kineto has ended to record."""
+        self._pid = 0
+
+    def leave(self) -> None:
+        """At exit, if Kineto still records, on a thread that alone could stop it: skip torch's destructors."""
+        if self._pid == os.getpid():
+            early_exit.skip_handlers()
+
+
+_exit = _Exit()
+atexit.register(_exit.leave)  # handlers that are registered later, and end recordings, run before it
 
 
 def _refuse_if_taken(holder: Session | None) -> None:

@@ -231,8 +231,14 @@ class UnmodifiedTraining:
         release_hooks()
 
     def _close_at_exit(self) -> None:
+        if self._trains_elsewhere():  # Python waits for that thread, unless it is a daemon; the run ends after that
+            atexit.register(_spared(lambda: self._trains_elsewhere() or self._end_last_step()))
+            return
         with contextlib.suppress(KeyboardInterrupt):  # as in `Run.save_at_exit`
             self._close()
+
+    def _trains_elsewhere(self) -> bool:
+        return self._trainer.is_alive() and self._trainer is not threading.main_thread()
 
     def _close(self) -> None:
         if self._profiler is not None:

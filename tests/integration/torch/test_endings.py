@@ -211,7 +211,7 @@ for way in "dropped", "at exit":
         if way == "dropped":
             del p
         atexit._run_exitfuncs()
-        os._exit(0)  # Kineto itself hangs where a child exits that was forked while it recorded
+        os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 """
 
