@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from simulated_training.engine import RETURN_LAG_NS, Host, Kernel, Memory, QueuedSpan, Window
 
-FETCH_NS = 15_000
-
 
 class Work(NamedTuple):
     """The thread is busy: with Python, or with whatever span is open."""
@@ -205,13 +203,14 @@ class Fetch(NamedTuple):
 
     name: str
     batch: int
+    duration_ns: int
     waits: bool = True
 
     def run(self, host: Host) -> None:
         there_ns = host.loader.fetch(self.batch, host.now_ns)
         host.open(self.name, "user_annotation", phase="data")
         if self.waits:
-            host.now_ns = max(host.now_ns + FETCH_NS, there_ns)
+            host.now_ns = max(host.now_ns + self.duration_ns, there_ns)
         host.close()
         host.loader.returned(host.now_ns)
 

@@ -104,6 +104,8 @@ def build_groups(settings: Settings) -> list[Group]:
         groups += [("data", members) for members in (ranks[::2], ranks[1::2]) if len(members) > 1]
     elif settings.layout == "experts":
         groups.append(("experts", ranks))
+    elif settings.layout == "pipeline" and settings.pipeline == "1F1B":
+        groups.append(("mesh_pp", ranks))
     elif settings.layout == "pipeline":
         groups += [("pipeline", pair) for pair in itertools.pairwise(ranks)]
     return [Group(str(number), description, members) for number, (description, members) in enumerate(groups)]

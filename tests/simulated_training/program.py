@@ -1,5 +1,7 @@
 """The program of one rank: its training loop, from the first step to the last."""
 
+from typing import Literal
+
 from simulated_training.actions import (
     Allocate,
     BlockingCopy,
@@ -13,6 +15,7 @@ from simulated_training.actions import (
     StartRecording,
     StopRecording,
     Synchronize,
+    WaitForEvent,
     Work,
 )
 from simulated_training.engine import CLOSURE, Action, Kernel
@@ -118,41 +121,48 @@ def _evaluation(writer: Writer, said: str) -> None:
             writer.add(Work(writer.settings.step_ns // 2))
 
 
-def _fetch(writer: Writer) -> None:
+def _fetch(writer: Writer, number: int = 0) -> None:
     kind = "MultiProcessing" if writer.settings.num_workers else "SingleProcess"
     with writer.frame("train.py(20): next_batch"):
         name = f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__"
-        writer.add(Fetch(name, writer.step, waits=not writer.is_ideal("data")))
+        batch = writer.step * writer.settings.num_accumulated + number
+        writer.add(Fetch(name, batch, writer.settings.fetch_ns, waits=not writer.is_ideal("data")))
 
 
 def _body(writer: Writer) -> None:
     writer.python()
-    _pauses(writer)
+    _pauses(writer, "start")
     _copy_batch(writer)
     _small_kernels(writer)
     if not writer.settings.num_closure_calls:
         write_model(writer)
-    _optimizer(writer)
+    for number in range(1, writer.settings.num_accumulated):
+        _fetch(writer, number)
+        _copy_batch(writer)
+        write_model(writer, number)
+    if writer.is_reducing:
+        _optimizer(writer)
     _leak(writer)
     _read_loss(writer)
+    _pauses(writer, "end")
     writer.python()
 
 
-def _pauses(writer: Writer) -> None:
-    """What stops the loop before it comes to the model."""
-    late_ns = writer.cost_ns("late_host")
-    writer.add(Work(0 if writer.is_ideal("python") else late_ns))
+def _pauses(writer: Writer, at: Literal["start", "end"]) -> None:
+    """Write the pauses of the loop at the start of a step, before the model, or at its end."""
+    if fault := writer.pause("late_host", at):
+        writer.add(Work(0 if writer.is_ideal("python") else fault.cost_ns))
     for kind, category in _STATES:
-        if cost_ns := writer.cost_ns(kind):
+        if fault := writer.pause(kind, at):
             with writer.span(category, category):
-                writer.add(Work(0 if kind == "blocked" and writer.is_ideal("blocked") else cost_ns))
-    if fault := writer.fault("gc"):
+                writer.add(Work(0 if kind == "blocked" and writer.is_ideal("blocked") else fault.cost_ns))
+    if fault := writer.pause("gc", at):
         with writer.span("gc/generation 2", "gc"):
             writer.add(Work(0 if writer.is_ideal("gc") else fault.cost_ns))
-    if fault := writer.fault("profiler_cost"):
+    if fault := writer.pause("profiler_cost", at):
         with writer.span("kinetoscope/drain", "kinetoscope"):
             writer.add(Work(fault.cost_ns))
-    if fault := writer.fault("recompilation"):
+    if fault := writer.pause("recompilation", at):
         said = '"function": "forward", "guard": "tensor \'x\' size mismatch at index 0"'
         with writer.span("compile/forward", "compile", said):
             writer.add(Work(0 if writer.is_ideal("compile") else fault.cost_ns))
@@ -163,20 +173,24 @@ def _copy_batch(writer: Writer) -> None:
     if not writer.settings.has_device:
         return
     is_free, num_bytes = writer.is_ideal("copy"), 19_267_584
-    duration_ns = writer.vary(writer.settings.step_ns // 100)
+    duration_ns = writer.vary(writer.settings.step_ns // 100) + writer.cost_ns("slow_copies")
     fault = writer.fault("pageable_copies")
     name = f"Memcpy HtoD ({'Pageable' if fault else 'Pinned'} -> Device)"
     copy_ns = 0 if is_free else fault.cost_ns if fault else duration_ns
     copy = Kernel(name, "gpu_memcpy", "copy", copy_ns, num_bytes=num_bytes)
     writer.python()
+    if writer.settings.has_prefetched_copies and writer.step:  # the step before copied this step's batch
+        writer.add(WaitForEvent("copied", COMPUTE, EVENT_NS))
     with writer.span("aten::to", phase="forward"), writer.span("aten::_to_copy"), writer.span("aten::copy_"):
         writer.add(Work(BEFORE_NS))
         if fault and not writer.is_ideal("sync"):
             writer.add(BlockingCopy(COMPUTE, copy, writer.launch_ns, LATENCY_NS))
         else:
-            stream = BESIDE if writer.settings.has_copies_beside else COMPUTE
+            stream = BESIDE if writer.settings.has_copies_beside or writer.settings.has_prefetched_copies else COMPUTE
             writer.add(Launch("cudaMemcpyAsync", stream, (copy,), writer.launch_ns, LATENCY_NS))
         writer.add(Work(AFTER_NS))
+    if writer.settings.has_prefetched_copies:
+        writer.add(RecordEvent("copied", BESIDE, EVENT_NS))
 
 
 def _small_kernels(writer: Writer) -> None:
@@ -202,12 +216,32 @@ def _optimizer(writer: Writer) -> None:
     ):
         for call in range(writer.settings.num_closure_calls):
             _call_closure(writer, call)
+        if fault := writer.fault("cpu_optimizer"):
+            _optimize_on_cpu(writer, fault.cost_ns)
+            return
         for name in ("aten::_foreach_mul_", "aten::_foreach_add_"):
             writer.python()
             kernel = writer.elementwise(f"multi_tensor_apply<{name}>", 0.01 * compute_ns(writer))
             writer.operator(name, kernel=kernel, keeps=f"{name} of {writer.step}" if writer.step == 1 else "")
         writer.python()
     write_zero_grad(writer)
+
+
+def _optimize_on_cpu(writer: Writer, duration_ns: int) -> None:
+    """Copy gradients to the host, update the weights there, and copy these back."""
+    copy_ns, num_bytes = writer.settings.step_ns // 40, 30_000_000
+    gradients = Kernel("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", "copy", copy_ns, num_bytes=num_bytes)
+    weights = Kernel("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", "copy", copy_ns, num_bytes=num_bytes)
+    writer.python()
+    with writer.span("aten::copy_"):
+        writer.add(Work(BEFORE_NS), Launch("cudaMemcpyAsync", COMPUTE, (gradients,), writer.launch_ns, LATENCY_NS))
+        writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=not writer.is_ideal("sync")))
+    writer.python()
+    with writer.span("aten::_fused_adamw_"):
+        writer.add(Work(duration_ns))
+    writer.python()
+    with writer.span("aten::copy_"):
+        writer.add(Work(BEFORE_NS), Launch("cudaMemcpyAsync", COMPUTE, (weights,), writer.launch_ns, LATENCY_NS))
 
 
 def _call_closure(writer: Writer, call: int) -> None:

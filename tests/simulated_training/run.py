@@ -58,6 +58,7 @@ class SimulatedRun:
                 cycle = f"-cycle{place}" if len(rank.windows) > 1 else ""
                 paths.append(folder / f"rank{rank.rank}{cycle}.json")
                 text = kineto.render(self.settings, self.groups, rank, window)
+                text = text[: round(len(text) * dict(self.settings.truncated).get(rank.rank, 1.0))]
                 paths[-1].write_text(text, encoding="utf-8")
         return paths
 
@@ -155,9 +156,10 @@ def _loader(settings: Settings, rank: int) -> Loader:
     draw = random.Random(settings.seed * 100_003 + rank)
     usual_ns = settings.step_ns * settings.num_workers // 2 if settings.num_workers else settings.step_ns // 50
     make_ns = []
-    for step in range(settings.total_steps):
+    parts = settings.num_accumulated
+    for step in (step for step in range(settings.total_steps) for _ in range(parts)):
         slow = [fault.cost_ns for fault in settings.faults_at(rank, step) if fault.kind == "slow_loader"]
-        make_ns.append(int(usual_ns * draw.uniform(0.9, 1.1)) + sum(slow))
+        make_ns.append((int(usual_ns * draw.uniform(0.9, 1.1)) + sum(slow)) // parts)
     return Loader(
         num_workers=settings.num_workers,
         num_ahead=settings.num_ahead,

@@ -137,6 +137,11 @@ def fault_of(
         "profiler_cost": 1.5,
         "blocked": 1.5,
         "preempted": 1.5,
+        "network_hiccup": 0.8,
+        "slow_copies": 1.2,
+        "unequal_batches": 0.9,
+        "unbalanced_experts": 0.9,
+        "cpu_optimizer": 0.8,
     }
     counts = {"items": max(8, step_ns // 60_000), "small_kernels": min(500, step_ns // 6_000)}
     if size is None:

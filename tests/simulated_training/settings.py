@@ -22,9 +22,14 @@ FaultKind = Literal[
     "profiler_cost",
     "blocked",
     "preempted",
+    "network_hiccup",
+    "slow_copies",
+    "unequal_batches",
+    "unbalanced_experts",
+    "cpu_optimizer",
 ]
 Phase = Literal["forward", "backward", "optimizer"]
-Layout = Literal["data", "sharded", "tensor", "experts", "pipeline"]
+Layout = Literal["data", "sharded", "fsdp", "tensor", "experts", "pipeline"]
 StepSpans = Literal["ProfilerStep", "event/batch", "both"]
 Ideal = Literal["data", "sync", "launch", "transfer", "copy", "python", "blocked", "gc", "compile"]
 
@@ -49,19 +54,32 @@ FINDINGS: dict[FaultKind, str] = {
     "preempted": "processor_contention",
 }
 
+SCENARIO_FINDINGS: dict[FaultKind, str] = {
+    "network_hiccup": "exposed_communication",
+    "slow_copies": "exposed_copy",
+    "unequal_batches": "straggler",
+    "unbalanced_experts": "straggler",
+    "cpu_optimizer": "host_bound",
+}
+"""Those that need settings of their own, which only scenarios of the score draw."""
+
 _CAUSES: dict[FaultKind, str] = {"slow_loader": "data", "late_device": "device"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """Something that is wrong with a run, in every ``every``-th step of some ranks, or of all if none are named.
-    ``first`` is which of these it begins with: faults of two ranks can alternate.
+    ``first`` is which of these it begins with: faults of two ranks can alternate. It strikes from step ``since`` on. A
+    pause of the loop (a late host, a GC pause, a blocked or preempted thread, the profiler, a recompilation) comes
+    ``at`` the start of a step, before the forward pass, or at its end, after the loss was read.
 
     ``cost_ns`` is what it takes where it strikes: of a slow loader more for one batch; of a late rank more in one step;
     of a copy, a pause, a blocked or preempted thread, or the profiler its length; of slow launches more for each; of
     slow Python more between two operators; of a slow network more for each collective; of float32 and float64 more for
     each matrix product; of idle gaps the time before each product in which the device does nothing, for no reason that
-    a trace shows. ``count`` is how many calls of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a
+    a trace shows; of a network hiccup more for the first collective of a step; of slow copies their length; of unequal
+    batches and unbalanced experts the compute time by which ranks differ in a step, at most; of an optimizer on the CPU
+    its length. ``count`` is how many calls of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a
     step leaks.
     """
 
@@ -70,16 +88,18 @@ class Fault:
     ranks: tuple[int, ...] = ()
     every: int = 1
     first: int = 0
+    since: int = 0
+    at: Literal["start", "end"] = "start"
     count: int = 1
     num_bytes: int = 0
 
     def strikes(self, rank: int, step: int) -> bool:
-        return step % self.every == self.first and (not self.ranks or rank in self.ranks)
+        return step >= self.since and step % self.every == self.first and (not self.ranks or rank in self.ranks)
 
     @property
     def finding(self) -> str:
         """The kind of finding that names it."""
-        return "straggler" if self.cause else FINDINGS[self.kind]
+        return "straggler" if self.cause else (FINDINGS | SCENARIO_FINDINGS)[self.kind]
 
     @property
     def cause(self) -> str | None:
@@ -112,8 +132,22 @@ class Settings:
     symmetric memory are on the stream that computes, and only their names tell."""
     num_microbatches: int = 3
     """Of a pipeline."""
+    pipeline: Literal["GPipe", "1F1B"] = "GPipe"
+    """The schedule of a pipeline. In 1F1B all stages are in one group, and calls name their source and destination."""
+    num_accumulated: int = 1
+    """Batches whose gradients a step adds up before it reduces them; each is fetched within the step."""
+    optimizes_every: int = 1
+    """Steps from one that reduces gradients and runs the optimizer to the next; the others only add up gradients."""
+    expert_share: float = 0.0
+    """The share of compute that experts do between two all-to-alls of each layer; 0: no experts, and one all-to-all."""
+    has_recomputation: bool = False
+    """Whether activations are computed again in backward (activation checkpointing)."""
+    matmul_kernel: str | None = None
+    """The name of bfloat16 matmul kernels, if another than usual."""
     num_workers: int = 2
     """Of each rank's loader; 0: the loop makes its batches itself."""
+    fetch_ns: int = 15_000
+    """How long the fetch of a batch takes that is there already."""
     num_ahead: int = 2
     """How many batches each worker makes ahead."""
     evaluates_every: int = 0
@@ -128,6 +162,8 @@ class Settings:
     """How many launches a device takes before the host has to wait until one of them is done; 0: any number."""
     has_copies_beside: bool = False
     """Whether batches go to the device on a stream of their own, for which nothing waits."""
+    has_prefetched_copies: bool = False
+    """Whether a stream of its own copies each batch to the device during the step before, and compute waits for it."""
     has_cuda_graph: bool = False
     has_eager_head: bool = False
     """Whether a small product of matrices comes after the CUDA graph, launched by an operator of its own."""
@@ -152,6 +188,8 @@ class Settings:
     drift_ppm: float = 0.0
     missing_ranks: tuple[int, ...] = ()
     """Ranks whose trace is lost."""
+    truncated: tuple[tuple[int, float], ...] = ()
+    """Ranks whose trace files are cut off, each with the share of the file that is there."""
     late_ranks: tuple[int, ...] = ()
     """Ranks whose recording began in the middle of the first step, after ``num_missed_calls`` collectives."""
     num_missed_calls: int = 1
@@ -188,6 +226,10 @@ class Settings:
         if not self.has_device and (self.layout != "data" or self.has_cuda_graph):
             raise ValueError("A run without a device has the layout data, and no CUDA graph.")
 
+        if self.num_accumulated > 1 and (self.step_spans != "ProfilerStep" or self.layout == "pipeline"):
+            raise ValueError("Gradients add up within a step that is a ProfilerStep, and not of a pipeline.")
+        if self.optimizes_every > 1 and self.has_memory:
+            raise ValueError("Memory is not simulated where gradients add up over steps.")
         if self.num_closure_calls and (self.layout == "pipeline" or self.has_cuda_graph):
             raise ValueError("A closure has one forward and backward pass, which a pipeline and a CUDA graph have not.")
         if not self.has_torch and (self.has_device or self.step_spans != "event/batch"):

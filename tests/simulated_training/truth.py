@@ -64,7 +64,7 @@ class Truth:
                 call = span.kernel.call
                 assert call is not None
                 calls[call.group, call.sequence].append((rank.rank, span))
-        ordered = sorted(calls, key=lambda key: (int(key[0]), key[1]))
+        ordered = sorted(calls, key=lambda key: (int(key[0].partition(":")[0]), key))
         return [_call_row(calls[key]) | self._unsaid(calls[key]) for key in ordered]
 
     def _unsaid(self, parts: list[tuple[int, QueuedSpan]]) -> Row:

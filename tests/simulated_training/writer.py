@@ -4,6 +4,8 @@ import itertools
 import json
 import random
 from functools import lru_cache
+from statistics import fmean
+from typing import Literal
 
 from simulated_training.actions import (
     Allocate,
@@ -76,6 +78,7 @@ class Writer:
         """How many collectives go by before the recording starts, where it starts late."""
         self._closing = _Closing(self.actions)
         self._sequences: dict[str, int] = {}
+        self._pairs: dict[tuple[int, int], int] = {}
         self.begin_step(0)
 
     def begin_step(self, step: int) -> None:
@@ -89,6 +92,8 @@ class Writer:
         self._faults = {fault.kind: fault for fault in settings.faults_at(self.rank, step)}
         self._faster = dict(settings.faster) if settings.is_recorded(step) else {}
         self._dtype = "bfloat16" if settings.has_device else "float32"
+        self.hiccup_ns = self.cost_ns("network_hiccup")
+        self.extra_compute_ns = self._share_of_uneven("unequal_batches", step)
         for kind in ("float32", "float64"):
             if kind in self._faults:
                 self._dtype = kind
@@ -101,6 +106,35 @@ class Writer:
         """What the fault of this kind costs, where it strikes; else nothing."""
         fault = self._faults.get(kind)
         return fault.cost_ns if fault else 0
+
+    def pause(self, kind: FaultKind, at: Literal["start", "end"]) -> Fault | None:
+        """Return the fault of this kind that pauses the loop here in this step."""
+        fault = self._faults.get(kind)
+        return fault if fault and fault.at == at else None
+
+    @property
+    def is_reducing(self) -> bool:
+        """Whether this step reduces gradients and runs the optimizer."""
+        return (self.step + 1) % self.settings.optimizes_every == 0
+
+    def expert_ns(self, layer: int) -> int:
+        """Return the compute time that uneven loads of a layer's experts add on this rank."""
+        layers = 2 * self.settings.layers  # forward and backward
+        return self._share_of_uneven("unbalanced_experts", self.step * layers + layer) // layers
+
+    def _share_of_uneven(self, kind: FaultKind, turn: int) -> int:
+        """Return this rank's share of work that is uneven among ranks in this step; without the fault, an even share.
+
+        The one that has most changes from turn to turn.
+        """
+        fault = next((fault for fault in self.settings.faults if fault.kind == kind), None)
+        if fault is None:
+            return 0
+        draw = random.Random(self.settings.seed * 100_003 + turn)
+        shares = [draw.random() ** 2 for _ in self.world.ranks]
+        shares = [share / max(shares) for share in shares]
+        is_uneven = kind in self._faults
+        return int(fault.cost_ns * (shares[self.rank] if is_uneven else fmean(shares)))
 
     def is_ideal(self, what: Ideal) -> bool:
         return self.settings.is_ideal(what, self.step)
@@ -169,7 +203,11 @@ class Writer:
         """A product of two matrices. What a slow device takes more is spread over all products of a step."""
         late_ns = self.cost_ns("late_device") // (3 * self.settings.layers)
         extra_ns = self.cost_ns("float32") + self.cost_ns("float64") + late_ns
-        kernel = Kernel(_PRODUCTS[self._dtype], "kernel", "compute", self.vary(duration_ns) + extra_ns)
+        extra_ns += self.extra_compute_ns // (3 * self.settings.layers * self.settings.num_accumulated)
+        name = _PRODUCTS[self._dtype]
+        if self.settings.matmul_kernel and self._dtype == "bfloat16":
+            name = self.settings.matmul_kernel
+        kernel = Kernel(name, "kernel", "compute", self.vary(duration_ns) + extra_ns)
         if factors and self.settings.has_shapes:
             (rows, inner), (_, columns) = factors
             size = rows * inner + inner * columns + rows * columns
@@ -235,6 +273,32 @@ class Writer:
                 self.add(Work(AFTER_NS))
             self._miss_call()
 
+    def send_or_receive(self, collective: Collective, group: Group, source: int, destination: int) -> str:
+        """Write this rank's part in a call of two ranks of a group; return the event of its end.
+
+        Calls of each pair and direction have a stream of their own.
+        """
+        sequence = self._sequences[group.name] = self._sequences.get(group.name, 0) + 1
+        pair = group.ranks.index(source), group.ranks.index(destination)
+        number = self._pairs[pair] = self._pairs.get(pair, 0) + 1
+        num_elements = 1_000_000
+        said = group.args(collective, self.rank, num_elements, sequence if self.settings.has_sequence else None)
+        said += f', "Src Rank": {pair[0]}, "Dst Rank": {pair[1]}'
+        key = f"{group.name}:{pair[0]}->{pair[1]}"
+        call = CallKey(key, number, "send", group.num_bytes(collective, num_elements), (source, destination))
+        kernel = Kernel(collective.kernel, "kernel", "communication", self._transfer_ns(), args=said, call=call)
+        stream = str(int(group.stream) + 2 * (destination < source) + (self.rank == source))
+        arrow = f"{pair[1]}<-{pair[0]}" if self.rank == destination else f"{pair[0]}->{pair[1]}"
+        with self.span(collective.operator, phase="forward"), self.span("record_param_comms", args=said):
+            with self.span(f"{collective.annotation} {arrow}", "user_annotation"):
+                self.add(RecordEvent("compute", COMPUTE, EVENT_NS))
+                if self.rank == source:  # a receive waits for nothing but its peer
+                    self.wait_for_event("compute", stream)
+                self.launch("cudaLaunchKernelExC", kernel, stream=stream)
+                self.add(Work(AFTER_NS))
+        self.add(RecordEvent(key, stream, EVENT_NS))
+        return key
+
     def _is_on_symmetric_memory(self, collective: Collective) -> bool:
         return self.settings.communicates_by == "symmetric memory" and collective.name == "allreduce"
 
@@ -259,7 +323,8 @@ class Writer:
         """How long a call takes once all have come to it: the same for all ranks, whose draws are the same."""
         # The stages of a pipeline make different calls, and so would draw differently.
         varied = 1.0 if self.settings.layout == "pipeline" else 0.5 + self._shared.random()
-        transfer_ns = int(self.settings.step_ns * 0.015 * varied) + self.cost_ns("slow_network")
+        transfer_ns = int(self.settings.step_ns * 0.015 * varied) + self.cost_ns("slow_network") + self.hiccup_ns
+        self.hiccup_ns = 0
         return 0 if self.is_ideal("transfer") else transfer_ns
 
     def _miss_call(self) -> None:

@@ -146,7 +146,7 @@ def _judge(scenario: Scenario, drawn: Drawn, seed: int) -> Verdict:
         scenario=scenario.name,
         seed=seed,
         has_overlap=bool(drawn.settings.overlap_ns),
-        is_right=_is_right(drawn, claims, named, matter, gains),
+        is_right=_is_right(scenario, drawn, claims, named, matter, gains),
         plants=tuple(truth.verdict(plant, gains[plant]) for plant in matter),
         claims=tuple(claims),
         false_high=tuple(_false_high(truth, report.findings, claims, drawn.plants)),
@@ -168,11 +168,16 @@ def _matters(plant: Plant, gain_share: float) -> bool:
 
 
 def _is_right(
-    drawn: Drawn, claims: Sequence[Claim], named: Plant | None, matter: Sequence[Plant], gains: dict[Plant, float]
+    scenario: Scenario,
+    drawn: Drawn,
+    claims: Sequence[Claim],
+    named: Plant | None,
+    matter: Sequence[Plant],
+    gains: dict[Plant, float],
 ) -> bool | None:
     """Judge the first sentence; of a healthy run it is right if there is no finding above low confidence."""
     if not drawn.plants:
-        return all(claim.confidence == "low" for claim in claims)
+        return not _mistakes(scenario, claims)
     if not matter:
         return None
     return named is not None and gains[named] >= MIN_SHARE_OF_LARGEST * max(
@@ -196,7 +201,11 @@ def _false_high(
 
 def _healthy_claims(scenario: Scenario, drawn: Drawn) -> tuple[Claim, ...]:
     run, report = simulate_and_analyze(replace(drawn.settings, faults=()))
-    claims = [_claim(finding, report, run) for finding in report.findings]
+    return _mistakes(scenario, [_claim(finding, report, run) for finding in report.findings])
+
+
+def _mistakes(scenario: Scenario, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Return the findings that a healthy run should not have."""
     return tuple(
         claim
         for claim in claims

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from simulated_training.settings import FINDINGS, Fault, Settings
+from simulated_training.settings import Fault, Settings
 
 OVERLAPS_NS = (100, 1_500, 3_000)
 OVERLAP_SHARES = (0.02, 0.3, 1.0)
@@ -88,6 +88,6 @@ def plant_of(index: int, fault: Fault) -> Plant:
     """Return the plant of a single fault."""
     if fault.cause:
         return Plant(kinds=("straggler",), faults=(index,), ranks=fault.ranks, causes=(fault.cause,))
-    kind = FINDINGS[fault.kind]
+    kind = fault.finding
     has_replay = kind not in KINDS_WITHOUT_REPLAY + KINDS_OF_UNKNOWN_SPEED
     return Plant(kinds=(kind,), faults=(index,), has_replay=has_replay)
