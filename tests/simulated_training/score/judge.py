@@ -200,7 +200,7 @@ def _false_high(
 
 
 def _healthy_claims(scenario: Scenario, drawn: Drawn) -> tuple[Claim, ...]:
-    run, report = simulate_and_analyze(replace(drawn.settings, faults=()))
+    _, report = simulate_and_analyze(replace(drawn.settings, faults=()))
     return _mistakes(scenario, [_claim(finding, report) for finding in report.findings])
 
 
