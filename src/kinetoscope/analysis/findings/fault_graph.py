@@ -73,6 +73,14 @@ class FaultGraph:
         empty = self.edges.filter("is_empty")
         return self._with_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
 
+    def only_waits_for_batches(self) -> ReplayGraph:
+        """The graph in which ``data`` is only what loops could do without: it costs time to fetch a batch that is there
+        from a worker, too."""
+        edges = self.as_recorded.edges
+        if edges["data"].equals(edges["spare_data"]):
+            return self.as_recorded
+        return self._with_edges(edges.with_columns(data="spare_data"))
+
     def only_copies_that_block(self) -> ReplayGraph:
         """The graph in which ``sync`` is only waits for copies to the device."""
         return self._with_edges(self._with_syncs_of_copies(True))

@@ -91,7 +91,7 @@ def input_bound(case: Case) -> Finding | None:
             else _advice_on_workers(num_workers, percent, loader, waits, is_too_short=is_too_short)
         ),
         cost_ns=cost_ns,
-        fix=Fix(Change(frozenset(["data"]))),
+        fix=Fix(Change(frozenset(["data"])), variant=FaultGraph.only_waits_for_batches),
         where=Where(lines=case.where(case.stops("data")).lines),
         evidence={
             "data_wait_ns": cost_ns,

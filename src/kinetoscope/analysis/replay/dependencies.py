@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import columns_of, frame_of, known_rows, with_constant
+from kinetoscope.analysis.columns import at_least_0, columns_of, frame_of, known_rows, with_constant
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage, no_time
 from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
@@ -73,7 +73,7 @@ def _first_wait_ns(window: RankWindow, host: HostTime) -> int:
 
 class _Finder:
     def __init__(self, window: RankWindow, host: HostTime, operators: TimedOperators, late: LateBatches) -> None:
-        self._late_fetches = late.fetches
+        self._late, self._late_fetches = late, late.fetches
         row = pl.int_range(pl.len(), dtype=pl.UInt32)
         self._window, self._host, self._operators = window, host, operators
         events = window.device if len(window.device) else host.calls_as_events
@@ -124,8 +124,17 @@ class _Finder:
         """The edges of threads with what their time is made of."""
         edges = pl.concat([self._host_edges(), self._thread_edges()]) if len(self._host.visits) else self._host_edges()
         parts = [part for part in self._host.parts(edges) if (part != 0).any()]
+        parts += [self._spare_data(edges, part) for part in parts if part.name == "data"]
         plain = edges[[name for name in edges.columns if name not in ("track", "begin", "end")]]
         return plain.hstack([*parts, *self._operators.on_threads(edges)])
+
+    def _spare_data(self, edges: pl.DataFrame, data: pl.Series) -> pl.Series:
+        """Return how much of ``data`` a loop could do without. To fetch a batch that a worker has made always costs
+        time; waits for workers have edges of their own."""
+        if not self._late.has_workers:
+            return data.alias("spare_data")
+        cost = Coverage(self._late.of_workers).within(edges["begin"], edges["end"])
+        return at_least_0(data - cost).alias("spare_data")
 
     def _host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""

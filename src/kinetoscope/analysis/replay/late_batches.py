@@ -1,17 +1,34 @@
 """analysis: batches of a loader's workers that came late, and what each of them came so long after."""
 
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
 from kinetoscope.analysis.columns import rows_where, sorted_by
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.sampled_lines import making_of_workers
 
 _LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
 
 _ALWAYS_LATE_SHARE = 0.1
-"""If even the shortest fetch took so much of a step, all have waited for their workers."""
+"""If even the shortest fetch took so much of a step, all may have waited for their workers."""
+
+_MAX_COST_NS = 500_000
+"""Maximum time that it takes to fetch a batch that is there: some tenths of a millisecond, and more on busy cores."""
+
+_MIN_SHORTER = 0.5
+"""Fetches wait if they get shorter by this part of what the loop takes longer before them. What only costs time takes
+as long as ever."""
+
+_MIN_CORRELATION = 0.7
+_MIN_CORRELATED = 8
+"""So many durations that have nothing to do with each other are correlated so much in 1 of 40 recordings."""
+
+_BUSY_SHARE = 0.95
+"""Workers that make batches for so much of the time have none to spare, whatever the loop does."""
 
 _MOST_BETWEEN = 4
 """If no more fetches lie between two late ones, the workers had no time to rest in between."""
@@ -44,24 +61,61 @@ class LateBatches:
 
     @cached_property
     def _late(self) -> pl.DataFrame:
-        fetches, taken = self.of_workers, pl.col("end") - pl.col("begin")
-        apart = pl.col("end").diff().median() * self._pace
-        little = (_LATE_SHARE * apart).cast(pl.Int64)
-        have_all_waited = taken.min() > _ALWAYS_LATE_SHARE * apart
-        own_ns = pl.when(have_all_waited).then(little).otherwise(taken.min())
+        fetches = self.of_workers
+        taken: Any = fetches["end"] - fetches["begin"]
+        little_ns = int(_LATE_SHARE * self._step_ns)
+        own_ns = little_ns if self._have_all_waited else int(taken.min() or 0)
         of_each = self._host.loader.get("prefetch_factor")
         of_each = of_each if isinstance(of_each, int) and of_each > 0 else _AHEAD
         num_ahead = of_each * (self._host.num_workers or _USUAL_WORKERS)
-        fetches = fetches.select(
+        rows = fetches.select(
             "track",
             "begin",
             "end",
             row=pl.int_range(pl.len(), dtype=pl.Int64),
-            own_ns=own_ns,
-            little=little,
+            own_ns=pl.lit(own_ns, pl.Int64),
             asked=pl.col("end").shift(num_ahead),
         )
-        return fetches.filter(taken - pl.col("own_ns") > pl.col("little"))
+        return rows_where(rows, (taken - own_ns > little_ns) & (len(fetches) > 1))
+
+    @cached_property
+    def _step_ns(self) -> float:
+        """The part of a step for which the loop fetches one batch, on average, without evaluations; 0 if unknown."""
+        if len(self.of_workers) < 2:
+            return 0.0
+        first, last = self.of_workers["begin"][:1], self.of_workers["begin"][-1:]
+        host_ns = (last - first - Coverage(self._host.evaluations).within(first, last))[0]
+        return host_ns / (len(self.of_workers) - 1) * self._pace
+
+    @property
+    def _have_all_waited(self) -> bool:
+        """Whether even the shortest fetch took longer than that of a batch that is there."""
+        least_ns: Any = (self.of_workers["end"] - self.of_workers["begin"]).min() or 0
+        if least_ns <= _ALWAYS_LATE_SHARE * self._step_ns:
+            return False
+        return least_ns > _MAX_COST_NS or self._get_shorter or self._are_workers_busy
+
+    @property
+    def _get_shorter(self) -> bool:
+        """Whether fetches get shorter when the loop takes longer before them."""
+        begins, ends = self.of_workers["begin"], self.of_workers["end"]
+        both = pl.DataFrame({"taken": ends - begins, "before": begins - ends.shift(1)})[1:]
+        slope = pl.cov("before", "taken") / pl.col("before").var()
+        correlation, slope = both.select(correlation=pl.corr("before", "taken"), slope=slope).row(0)
+        if len(both) < _MIN_CORRELATED or correlation is None or slope is None:
+            return False
+        return correlation <= -_MIN_CORRELATION and slope <= -_MIN_SHORTER
+
+    @property
+    def _are_workers_busy(self) -> bool:
+        """Whether samples show that all workers make batches all the time."""
+        making, interval_ns = making_of_workers(self._host.window)
+        if not len(making):
+            return False
+        since, until = self.of_workers["begin"][:1], self.of_workers["end"][-1:]
+        workers = making.with_columns(pl.col("end") + round(interval_ns)).partition_by("worker")
+        busy_ns = min(Coverage(of_worker).within(since, until)[0] for of_worker in workers)
+        return busy_ns >= _BUSY_SHARE * (until - since)[0]
 
     @property
     def has_workers(self) -> bool:

@@ -1,0 +1,65 @@
+"""analysis/replay/late_batches.py: which fetches waited for a loader's workers, and which only cost time."""
+
+from dataclasses import replace
+
+import pytest
+
+from simulated_training import Fault, Settings
+from simulated_training.analysed import analysed
+
+FETCH_NS = 120_000
+SHORT_FETCHES = {
+    "a loop that reads its loss in every third step": Settings(
+        seed=1,
+        num_steps=12,
+        reads_loss="each step",
+        reads_loss_every=3,
+        fetch_ns=FETCH_NS,
+        faults=(Fault(kind="slow_network", cost_ns=900_000),),
+    ),
+    "gradients that are accumulated": Settings(
+        seed=2,
+        num_steps=10,
+        num_accumulated=4,
+        num_layers=2,
+        fetch_ns=FETCH_NS,
+        faults=(Fault(kind="late_host", cost_ns=9_000_000, ranks=(1,)),),
+    ),
+    "short steps": Settings(
+        seed=3,
+        num_steps=30,
+        step_ns=500_000,
+        fetch_ns=FETCH_NS,
+        faults=(Fault(kind="late_host", cost_ns=700_000, ranks=(1,)),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHORT_FETCHES)
+def test_short_fetches_hide_no_saving(name):
+    run, report = analysed(SHORT_FETCHES[name])
+    first, step_ns = report.findings[0], run.time_ns / run.num_steps
+    assert first.kind == run.settings.faults[0].finding
+    assert first.confidence == "high"
+    assert first.saving_ns_per_step == pytest.approx(run.saving_ns_per_step(run.without()), abs=0.02 * step_ns)
+
+
+@pytest.mark.parametrize("workers_do", ["nothing", "compute"])
+@pytest.mark.parametrize("name", SHORT_FETCHES)
+def test_short_fetches_are_no_waits(name, workers_do):
+    _, report = analysed(replace(SHORT_FETCHES[name], faults=(), workers_do=workers_do))
+    assert "input_bound" not in [finding.kind for finding in report.findings]
+
+
+@pytest.mark.parametrize("step_ns", [500_000, 3_000_000])
+def test_what_a_fetch_costs_anyway_is_not_saved(step_ns):
+    """The workers of the slow loader are busy all the time, as their samples show."""
+    fault = Fault(kind="slow_loader", cost_ns=4 * step_ns)
+    settings = Settings(
+        seed=4, num_ranks=1, num_steps=20, step_ns=step_ns, fetch_ns=step_ns // 8, workers_do="compute", faults=(fault,)
+    )
+    run, report = analysed(settings)
+    (finding,) = report.findings
+    assert (finding.kind, finding.confidence) == ("input_bound", "high")
+    saving_ns = run.saving_ns_per_step(run.without())
+    assert finding.saving_ns_per_step == pytest.approx(saving_ns, abs=0.05 * run.time_ns / run.num_steps)
