@@ -491,7 +491,7 @@ def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
 
     settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=9)
     found = finding(report_after(add_facts, settings, tmp_path), "input_bound")
-    assert found.advice.startswith("Pass num_workers=6 to the DataLoader. ")
+    assert found.advice.startswith("Pass num_workers=5 to the DataLoader. ")
     assert {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64}.items() <= dict(found.evidence).items()
 
 

@@ -315,7 +315,7 @@ def input_bound_of(workers_do, folder, change=with_busy_cores):
 
 def test_more_workers_help_on_busy_cores_where_workers_wait(tmp_path):
     finding = input_bound_of("wait", tmp_path)
-    assert "num_workers=4" in finding.advice
+    assert "num_workers=5, persistent_workers=True" in finding.advice
     assert "also on cores that are busy" in finding.advice
     assert dict(finding.evidence)["waiting_share_of_batches"] > 0.9
 

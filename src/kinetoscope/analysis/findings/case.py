@@ -298,6 +298,12 @@ class Case:
         """How many signs of one kind a step has."""
         return int(self.stops(kind)["num_calls"].sum()) / max(1, len(self._steps))
 
+    def median_ns(self, kind: str) -> float | None:
+        """Return what the median sign of one kind takes, by the mean of each step; None without any."""
+        stops = self.stops(kind)
+        each: Any = (stops["total_ns"] / stops["num_calls"]).median()
+        return each
+
     def interval(self, kind: str) -> float | None:
         """From one step with a sign of this kind to the next one, on average; None where too few steps can tell."""
         steps = self.stops(kind)["step"].drop_nulls().unique().sort().to_list()

@@ -8,6 +8,7 @@ from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, OVERHEAD_IS_HIGH, Finding, Where
 from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.loader_advice import advise_on_loader
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import counted, in_percent, shown
@@ -44,105 +45,43 @@ _ON_GAPS = (
     " The device is idle before some kernels that were launched in time: if it is before the others too, which this "
     "recording cannot show, less is saved."
 )
-_MOSTLY, _MUCH_AT_STARTS = 0.6, 0.4
-_ADVICE_ON_STARTS = (
-    "{} of this is for the first batch of an epoch, when the workers start: make the DataLoader once, before the "
-    "epochs, and pass persistent_workers=True to it, which keeps its workers."
-)
-
-_CHEAPER = "make a batch cheaper: decode smaller files, prepare the dataset once, or move augmentation to the device"
-
-_CHEAP_BATCH_NS = 500_000
-"""A worker's batch takes some tenths of a millisecond to be fetched, and more on busy cores."""
-
-_ADVICE_ON_CHEAP_BATCHES = (
-    "The loop makes its batches itself, in {:.2f} ms each. To fetch one from a worker takes some tenths of a "
-    "millisecond, too, so workers would save little. Read all samples of a batch at once: "
-    "DataLoader(dataset, batch_size=None, "
-    "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)) gives a dataset that takes lists of "
-    "indices, as TensorDataset does, all of them."
-)
-
-_BUSY_PERCENT = 80
-"""Cores that are busier than this have no time for more workers."""
 
 
 def input_bound(case: Case) -> Finding | None:
     """The loop waits for its next batch."""
     cost_ns = case.data_wait_ns()
+    fix = Fix(Change(frozenset(["data"])), variant=FaultGraph.only_waits_for_batches, late=case.late_ranks)
     num_workers = max((one.num_workers for one in case.signs if one.num_workers is not None), default=None)
     loader = next((one.loader for one in case.signs if one.loader), {})
     percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]
-    percent = sum(percents) / len(percents) if percents else None
-    is_too_short = any(one.is_too_short for one in case.signs)
     waits = waits_of_batches(case)
     starts = [one.epoch_start_share for one in case.signs if one.epoch_start_share is not None]
-    start_share = sum(starts) / len(starts) if starts else None
-    batch_ns = case.total_ns("data") / max(1.0, case.calls("data"))
+    advice = advise_on_loader(case, num_workers, loader, waits, case.saving_ns(fix) if cost_ns else None)
     return case.finding(
         "input_bound",
         "The loop waits for its data",
-        case.on_line("data", "the workers' time" if num_workers else "this time")
-        + (
-            _ADVICE_ON_STARTS.format(in_percent(start_share))
-            if num_workers and start_share is not None and start_share >= _MUCH_AT_STARTS
-            else _ADVICE_ON_CHEAP_BATCHES.format(batch_ns / 1e6)
-            if num_workers == 0 and batch_ns < _CHEAP_BATCH_NS
-            else _advice_on_workers(num_workers, percent, loader, waits, is_too_short=is_too_short)
-        ),
+        case.on_line("data", "the workers' time" if num_workers else "this time") + advice.text,
         cost_ns=cost_ns,
-        fix=Fix(Change(frozenset(["data"])), variant=FaultGraph.only_waits_for_batches),
+        fix=fix,
         where=Where(lines=case.where(case.stops("data")).lines),
         evidence={
             "data_wait_ns": cost_ns,
+            "reachable_saving_ns": advice.reachable_ns,
             "num_workers": num_workers,
             "prefetch_factor": _number(loader.get("prefetch_factor")),
             "batch_size": _number(loader.get("batch_size")),
-            "processor_percent": percent,
+            "processor_percent": sum(percents) / len(percents) if percents else None,
             "waiting_share_of_batches": waits,
-            "epoch_start_share": start_share,
+            "epoch_start_share": sum(starts) / len(starts) if starts else None,
+            **advice.evidence,
             **case.evidence_of_line("data"),
         },
+        is_estimate=advice.is_estimate,
     )
 
 
 def _number(value: Any) -> int | None:
     return value if isinstance(value, int) else None
-
-
-def _advice_on_workers(
-    num_workers: int | None,
-    processor_percent: float | None,
-    loader: dict[str, Any],
-    waits: float | None,
-    *,
-    is_too_short: bool,
-) -> str:
-    """More workers help where cores are idle, and where making a batch is mostly waiting, which needs no core."""
-    if waits is not None and waits >= _MOSTLY:
-        return (
-            f"For {100 * waits:.0f} % of the time of making a batch nothing is computed: it waits, as for storage or "
-            f"the network. {_more_workers(num_workers, loader)} Workers wait side by side, also on cores that are busy."
-        )
-    if processor_percent is not None and processor_percent >= _BUSY_PERCENT:
-        busy = f"The machine's cores were busy ({processor_percent:.0f} %), so more workers would"
-        if waits is None:
-            return f"{busy} help only if they mostly wait, which this recording does not say. Else {_CHEAPER}."
-        return f"{busy} not help. Instead, {_CHEAPER}."
-    more = _more_workers(num_workers, loader)
-    if processor_percent is not None:
-        return f"{more} The machine's cores were only {processor_percent:.0f} % busy."
-    if is_too_short:
-        return f"{more} It helps if cores are idle: this recording is too short to say. Record more steps, for 2 s."
-    return f"{more} It helps if cores are idle, which this recording does not say: record with system=True."
-
-
-def _more_workers(num_workers: int | None, loader: dict[str, Any]) -> str:
-    if num_workers == 0:
-        return "The loop makes its batches itself: pass num_workers=4, or so, to the DataLoader."
-    to = f"num_workers={2 * num_workers}" if num_workers else "a larger num_workers"
-    keeps = "" if loader.get("persistent_workers") is True else ", with persistent_workers=True"
-    return f"Pass {to} to the DataLoader{keeps}."
 
 
 def host_bound(case: Case) -> Finding | None:

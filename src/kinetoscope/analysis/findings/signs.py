@@ -107,7 +107,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         num_workers=host.num_workers,
         loader=host.loader,
         processor_percent=_processor_percent(window, processors),
-        is_too_short=len(_readings(window)) > 0,
+        is_too_short=len(_readings(window)) > 0 or bool(processors),
         process_percent=_mean_percent(window, "process"),
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
