@@ -75,7 +75,7 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 
 score: $(VENV)/test.stamp  ## Score the analysis on simulated runs with known faults, and write docs/score.md: RUNS=20 SCENARIO=late-host SEED=1 JOBS=2 VERBOSE=1
 	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated_training.score $(if $(RUNS),--runs $(RUNS)) $(addprefix --scenario ,$(SCENARIO)) \
-	$(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(VERBOSE),--verbose)
+	$(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(VERBOSE),--verbose) $(if $(PAGE),--page)
 
 test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (15 minutes), and write the table of docs/truth-by-doing.md
 	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py

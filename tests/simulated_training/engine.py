@@ -14,6 +14,9 @@ from typing import NamedTuple, Protocol
 EVENT_LAG_NS = 1_200
 """From the end of what a stream waits for to the begin of what comes after it."""
 
+USUAL_GAP_NS = 1_000
+"""From the end of a kernel to the start of the next one of its stream."""
+
 RETURN_LAG_NS = 2_000
 """From the end of what a host thread waits for to the return of its call."""
 
@@ -48,7 +51,7 @@ class Kernel(NamedTuple):
     category: str
     kind: str
     duration_ns: int
-    gap_ns: int = 1_000
+    gap_ns: int = USUAL_GAP_NS
     args: str = ""
     call: "CallKey | None" = None
     jitter_ns: int = 0

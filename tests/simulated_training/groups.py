@@ -46,6 +46,8 @@ REDUCE_SCATTER = Collective(
     has_larger_input=True,
 )
 ALL_TO_ALL = Collective("all_to_all", "c10d::alltoall_base_", "nccl:all_to_all", f"ncclDevKernel_SendRecv{_STORAGE}")
+ALL_TO_ALL_OF_EXPERTS = ALL_TO_ALL._replace(name="all_to_allv")
+"""Each rank sends as much to another one as its experts get."""
 SEND = Collective("send", "c10d::send", "nccl:send", f"ncclDevKernel_SendRecv{_STORAGE}")
 RECEIVE = Collective("recv", "c10d::recv_", "nccl:recv", f"ncclDevKernel_SendRecv{_STORAGE}")
 

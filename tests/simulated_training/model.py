@@ -2,7 +2,16 @@
 
 from simulated_training.actions import Allocate, AwaitTasks, Launch, OnThread, RecordEvent, Release, Synchronize, Work
 from simulated_training.engine import Kernel
-from simulated_training.groups import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, RECEIVE, REDUCE_SCATTER, SEND, Group
+from simulated_training.groups import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    ALL_TO_ALL_OF_EXPERTS,
+    RECEIVE,
+    REDUCE_SCATTER,
+    SEND,
+    Group,
+)
 from simulated_training.writer import AFTER_NS, BEFORE_NS, COMPUTE, EVENT_NS, GLOO, LATENCY_NS, SYNC_NS, Writer
 
 _GRADIENT_BYTES = 9_000_000
@@ -99,14 +108,14 @@ def _experts(writer: Writer, layer: int, phase: str | None = None) -> None:
     """Send tokens to the ranks of their experts, compute there, and send the results back."""
     group, layer_ns = writer.groups[0], _layer_ns(writer) * writer.settings.expert_share
     is_backward = phase is None
-    writer.collective(ALL_TO_ALL, group, layer, phase=phase)
+    writer.collective(ALL_TO_ALL_OF_EXPERTS, group, layer, phase=phase)
     writer.wait_for(group)
     uneven_ns = writer.expert_ns(2 * layer + is_backward)
     kernel = writer.product((2 if is_backward else 1) * layer_ns)
     writer.operator(
         "aten::_grouped_mm", kernel=kernel._replace(duration_ns=kernel.duration_ns + uneven_ns), phase=phase
     )
-    writer.collective(ALL_TO_ALL, group, layer, phase=phase)
+    writer.collective(ALL_TO_ALL_OF_EXPERTS, group, layer, phase=phase)
     writer.wait_for(group)
 
 

@@ -130,6 +130,8 @@ class Settings:
     communicates_by: Literal["NCCL", "symmetric memory"] = "NCCL"
     """How gradients are reduced: NCCL's kernels have a stream of their own and say what they do. PyTorch's kernels on
     symmetric memory are on the stream that computes, and only their names tell."""
+    transfer_share: float = 0.015
+    """The share of a step that a collective takes once all its ranks have come to it, on average."""
     num_microbatches: int = 3
     """Of a pipeline."""
     pipeline: Literal["GPipe", "1F1B"] = "GPipe"
@@ -173,6 +175,8 @@ class Settings:
     """The phases around which the loop has a marker."""
     has_torch: bool = True
     """Whether torch recorded; without it a trace has our own spans only."""
+    kernel_gap_ns: int = 1_000
+    """The time between two compute kernels of a stream, at least."""
     overlap_ns: int = 0
     """How long before the end of a compute kernel the next one of its stream may start, at most, as with programmatic
     dependent launch; 0: kernels of a stream never overlap."""

@@ -19,7 +19,7 @@ from simulated_training.actions import (
     WaitForEvent,
     Work,
 )
-from simulated_training.engine import Action, CallKey, Kernel
+from simulated_training.engine import USUAL_GAP_NS, Action, CallKey, Kernel
 from simulated_training.groups import POINT_TO_POINT, TWO_SHOT_KERNEL, TWO_SHOT_OPERATOR, Collective, Group
 from simulated_training.settings import Fault, FaultKind, Ideal, Phase, Settings
 
@@ -33,8 +33,6 @@ PYTHON_NS = 3_000
 BEFORE_NS, AFTER_NS = 1_500, 700
 """What an operator takes on the host around what it does."""
 LAUNCH_NS, LATENCY_NS = 3_800, 4_700
-MAX_OVERLAPPING_GAP_NS = 1_000
-"""A kernel with a longer gap before it has a reason for it, and never overlaps."""
 EVENT_NS = 900
 SYNC_NS = 2_500
 SUBMIT_NS = 20_000
@@ -225,12 +223,17 @@ class Writer:
         self.add(Launch(name, stream, kernels, 0 if self.is_ideal("launch") else duration_ns, latency_ns))
 
     def overlap(self, kernel: Kernel) -> Kernel:
-        """Let a kernel start before the previous one of its stream has ended, where kernels of this run may."""
+        """Let a kernel start as soon after the previous one of its stream as this run's do, or before that has ended.
+
+        A kernel with a longer gap before it has a reason for that.
+        """
         settings, draw = self.settings, self._overlap_draw
-        if not settings.overlap_ns or kernel.gap_ns > MAX_OVERLAPPING_GAP_NS or kernel.kind != "compute":
+        if kernel.gap_ns > USUAL_GAP_NS or kernel.kind != "compute":
             return kernel
-        share, overlap_ns = draw.random(), draw.randint(1, settings.overlap_ns)
-        return kernel._replace(gap_ns=-overlap_ns) if share < settings.overlap_share else kernel
+        share, overlap_ns = draw.random(), draw.randint(1, max(1, settings.overlap_ns))
+        if settings.overlap_ns and share < settings.overlap_share:
+            return kernel._replace(gap_ns=-overlap_ns)
+        return kernel._replace(gap_ns=min(kernel.gap_ns, settings.kernel_gap_ns))
 
     # -- between streams and ranks
 
@@ -323,7 +326,11 @@ class Writer:
         """How long a call takes once all have come to it: the same for all ranks, whose draws are the same."""
         # The stages of a pipeline make different calls, and so would draw differently.
         varied = 1.0 if self.settings.layout == "pipeline" else 0.5 + self._shared.random()
-        transfer_ns = int(self.settings.step_ns * 0.015 * varied) + self.cost_ns("slow_network") + self.hiccup_ns
+        transfer_ns = (
+            int(self.settings.step_ns * self.settings.transfer_share * varied)
+            + self.cost_ns("slow_network")
+            + self.hiccup_ns
+        )
         self.hiccup_ns = 0
         return 0 if self.is_ideal("transfer") else transfer_ns
 

@@ -38,7 +38,7 @@ def main() -> int:
     output.parent.mkdir(exist_ok=True)
     output.write_text(json.dumps(score.to_dict(), indent=1), encoding="utf-8")
     print(f"\n{sum(one.cpu_s for one in verdicts):.0f} s of CPU time; written: {output.relative_to(ROOT)}", end="")
-    if not options.scenario and options.runs >= MIN_RUNS_OF_PAGE:
+    if options.page or (not options.scenario and options.runs >= MIN_RUNS_OF_PAGE):
         page = ROOT / "docs" / "score.md"
         page.write_text(score.format_page(TEMPLATE.read_text(encoding="utf-8")), encoding="utf-8")
         print(f", {page.relative_to(ROOT)}", end="")
@@ -53,6 +53,9 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="the first seed; default: from the hash of the commit")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--verbose", action="store_true", help="print settings, expectations and findings")
+    parser.add_argument(
+        "--page", action="store_true", help="write docs/score.md also if there are few runs, or not all scenarios"
+    )
     return parser.parse_args()
 
 

