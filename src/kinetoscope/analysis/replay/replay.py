@@ -281,10 +281,9 @@ def _of_loops(
 def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """All edges, with the columns that not every kind has."""
     joined = pl.concat(edges, how="diagonal_relaxed")
-    columns = dict.fromkeys((*PARTS, "spare_data", "spare_python", "exposed_ns", "group_size"), pl.Int64)
-    columns["num_ranks"] = pl.UInt32
-    columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean, "step": pl.Int64}
-    columns["is_guessed"] = pl.Boolean
+    columns = dict.fromkeys((*PARTS, "spare_data", "spare_python", "exposed_ns", "group_size", "step"), pl.Int64)
+    columns |= {"num_ranks": pl.UInt32, "name": pl.String}
+    columns |= dict.fromkeys(("is_communication", "is_entry", "is_guessed"), pl.Boolean)
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)
 
