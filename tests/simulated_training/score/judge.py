@@ -135,7 +135,7 @@ def _judge(scenario: Scenario, drawn: Drawn, seed: int) -> Verdict:
     truth = _Truth(run, report)
     gains = {plant: truth.gain_share(plant.faults) for plant in drawn.plants}
     matter = [plant for plant in drawn.plants if _matters(plant, gains[plant])]
-    claims = [_claim(finding, report) for finding in report.findings]
+    claims = [_claim(finding, report, run) for finding in report.findings]
     claims = [
         claim if claim.confidence == "low" else replace(claim, is_true=truth.is_true(finding, drawn.plants))
         for claim, finding in zip(claims, report.findings, strict=True)
@@ -200,8 +200,8 @@ def _false_high(
 
 
 def _healthy_claims(scenario: Scenario, drawn: Drawn) -> tuple[Claim, ...]:
-    _, report = simulate_and_analyze(replace(drawn.settings, faults=()))
-    return _mistakes(scenario, [_claim(finding, report) for finding in report.findings])
+    run, report = simulate_and_analyze(replace(drawn.settings, faults=()))
+    return _mistakes(scenario, [_claim(finding, report, run) for finding in report.findings])
 
 
 def _mistakes(scenario: Scenario, claims: Sequence[Claim]) -> tuple[Claim, ...]:
@@ -213,7 +213,7 @@ def _mistakes(scenario: Scenario, claims: Sequence[Claim]) -> tuple[Claim, ...]:
     )
 
 
-def _claim(finding: "Finding", report: "RunReport") -> Claim:
+def _claim(finding: "Finding", report: "RunReport", run: SimulatedRun) -> Claim:
     ranks, saving_ns = finding.where.ranks, finding.saving_ns_per_step
     causes = [row.cause for row in report.stragglers if row.rank in ranks] if finding.kind == "straggler" else []
     return Claim(
@@ -221,14 +221,17 @@ def _claim(finding: "Finding", report: "RunReport") -> Claim:
         ranks=ranks,
         causes=tuple(sorted({*causes})),
         confidence=finding.confidence,
-        saving_share=None if saving_ns is None else round(saving_ns / _step_ns(report), 4),
+        saving_share=None if saving_ns is None else round(saving_ns / _step_ns(report, run), 4),
         title=finding.title,
     )
 
 
-def _step_ns(report: "RunReport") -> float:
-    """Return the step time that a report's savings are savings of; `_Truth` judges shares, each of its own step."""
-    return report.run["step_ns"] or 1.0
+def _step_ns(report: "RunReport", run: SimulatedRun) -> float:
+    """Return the step time that a report's savings are savings of: the mean of all that was recorded, or less where the
+    last step took longer than the others. The step time in the report leaves out what was in flight at the start."""
+    from kinetoscope.analysis.step_time import share_of_recorded
+
+    return run.time_ns / run.num_steps * min(1.0, share_of_recorded(report.steps, report.run["step_ns"] or 1.0))
 
 
 class _Truth:
@@ -273,7 +276,7 @@ class _Truth:
         if (ideal := _IDEALS.get(finding.kind)) is None:
             return False
         gain = self._run.saving_ns_per_step(self._run.with_ideal(ideal)) / self._step_ns
-        claimed = (finding.saving_ns_per_step or 0) / _step_ns(self._report)
+        claimed = (finding.saving_ns_per_step or 0) / _step_ns(self._report, self._run)
         return gain >= max(SAVING_TOLERANCE, claimed - SAVING_TOLERANCE)
 
     def verdict(self, plant: Plant, gain_share: float) -> PlantVerdict:
@@ -288,8 +291,8 @@ class _Truth:
         gain_share = self.gain_share(self.faults_of(finding, plant))
         if finding.saving_ns_per_step is None:
             return replace(verdict, is_saving_right=gain_share <= SAVING_TOLERANCE)
-        saving_share = finding.saving_ns_per_step / _step_ns(self._report)
-        max_share = dict(finding.evidence).get("saving_at_most_ns", 0) / _step_ns(self._report)
+        saving_share = finding.saving_ns_per_step / _step_ns(self._report, self._run)
+        max_share = dict(finding.evidence).get("saving_at_most_ns", 0) / _step_ns(self._report, self._run)
         off_share = saving_share - gain_share
         is_right = abs(off_share) <= SAVING_TOLERANCE
         is_in_interval = saving_share - SAVING_TOLERANCE <= gain_share <= max_share + SAVING_TOLERANCE
