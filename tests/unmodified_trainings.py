@@ -332,10 +332,57 @@ def fsdp():
     return on_two_ranks(fully_shard)
 
 
+def long_forward():
+    return nn.Sequential(nn.Linear(8, 512), *[nn.Linear(512, 512) for _ in range(3)], nn.Linear(512, 2))
+
+
+class TeacherWithin(nn.Module):
+    """Its forward pass starts without gradients, as that of a model with a frozen teacher."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.student = long_forward(), network()
+
+    def forward(self, samples):
+        with torch.no_grad():
+            taught = self.teacher(samples.repeat_interleave(64, 0))
+        return self.student(samples) + taught[0]
+
+
+def fetched_between():
+    """The next batch is fetched between the forward and the backward pass."""
+    model, batches = TeacherWithin(), itertools.cycle(data())
+    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.1)
+    batch = next(batches)
+    for _ in range(NUM_BATCHES):
+        loss = loss_of(model, batch)
+        batch = next(batches)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return NUM_BATCHES, loss
+
+
+def rollout():
+    """An environment is played without gradients, in memory, before each update."""
+    policy, critic = network(), long_forward()
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    for _ in range(NUM_BATCHES):
+        played = []
+        for _ in range(8):
+            with torch.no_grad():
+                played.append(critic(torch.randn(64, 8)).argmax(1))
+        loss = nn.functional.cross_entropy(policy(torch.randn(64, 8)), played[-1])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return NUM_BATCHES, loss
+
+
 def slow_phases():
     """Times its phases itself, and prints them: of each step but the first, which is before the profiler."""
     now, times = time.perf_counter_ns, []
-    model = nn.Sequential(nn.Linear(8, 512), *[nn.Linear(512, 512) for _ in range(3)], nn.Linear(512, 2))
+    model = long_forward()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     ready = now()
     for batch in data():
@@ -369,6 +416,8 @@ KINDS = {
     "validation with gradients": validation_with_gradients,
     "validation first": validation_first,
     "fetched ahead": fetched_ahead,
+    "fetched between": fetched_between,
+    "rollout": rollout,
     "kept iterator": kept_iterator,
     "iterable dataset": iterable_dataset,
     "no loader": no_loader,

@@ -38,7 +38,7 @@ KINDS = (
     *QUICK,
     *("gan 5", "gan 15", "two optimizers", "optimizer in backward", "lbfgs", "autograd.grad", "iterable dataset"),
     *("validation with gradients", "validation first", "kept iterator"),
-    *("no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp"),
+    *("no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp", "fetched between", "rollout"),
 )
 ALL = os.environ.get("KINETOSCOPE_ALL_TRAININGS") == "1"
 
@@ -126,6 +126,17 @@ def test_phases_are_those_that_the_script_times_itself(tmp_path):
         ours_ns = steps[f"{name}_ns"].to_list()
         apart = [abs(ours - own) - max(0.05 * own, 300_000) for ours, own in zip(ours_ns, own_ns, strict=True)]
         assert median(apart) <= 0, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "longer", "shorter"), [("fetched between", "forward", "other"), ("rollout", "other", "forward")]
+)
+def test_forward_is_what_builds_the_graph_of_the_backward_pass(kind, longer, shorter, tmp_path):
+    """A rollout without gradients is none, and a fetch between does not hide it."""
+    run_recorded("--after", 1000, "-o", "run", command=[TRAININGS, kind], folder=tmp_path)
+    steps = frame_of(tmp_path / "run").filter(pl.col("step") > 1)
+    assert len(steps) > 30
+    assert steps[f"{longer}_ns"].sum() > 2 * steps[f"{shorter}_ns"].sum() > 0
 
 
 EVALUATED = {

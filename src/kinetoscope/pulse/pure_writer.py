@@ -69,6 +69,9 @@ class PulseWriter:
         self._before_backward = self._before_optimizer = self._before_checkpoint = int(Phase.OTHER)
         self._checkpoint_depth, self._has_just_written = 0, False
         self._num_nested = 0
+        self._count_nodes: Callable[[], int] | None = None
+        self._nodes_before = -1
+        self._built_before_fetch, self._fetches_ahead = 0, False
         self._is_stopped, self._request = threading.Event(), b""
         self._watched_at_ns = 0
         self._stood_still = 0, 0
@@ -86,6 +89,10 @@ class PulseWriter:
         if self._file is None or self._pid != os.getpid():
             return phase
         before = self._phase
+        if phase == Phase.DATA_WAIT:
+            self._end_stretch_before_fetch()
+        if before == Phase.DATA_WAIT:
+            self._take_built()
         self._change_phase(phase)
         return before
 
@@ -105,6 +112,10 @@ class PulseWriter:
             return
         self._num_backward += 1
         before = self._before_backward = self._phase
+        built = self._take_built()
+        if before == Phase.OTHER:
+            self._fetches_ahead = self._built_before_fetch > built
+        self._built_before_fetch = 0
         if before in (Phase.OTHER, Phase.OPTIMIZER):
             self._phase, self._known = int(Phase.FORWARD), self._known | 1 << Phase.FORWARD
         self._change_phase(int(Phase.BACKWARD))
@@ -115,6 +126,7 @@ class PulseWriter:
             return
         self._backward_depth = max(0, self._backward_depth - 1)
         if self._backward_depth == 0:
+            self._take_built()
             self._change_phase(self._before_backward)
 
     def begin_optimizer(self, *_: object) -> None:
@@ -134,6 +146,8 @@ class PulseWriter:
         if self._num_nested > 0:
             self._num_nested -= 1
         else:
+            self._take_built()
+            self._built_before_fetch = 0
             self._change_phase(self._before_optimizer)
 
     def begin_checkpoint(self) -> None:
@@ -155,6 +169,44 @@ class PulseWriter:
         if self._checkpoint_depth == 0:
             self._change_phase(self._before_checkpoint)
             self._has_just_written = True
+
+    def watch_graph(self, count_nodes: Callable[[], int] | None) -> None:
+        """Use this function to count the nodes of autograd graphs of the watched thread; or None."""
+        self._count_nodes = count_nodes
+        self._take_built()
+
+    def has_no_graph(self) -> bool:
+        """Return whether the watched thread is in no phase, and has built no graph since that started."""
+        if not self._is_watched() or self._phase != Phase.OTHER:
+            return False
+        count = self._num_nodes()
+        return count >= 0 and count == self._nodes_before
+
+    def _num_nodes(self) -> int:
+        is_known = self._count_nodes is not None and self._thread == get_ident()
+        return self._count_nodes() if is_known and self._count_nodes is not None else -1
+
+    def _take_built(self) -> int:
+        """Return how many nodes were built in the running stretch, and start the next one."""
+        count, before = self._num_nodes(), self._nodes_before
+        self._nodes_before = count
+        return 0 if count < 0 or before < 0 else count - before
+
+    def expect_fetch(self) -> None:
+        """Expect a fetch next: what came before it was the forward pass, if that built a graph."""
+        if self._is_watched():
+            self._end_stretch_before_fetch()
+
+    def _end_stretch_before_fetch(self) -> None:
+        """Label the stretch before a fetch as the forward pass, if the loop fetches between its forward and backward
+        pass: then the graph is built before the fetch."""
+        if self._phase != Phase.OTHER:
+            return
+        built = self._take_built()
+        self._built_before_fetch += built
+        if self._fetches_ahead and built:
+            self._phase, self._known = int(Phase.FORWARD), self._known | 1 << Phase.FORWARD
+            self._enter(int(Phase.OTHER), self._now())
 
     def num_backward(self) -> int:
         """How many backward passes have begun on the watched thread."""
@@ -212,17 +264,9 @@ class PulseWriter:
             return False
         now_ns = self._now()
         self._enter(self._phase, now_ns)
-        self._sequence += 1
-        self._write_now()
-        at = STEPS_AT + self._num_steps % NUM_EXACT * STEP.size
-        if self._num_steps >= NUM_EXACT:
-            self._fold_step(STEP.unpack_from(self._file, at))
         began_ns, self._step_began_ns = self._step_began_ns, now_ns
         times = (began_ns, now_ns - began_ns, *self._by_phase)
-        STEP.pack_into(self._file, at, batch, *times, epoch & 0xFFFFFFFF, self._known)
-        self._num_steps += 1
-        self._sequence += 1
-        self._write_now()
+        self._write_step(batch, *times, epoch & 0xFFFFFFFF, self._known)
         if self._slow is not None:
             self._slow.end_step(batch, epoch & 0xFFFFFFFF, began_ns, now_ns - began_ns, self._by_phase)
         self._by_phase = [0] * len(Phase)
@@ -230,6 +274,22 @@ class PulseWriter:
             return False
         self._looked_at_ns = now_ns
         return True
+
+    def add_step(self, batch: int, begin_ns: int, end_ns: int) -> None:
+        """Add a step that is over, of unknown phases."""
+        if self._file is not None and self._pid == os.getpid():
+            self._write_step(batch, begin_ns, end_ns - begin_ns, *([0] * len(Phase)), 0, 0)
+
+    def _write_step(self, *step: int) -> None:
+        self._sequence += 1
+        self._write_now()
+        at = STEPS_AT + self._num_steps % NUM_EXACT * STEP.size
+        if self._num_steps >= NUM_EXACT:
+            self._fold_step(STEP.unpack_from(self._file, at))
+        STEP.pack_into(self._file, at, *step)
+        self._num_steps += 1
+        self._sequence += 1
+        self._write_now()
 
     # -- the thread that watches --
 

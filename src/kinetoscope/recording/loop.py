@@ -415,6 +415,9 @@ class Loop:
         wait for the next batch."""
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
         if is_ours and self.before_fetch is not None:
+            writer: Any = self._run.pulse.writer
+            if writer is not None:
+                writer.expect_fetch()  # `before_fetch` may end the step
             self.before_fetch(iterator)
         if is_ours and self._is_counting and self._run.pulse.writer.begin_fetch():
             return self._fetch_counted(original, iterator)

@@ -4,12 +4,20 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
+from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
-from kinetoscope.recording.private_names import run_backward
+from kinetoscope.recording.private_names import count_graph_nodes, run_backward
 from kinetoscope.recording.replaced_method import ReplacedMethod
 
+_OTHER = int(Phase.OTHER)
+_WITHOUT_GRADIENTS = (
+    ("torch.autograd.grad_mode", "no_grad"),
+    ("torch.autograd.grad_mode", "inference_mode"),
+    ("torch.autograd.grad_mode", "set_grad_enabled"),
+)
 _WRITE_CHECKPOINTS = (
     ("torch", "save"),
     ("torch.distributed.checkpoint", "save"),
@@ -90,6 +98,7 @@ class PhaseHooks:
             self._pulse.writer.watch_thread(get_ident())
             self._hook_optimizers()
             self._hook_backward()
+            self._watch_graph()
             self._unhooked = list(_WRITE_CHECKPOINTS)
         if self._unhooked:
             self._hook_checkpoints()
@@ -105,6 +114,7 @@ class PhaseHooks:
             return
         self._is_installed = False
         self._pulse.writer.watch_thread(0)
+        self._pulse.writer.watch_graph(None)
         while self._removals:
             self._removals.pop()()
         autograd = sys.modules.get("torch.autograd")
@@ -133,6 +143,26 @@ class PhaseHooks:
         self._original, self._around = original, names["around"](original, writer.begin_backward, writer.end_backward)
         setattr(sys.modules["torch.autograd"], run_backward.attribute, self._around)
 
+    def _watch_graph(self) -> None:
+        """Let the writer see where the autograd graph is built, and where a stretch without gradients ends."""
+        count = count_graph_nodes.find()
+        if count is None:
+            return
+        self._pulse.writer.watch_graph(count)
+        for module_name, name in _WITHOUT_GRADIENTS:
+            kind = getattr(sys.modules.get(module_name), name, None)
+            if kind is not None:
+                self._removals.append(ReplacedMethod(kind, "__exit__", self._leave_no_grad).restore)
+
+    def _leave_no_grad(self, original: Callable[..., Any], *arguments: Any) -> Any:
+        """Split the stretch of `Phase.OTHER` here: an evaluation or a rollout came before, and the forward pass comes
+        after. Within the call of a module, it is a part of the forward pass."""
+        result = original(*arguments)
+        writer = self._pulse.writer
+        if writer.has_no_graph() and not _is_in_module_call(sys._getframe(1)):
+            writer.enter(_OTHER)
+        return result
+
     def _hook_checkpoints(self) -> None:
         for place in list(self._unhooked):
             module_name, name = place
@@ -149,3 +179,14 @@ class PhaseHooks:
             return original(*arguments, **options)
         finally:
             writer.end_checkpoint()
+
+
+def _is_in_module_call(frame: FrameType | None) -> bool:
+    """Return whether the call of a torch module leads to this frame."""
+    module: Any = sys.modules.get("torch.nn")
+    code = getattr(module.Module.__call__, "__code__", None) if module is not None else None
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False

@@ -17,6 +17,13 @@ run_backward = PrivateObject(
     "torch.autograd", "_engine_run_backward", "the pulse does not tell forward and backward passes apart"
 )
 
+count_graph_nodes = PrivateObject(
+    "torch._C._autograd",
+    "_get_sequence_nr",
+    "a forward pass before the fetch of the next batch is not told apart from the time between steps",
+    loaded="torch.autograd",
+)
+
 # torch.distributed.
 default_store = PrivateObject(
     "torch.distributed.distributed_c10d",

@@ -59,9 +59,13 @@ typedef struct {
     unsigned long thread; /* of which torch's hooks tell; 0 for none */
     uint32_t before_backward, before_optimizer, before_checkpoint; /* the phases to go back to */
     int64_t backward_depth, checkpoint_depth, num_backward;
-    int64_t num_nested;   /* steps of optimizers within the one that runs */
-    int has_just_written; /* a checkpoint, and nothing was told since */
-    Watch *watch;         /* NULL before `watch` */
+    int64_t num_nested;         /* steps of optimizers within the one that runs */
+    int has_just_written;       /* a checkpoint, and nothing was told since */
+    PyObject *num_nodes;        /* counts the nodes of autograd graphs of this thread; or NULL */
+    int64_t nodes_before;       /* nodes when the stretch of PULSE_OTHER started */
+    int64_t built_before_fetch; /* nodes built since the last backward pass, up to a fetch */
+    int fetches_ahead;          /* the loop fetches the next batch after its forward pass */
+    Watch *watch;               /* NULL before `watch` */
 } PulseWriter;
 
 /* A forked child has its parent's file mapped, but nothing to say there. */
@@ -145,6 +149,39 @@ static void enter_phase(PulseWriter *writer, uint32_t phase, int64_t now)
     header->phase_since = header->heartbeat = now;
 }
 
+/* Return how many nodes of autograd graphs this thread has built; -1 if unknown. */
+static int64_t count_nodes(PulseWriter *writer)
+{
+    if (writer->num_nodes == NULL || writer->thread != PyThread_get_thread_ident()) return -1;
+    PyObject *answer = PyObject_CallNoArgs(writer->num_nodes);
+    int64_t count = answer != NULL ? PyLong_AsLongLong(answer) : -1;
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return count;
+}
+
+/* Return how many nodes were built in the running stretch, and start the next one. */
+static int64_t take_built(PulseWriter *writer)
+{
+    int64_t count = count_nodes(writer), before = writer->nodes_before;
+    writer->nodes_before = count;
+    return count < 0 || before < 0 ? 0 : count - before;
+}
+
+/* A loop that fetches the next batch between its forward and backward pass builds the graph before
+ * the fetch: then the stretch before it is the forward pass. */
+static void end_stretch_before_fetch(PulseWriter *writer)
+{
+    PulseHeader *header = &writer->header;
+    if (header->phase != PULSE_OTHER) return;
+    int64_t built = take_built(writer);
+    writer->built_before_fetch += built;
+    if (!writer->fetches_ahead || built == 0) return;
+    header->phase = PULSE_FORWARD;
+    header->known |= UINT32_C(1) << PULSE_FORWARD;
+    enter_phase(writer, PULSE_OTHER, now_of(writer));
+}
+
 static void change_phase(PulseWriter *writer, uint32_t phase)
 {
     enter_phase(writer, phase, now_of(writer));
@@ -162,6 +199,8 @@ static PyObject *writer_enter(PyObject *self, PyObject *phase)
     }
     if (pulse == NULL) return Py_NewRef(phase);
     uint32_t before = writer->header.phase;
+    if (number == PULSE_DATA_WAIT) end_stretch_before_fetch(writer);
+    if (before == PULSE_DATA_WAIT) take_built(writer);
     change_phase(writer, (uint32_t)number);
     return PyLong_FromUnsignedLong(before);
 }
@@ -190,6 +229,9 @@ static PyObject *writer_begin_backward(PyObject *self, PyObject *Py_UNUSED(nothi
     if (!is_watched(writer) || ++writer->backward_depth > 1) return new_none();
     writer->num_backward++;
     uint32_t before = writer->before_backward = header->phase;
+    int64_t built = take_built(writer);
+    if (before == PULSE_OTHER) writer->fetches_ahead = writer->built_before_fetch > built;
+    writer->built_before_fetch = 0;
     if (before == PULSE_OTHER || before == PULSE_OPTIMIZER) {
         header->phase = PULSE_FORWARD;
         header->known |= UINT32_C(1) << PULSE_FORWARD;
@@ -203,6 +245,7 @@ static PyObject *writer_end_backward(PyObject *self, PyObject *Py_UNUSED(nothing
     PulseWriter *writer = (PulseWriter *)self;
     if (!is_watched(writer) || --writer->backward_depth > 0) return new_none();
     writer->backward_depth = 0; /* below it, where the hooks came within a pass */
+    take_built(writer);
     change_phase(writer, writer->before_backward);
     return new_none();
 }
@@ -229,8 +272,11 @@ static PyObject *writer_end_optimizer(PyObject *self, PyObject *const *Py_UNUSED
     if (!is_watched(writer)) return new_none();
     if (writer->num_nested > 0)
         writer->num_nested--;
-    else
+    else {
+        take_built(writer);
+        writer->built_before_fetch = 0;
         change_phase(writer, writer->before_optimizer);
+    }
     return new_none();
 }
 
@@ -254,6 +300,31 @@ static PyObject *writer_end_checkpoint(PyObject *self, PyObject *Py_UNUSED(nothi
     change_phase(writer, writer->before_checkpoint);
     writer->has_just_written = 1;
     return new_none();
+}
+
+static PyObject *writer_watch_graph(PyObject *self, PyObject *num_nodes)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    PyObject *before = writer->num_nodes;
+    writer->num_nodes = num_nodes == Py_None ? NULL : Py_NewRef(num_nodes);
+    writer->nodes_before = count_nodes(writer);
+    Py_XDECREF(before);
+    return new_none();
+}
+
+static PyObject *writer_expect_fetch(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (is_watched(writer)) end_stretch_before_fetch(writer);
+    return new_none();
+}
+
+static PyObject *writer_has_no_graph(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    int is_other = is_watched(writer) && writer->header.phase == PULSE_OTHER;
+    int64_t count = is_other ? count_nodes(writer) : -1;
+    return PyBool_FromLong(count >= 0 && count == writer->nodes_before);
 }
 
 static PyObject *writer_num_backward(PyObject *self, PyObject *Py_UNUSED(nothing))
@@ -320,24 +391,37 @@ static PyObject *writer_begin_step(PyObject *self, PyObject *Py_UNUSED(nothing))
     return new_none();
 }
 
+/* Return the next place in the ring. Between begin_writing and show_step. */
+static PulseStep *next_step(PulseWriter *writer)
+{
+    PulseHeader *header = &writer->header;
+    PulseStep *step = &writer->pulse->steps[header->num_steps % PULSE_NUM_EXACT];
+    if (header->num_steps >= PULSE_NUM_EXACT)
+        fold_step(writer->pulse, header, writer->num_places, step);
+    return step;
+}
+
+static void show_step(PulseWriter *writer)
+{
+    writer->header.num_steps++;
+    writer->header.sequence++;
+    show_header(writer);
+}
+
 static void end_step(PulseWriter *writer, int64_t batch, uint32_t epoch, int64_t now)
 {
     PulseHeader *header = &writer->header;
     enter_phase(writer, header->phase, now);
     begin_writing(writer);
-    PulseStep *step = &writer->pulse->steps[header->num_steps % PULSE_NUM_EXACT];
-    if (header->num_steps >= PULSE_NUM_EXACT)
-        fold_step(writer->pulse, header, writer->num_places, step);
+    PulseStep *step = next_step(writer);
     *step = (PulseStep){.step = batch,
                         .begin = header->step_began,
                         .duration = now - header->step_began,
                         .epoch = epoch,
                         .known = header->known};
     memcpy(step->by_phase, writer->by_phase, sizeof step->by_phase);
-    header->num_steps++;
     header->step_began = now;
-    header->sequence++;
-    show_header(writer);
+    show_step(writer);
     if (UNLIKELY(writer->slow != NULL)) slow_end_step(writer->slow, step);
     memset(writer->by_phase, 0, sizeof writer->by_phase);
 }
@@ -355,6 +439,20 @@ static PyObject *writer_end_step(PyObject *self, PyObject *const *arguments, Py_
     int is_due = now - writer->looked_at >= LOOK_EVERY_NS;
     if (is_due) writer->looked_at = now;
     return PyBool_FromLong(is_due);
+}
+
+static PyObject *writer_add_step(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    PulseWriter *writer = (PulseWriter *)self;
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "add_step takes a batch and two times.");
+    int64_t batch = PyLong_AsLongLong(arguments[0]), begin = PyLong_AsLongLong(arguments[1]);
+    int64_t end = PyLong_AsLongLong(arguments[2]);
+    if (PyErr_Occurred()) return NULL;
+    if (file_of(writer) == NULL) return new_none();
+    begin_writing(writer);
+    *next_step(writer) = (PulseStep){.step = batch, .begin = begin, .duration = end - begin};
+    show_step(writer);
+    return new_none();
 }
 
 /* -- steps that are only counted -- */
@@ -401,6 +499,7 @@ static PyObject *writer_begin_fetch(PyObject *self, PyObject *Py_UNUSED(nothing)
     PulseWriter *writer = (PulseWriter *)self;
     int is_alone = writer->counting.with_fetches && is_watched(writer) &&
                    writer->header.phase != PULSE_EVALUATION;
+    if (is_alone) end_stretch_before_fetch(writer);
     if (is_alone) change_phase(writer, PULSE_DATA_WAIT);
     return PyBool_FromLong(is_alone);
 }
@@ -410,6 +509,7 @@ static PyObject *writer_end_fetch(PyObject *self, PyObject *is_there)
     PulseWriter *writer = (PulseWriter *)self;
     if (file_of(writer) == NULL) return new_none();
     int64_t now = now_of(writer);
+    take_built(writer);
     enter_phase(writer, PULSE_OTHER, now);
     show_header(writer);
     if (is_there == Py_True) begin_batch(writer, now);
@@ -626,6 +726,7 @@ static int writer_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((PulseWriter *)self)->now);
+    Py_VISIT(((PulseWriter *)self)->num_nodes);
     Py_VISIT(((PulseWriter *)self)->file.obj);
     return 0;
 }
@@ -633,6 +734,7 @@ static int writer_traverse(PyObject *self, visitproc visit, void *arg)
 static int writer_clear(PyObject *self)
 {
     Py_CLEAR(((PulseWriter *)self)->now);
+    Py_CLEAR(((PulseWriter *)self)->num_nodes);
     Py_CLEAR(((PulseWriter *)self)->slow);
     return 0;
 }
@@ -660,6 +762,13 @@ static PyMethodDef writer_methods[] = {
     {"begin_checkpoint", writer_begin_checkpoint, METH_NOARGS,
      "(): begins to write a checkpoint, which goes on since the last call if nothing else was."},
     {"end_checkpoint", writer_end_checkpoint, METH_NOARGS, "(): back to the phase before."},
+    {"watch_graph", writer_watch_graph, METH_O,
+     "(num_nodes): a function that counts the nodes of autograd graphs of the watched thread; or "
+     "None."},
+    {"expect_fetch", writer_expect_fetch, METH_NOARGS,
+     "(): a fetch follows: what came before it was the forward pass, if that built a graph."},
+    {"has_no_graph", writer_has_no_graph, METH_NOARGS,
+     "(): whether the watched thread is in no phase, and has built no graph since that started."},
     {"num_backward", writer_num_backward, METH_NOARGS,
      "(): how many backward passes have begun on the watched thread."},
     {"note_phases", writer_note_phases, METH_NOARGS,
@@ -672,6 +781,8 @@ static PyMethodDef writer_methods[] = {
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "
      "since it last returned True."},
+    {"add_step", (PyCFunction)(void (*)(void))writer_add_step, METH_FASTCALL,
+     "(batch, begin, end): adds a step that is over, of unknown phases."},
     {"count_steps", (PyCFunction)(void (*)(void))writer_count_steps, METH_FASTCALL,
      "(num_steps, batch, epoch, with_fetches): so many steps, from that batch on, need nothing but "
      "count_step, and fetches nothing but begin_fetch and end_fetch."},

@@ -199,3 +199,77 @@ def test_a_step_of_an_optimizer_that_raised_is_none_within_the_next(kind):
     writer.begin_optimizer()
     writer.end_optimizer()
     assert writer.enter(Phase.OTHER) == Phase.OTHER
+
+
+class Graph:
+    """The autograd graph of a training, which counts its nodes."""
+
+    def __init__(self, kind):
+        self.training, self.num_nodes = Training(kind), 0
+        self.training.writer.watch_graph(lambda: self.num_nodes)
+
+    def run(self, *stretches):
+        """Run ``(phase, nanoseconds, nodes)`` each; returns the step's nanoseconds by phase, and the known phases."""
+        writer, clock = self.training.writer, self.training.clock
+        for phase, duration_ns, num_nodes in stretches:
+            if phase == Phase.DATA_WAIT:
+                writer.enter(phase)
+            elif phase == Phase.BACKWARD:
+                writer.begin_backward()
+            elif phase == Phase.OPTIMIZER:
+                writer.begin_optimizer(None, (), {})
+            clock.now_ns += duration_ns
+            self.num_nodes += num_nodes
+            if phase == Phase.DATA_WAIT:
+                writer.enter(Phase.OTHER)
+            elif phase == Phase.BACKWARD:
+                writer.end_backward()
+            elif phase == Phase.OPTIMIZER:
+                writer.end_optimizer(None, (), {})
+        place = len(self.training.durations)
+        self.training.durations.append(0)
+        writer.end_step(place, 0)
+        _, _, _, *by_phase, _, known = STEP.unpack_from(self.training.file, STEPS_AT + place * STEP.size)
+        return dict(zip(Phase, by_phase, strict=True)), known
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_the_forward_pass_is_where_the_graph_is_built_also_before_the_fetch(kind):
+    graph = Graph(kind)
+    ahead = (Phase.OTHER, 700, 40), (Phase.DATA_WAIT, 5, 0), (Phase.OTHER, 3, 1), (Phase.BACKWARD, 300, 0)
+    for number in range(3):
+        times, _ = graph.run(*ahead, (Phase.OPTIMIZER, 20, 0))
+        assert times[Phase.FORWARD] == (703 if number else 3), "the first backward pass shows the order"
+    plain = (Phase.OTHER, 100, 2), (Phase.DATA_WAIT, 5, 0), (Phase.OTHER, 700, 40), (Phase.BACKWARD, 300, 0)
+    for number in range(3):
+        times, _ = graph.run(*plain, (Phase.OPTIMIZER, 20, 0))
+        assert times[Phase.FORWARD] == (700 if number else 800), "a metric builds a graph too, a smaller one"
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_rollout_without_a_graph_is_told_apart_from_the_forward_pass(kind):
+    graph = Graph(kind)
+    writer, clock = graph.training.writer, graph.training.clock
+    assert writer.has_no_graph()
+    clock.now_ns += 1000
+    writer.enter(Phase.OTHER)
+    times, _ = graph.run((Phase.OTHER, 70, 4), (Phase.BACKWARD, 30, 0), (Phase.OPTIMIZER, 5, 0))
+    assert (times[Phase.OTHER], times[Phase.FORWARD]) == (1000, 70)
+    graph.num_nodes += 1
+    assert not writer.has_no_graph()
+    writer.begin_backward()
+    assert not writer.has_no_graph(), "that is a phase"
+    writer.end_backward()
+    writer.watch_graph(None)
+    assert not writer.has_no_graph(), "unknown"
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_step_that_is_over_is_added_with_unknown_phases(kind):
+    training = Training(kind)
+    for number in range(NUM_EXACT + 5):
+        training.writer.add_step(number, 10 * number, 10 * number + 7)
+    step = STEP.unpack_from(training.file, STEPS_AT + 4 * STEP.size)
+    assert (step[:3], step[-1]) == ((NUM_EXACT + 4, 10 * (NUM_EXACT + 4), 7), 0)
+    training.step((Phase.OTHER, 9))
+    assert STEP.unpack_from(training.file, STEPS_AT + 5 * STEP.size)[2] == 9
