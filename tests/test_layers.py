@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "pages": set(),
     "formats": {"paths", "texts", "training", "native"},
     "live": {"paths", "training", "clock", "writing", "formats", "native", "_native"},
-    "pulse": {"paths", "training", "clock", "writing", "formats", "native", "_native"},
+    "pulse": {"paths", "texts", "training", "clock", "writing", "formats", "native", "_native"},
     "recording": GROUND | {"formats", "live", "pulse", "native", "_native"},
     "torch": GROUND | {"formats", "pages", "recording", "native", "_native"},
     "storage": {"paths", "texts", "training", "writing", "formats"},
@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "serving": {"paths", "texts", "writing", "formats", "live", "pages", "status"},
     "composer": LIVE,
     "auto": {"unmodified"},
-    "unmodified": {"assemble", "recording", "sources", "training", "writing"},
+    "unmodified": {"assemble", "pulse", "recording", "sources", "training", "writing"},
     "integrations": LIVE | {"assemble", "unmodified"},
     "cli": LIVE
     | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"},

@@ -379,6 +379,39 @@ def rollout():
     return NUM_BATCHES, loss
 
 
+def train_anew(width, num_batches=30):
+    model = nn.Sequential(nn.Linear(8, width), nn.Linear(width, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = [train_on(model, optimizer, batch) for batch in data(num_batches)]
+    return len(steps), steps[-1]
+
+
+def sweep():
+    """Five trials, of models of their own."""
+    trials = [train_anew(8 << trial) for trial in range(5)]
+    return sum(num_steps for num_steps, _ in trials), trials[-1][1]
+
+
+def two_stages():
+    """The second optimizer follows the first one, which is still there, in memory."""
+    models = network(), nn.Linear(2, 2)
+    optimizers = [torch.optim.Adam(model.parameters()) for model in models]
+    samples = torch.randn(64, 8)
+    for model, optimizer in zip(models, optimizers, strict=True):
+        for _ in range(40):
+            optimizer.zero_grad()
+            loss = model(samples).square().mean()
+            loss.backward()
+            optimizer.step()
+        samples = model(samples).detach()
+    return 80, loss
+
+
+def ends_early():
+    train_anew(8, num_batches=3)
+    raise KeyError("no more data")
+
+
 def slow_phases():
     """Times its phases itself, and prints them: of each step but the first, which is before the profiler."""
     now, times = time.perf_counter_ns, []
@@ -426,6 +459,10 @@ KINDS = {
     "compiled step": compiled_step,
     "spawn workers": spawn_workers,
     "slow phases": slow_phases,
+    "sweep": sweep,
+    "two stages": two_stages,
+    "ends early": ends_early,
+    "too short": lambda: train_anew(8, num_batches=3),
     "ddp": ddp,
     "fsdp": fsdp,
 }

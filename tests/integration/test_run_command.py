@@ -156,6 +156,41 @@ def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, trainings):
     assert trained.filter((pl.col("forward_ns") == 0) | (pl.col("optimizer_ns") == 0)).is_empty()
 
 
+@pytest.mark.parametrize(("kind", "num_steps"), [("sweep", [30] * 5), ("two stages", [40] * 2)])
+def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(kind, num_steps, tmp_path):
+    plain = run_script(TRAININGS, kind, folder=tmp_path)
+    options = ("--after", "3", "--num-steps", "4", "-o", "run")
+    ours = run_recorded(*options, command=[TRAININGS, kind], folder=tmp_path)
+    assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain)), ours.stderr
+    folders = [tmp_path / "run", *(tmp_path / "run" / str(number) for number in range(2, len(num_steps) + 1))]
+    assert [len(frame_of(folder)) for folder in folders] == num_steps
+    assert not (tmp_path / "run" / str(len(num_steps) + 1)).exists()
+    for folder in folders[:3]:
+        assert kinetoscope.analyze(folder).run["num_steps"] == 4
+    for folder in folders[3:]:
+        assert "window of each of its first 3 training runs" in run_command("summary", folder).stderr
+    (note,) = [note for note in kinetoscope.analyze(folders[0]).run["notes"] if "This process trained" in note]
+    assert f"This process trained {len(num_steps)} times" in note
+    if kind == "sweep":
+        assert "1: SGD with lr 0.1, 90 parameters, 30 steps" in note
+        assert "5: SGD with lr 0.1, 1,410 parameters, 30 steps" in note
+        later = frame_of(folders[1]).filter(pl.col("step") < 15)
+        assert later["forward_ns"].null_count() == 15, "of steps before it was known, the phases are unknown"
+        assert later["duration_ns"].min() >= 0 < later["duration_ns"].median()
+    assert len(lines_added(ours, plain)) == 2, "one window is announced, and how to look at it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("ends early", "ended with KeyError after 3 batches"), ("too short", "--after")]
+)
+def test_a_run_that_is_too_short_says_what_to_change_in_the_words_of_the_command(kind, said, tmp_path):
+    done = run_recorded("-o", "run", command=[TRAININGS, kind], folder=tmp_path)
+    (line,) = [line for line in done.stderr.splitlines() if "Nothing was recorded" in line]
+    assert said in line
+    assert "skip_first" not in line
+    assert line in run_command("summary", tmp_path / "run").stderr
+
+
 def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_the_other(tmp_path):
     environment = environment_of("-o", "sweep", folder=tmp_path)
     for num_at_once in (2, 1):
@@ -165,8 +200,8 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
     runs = [kinetoscope.analyze(folder).run for folder in folders]
     assert [run["all_steps"]["num_steps"] for run in runs] == [36, 36, 36]
     assert not list(tmp_path.glob("sweep/**/attempt*"))
-    assert "3 trainings were recorded here, and this is the first. The last is in folder 3." in runs[0]["notes"]
-    assert not any("trainings were recorded" in note for run in runs[1:] for note in run["notes"])
+    assert "3 processes were recorded here, and this is the first. The last is in folder 3." in runs[0]["notes"]
+    assert not any("processes were recorded" in note for run in runs[1:] for note in run["notes"])
 
 
 def test_a_launch_with_the_name_of_one_that_is_over_is_another_run(tmp_path):
@@ -226,22 +261,18 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "num_steps", "num_phases_known"), [("at once", 16, 14), ("one after the other", 32, 29)]
-)
-def test_of_two_threads_that_train_at_once_one_is_recorded_and_both_if_one_follows_the_other(
-    tmp_path, how, num_steps, num_phases_known
-):
+@pytest.mark.parametrize(("how", "folders"), [("at once", ["run"]), ("one after the other", ["run", "run/2"])])
+def test_of_two_threads_that_train_at_once_one_is_recorded_and_both_if_one_follows_the_other(tmp_path, how, folders):
     script = tmp_path / "threads.py"
     script.write_text(TWO_THREADS)
     options = ("-o", "run", "--after", "2", "--num-steps", "5")
     done = run_recorded(*options, command=[script, how], folder=tmp_path)
-    assert "failed" not in done.stderr
-    assert f"window recorded in {num_steps} batches" in done.stderr
-    assert not (tmp_path / "run" / "2").exists()
+    assert "Watching the training failed" not in done.stderr
+    assert "window recorded in 16 batches" in done.stderr
+    assert (tmp_path / "run" / "2").exists() == ("run/2" in folders)
+    assert [len(frame_of(tmp_path / folder)) for folder in folders] == [16] * len(folders)
     steps = frame_of(tmp_path / "run").filter(pl.col("step") >= 2)
-    assert len(steps) == num_steps - 2
-    assert len(steps.filter(pl.col("backward_ns") > 0, pl.col("optimizer_ns") > 0)) == num_phases_known
+    assert len(steps.filter(pl.col("backward_ns") > 0, pl.col("optimizer_ns") > 0)) == 14
 
 
 def test_signals_and_their_exit_codes_are_the_commands(tmp_path):

@@ -71,9 +71,12 @@ class ProfileArguments:
         if option in self._options:
             raise SettingsError(f"{option}={self._options[option]!r} has no effect: {why}. Leave it out.")
 
-    def make(self) -> Profiler:
-        """A new Profiler, on each rank for the same folder. Raises what `kinetoscope.profile` does."""
-        profiler = profile(self._folder(), **self._options)
+    def make(self, **options: Unpack[ProfileOptions]) -> Profiler:
+        """Return a new Profiler, on each rank for the same folder. ``options`` replace those that were given.
+
+        Raises what `kinetoscope.profile` does.
+        """
+        profiler = profile(self._folder(), **(self._options | options))
         self._num_made += 1
         return profiler
 

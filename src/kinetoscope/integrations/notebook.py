@@ -95,9 +95,11 @@ class _CellProfiling:
         self._training = UnmodifiedTraining(self._make, self._give_up)
         self._training.watch()
 
-    def _make(self) -> Profiler:
-        self._profiler = self._arguments.make()
-        return self._profiler
+    def _make(self, number: int, num_over: int) -> Profiler:
+        """Return the profiler of the n-th training run of the cell. The first one is shown."""
+        profiler = self._arguments.make() if number == 1 else self._arguments.make(first_step=num_over)
+        self._profiler = self._profiler or profiler
+        return profiler
 
     def _give_up(self, why: str) -> None:
         self._profiler, self._why = None, why

@@ -63,6 +63,16 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 StepTimes = tuple[int, tuple[int | None, ...]]
 
 
+class TrainingFacts(msgspec.Struct, frozen=True):
+    """What tells the n-th training run of a process from the others: the class of its optimizer, how many parameters
+    that trains, and its learning rate when the run began. What is unknown is None or empty."""
+
+    number: int
+    optimizer: str = ""
+    num_parameters: int | None = None
+    learning_rate: float | None = None
+
+
 class PulseProcess(msgspec.Struct, frozen=True):
     """The process whose pulse it is. Its clock was at ``monotonic_ns`` when unix time was ``unix_ns``. Its pid counts
     where `pid_space` is the same; "" if that is not known."""
@@ -72,6 +82,7 @@ class PulseProcess(msgspec.Struct, frozen=True):
     monotonic_ns: int
     unix_ns: int
     pid_space: str = ""
+    training: TrainingFacts | None = None
 
 
 class OwnPulse:
@@ -107,11 +118,14 @@ class OwnPulse:
         self._counter: Any = None
         self._write_nothing()
 
-    def open(self, run_folder: Path | None, ranks: Ranks, attempt: Attempt) -> None:
-        """Makes the file in the folder of the run, if it has one."""
+    def open(
+        self, run_folder: Path | None, ranks: Ranks, attempt: Attempt, training: TrainingFacts | None = None
+    ) -> None:
+        """Make the file in the folder of the run, if it has one."""
         self.follow_thread()
         anchor = take_anchor(self._clock)
-        about = encode_struct(PulseProcess(ranks, attempt, anchor.monotonic_ns, anchor.unix_ns, pid_space()))
+        times = anchor.monotonic_ns, anchor.unix_ns
+        about = encode_struct(PulseProcess(ranks, attempt, *times, pid_space(), training))
         self._stem, self._name = attempt.start, f"{attempt.start}{SUFFIX}"
         has_room = len(about) <= HEADER_BYTES - ABOUT_AT - LENGTH.size
         if run_folder is not None and HAS_RUN_FOLDERS and has_room:

@@ -1,6 +1,7 @@
 """What a run came to: why nothing was recorded; or what was saved, where, what was found, and what to run next."""
 
 import logging
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from shlex import quote
 from typing import Protocol
 
 from kinetoscope.recording.contract import run_folder_of
-from kinetoscope.recording.schedule import CyclicSchedule
+from kinetoscope.recording.schedule import CyclicSchedule, PulseOnly
 from kinetoscope.recording.telling import Place, place_to_tell, short_path
 from kinetoscope.texts.wording import counted
 
@@ -29,9 +30,11 @@ class Find(Protocol):
 @dataclass(slots=True)
 class RunCounts:
     """How far a run got. The handlers have taken ``num_saved`` windows, not ``num_unsaved`` others, and never will
-    ``num_missed``; and they got ``num_given`` single events and files."""
+    ``num_missed``; and they got ``num_given`` single events and files. ``num_past`` of the batches were over when the
+    run began."""
 
     num_batches: int = 0
+    num_past: int = 0
     longest_epoch: int = 0
     num_windows: int = 0
     num_saved: int = 0
@@ -56,8 +59,9 @@ class Outcome:
     def tell(self) -> None:
         """Says what there is, or why there is nothing."""
         if self._counts.is_nothing:
-            why = why_nothing(self._schedule, self._counts)
-            _log.warning(why)
+            why = why_nothing(self._schedule, self._counts, uncaught_error())
+            if not isinstance(self._schedule, PulseOnly):
+                _log.warning(why)
             self._note_nothing(why)
         elif self._place is not None:
             self._place.tell(what_there_is(self._counts, self._handlers))
@@ -118,12 +122,18 @@ def _saved_to(handlers: Iterable[object]) -> list[Path]:
     return [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
 
 
-def why_nothing(schedule: object, counts: RunCounts) -> str:
-    """Why a run recorded nothing, and what to change."""
-    return f"Nothing was recorded: {_reason(schedule, counts)}"
+def uncaught_error() -> str:
+    """Return the name of the exception that has ended this program; "" if none has, or it is still running."""
+    error = getattr(sys, "last_value", None)
+    return "" if error is None else type(error).__name__
 
 
-def _reason(schedule: object, counts: RunCounts) -> str:
+def why_nothing(schedule: object, counts: RunCounts, error: str = "") -> str:
+    """Return why a run recorded nothing, and what to change. An ``error`` that ended it needs no other advice."""
+    return f"Nothing was recorded: {_reason(schedule, counts, error)}"
+
+
+def _reason(schedule: object, counts: RunCounts, error: str) -> str:
     if counts.num_unsaved or counts.num_missed:
         return "what was recorded could not be saved. The errors above say why."
     if counts.num_windows:
@@ -133,15 +143,20 @@ def _reason(schedule: object, counts: RunCounts) -> str:
             "no step() was called, and no loop over batches() ended a batch. Write `for batch in "
             "profiler.batches(loader):`, or call profiler.step() at the end of each batch."
         )
+    if isinstance(schedule, PulseOnly):
+        return f"{schedule.why}."
     if not isinstance(schedule, CyclicSchedule):
         return f"the schedule answered skip for {_all(counts.num_batches)}."
-    first = schedule.plan.first_recorded + 1
+    first = schedule.plan.first_recorded + 1 + counts.num_past
+    if error:
+        num_batches = counted(counts.num_batches, "batch")
+        return f"the program ended with {error} after {num_batches}; the first to record is {first:,}."
     if schedule.per == "run":
         had = f"the first batch to record is {first:,}; the run had {counts.num_batches:,}."
-        return f"{had} Make skip_first or wait smaller."
+        return f"{had} {schedule.advice}"
     return (
-        f"the first batch to record is {first:,}; the longest epoch had {counts.longest_epoch:,}. To count batches "
-        'across epochs pass per="run" to cyclic_schedule, or make skip_first or wait smaller.'
+        f"the first batch to record is {first:,}; the longest epoch had {counts.longest_epoch:,}. {schedule.advice} To "
+        'count batches across epochs pass per="run" to cyclic_schedule.'
     )
 
 

@@ -7,9 +7,10 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -18,7 +19,7 @@ from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.own_names import WATCHED_PHASE
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
-from kinetoscope.pulse.own_pulse import OwnPulse, StepTimes
+from kinetoscope.pulse.own_pulse import OwnPulse, StepTimes, TrainingFacts
 from kinetoscope.recording import compiler
 from kinetoscope.recording.asked_recording import AskedRecording
 from kinetoscope.recording.callbacks import Callbacks
@@ -139,6 +140,9 @@ class Run:
         self._once = OnceLog()
         self._longest_epoch = self._num_taken = self._skips_until = 0
         self._has_told = False
+        self.training: TrainingFacts | None = None
+        """What tells this run from others of its process, to be set before it begins."""
+        self._num_past_steps = 0
         self.callbacks: Callbacks = Callbacks(sources, state, self._guard)
         """Calls the sources and handlers."""
         self._make_parts()
@@ -170,8 +174,8 @@ class Run:
         listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor, self._note_taken)
         self._recorder.listener = listeners if listeners else None
 
-    def set_search(self, search: FindsFirst) -> None:
-        """At the end, it looks for the first finding on the traces. Without one nothing does."""
+    def set_search(self, search: FindsFirst | None) -> None:
+        """Let this search the traces for the first finding when the run ends; None for no search."""
         self._search = search
 
     def _note_taken(self) -> None:
@@ -303,7 +307,7 @@ class Run:
                 self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
 
     def _open_pulse(self) -> None:
-        self.pulse.open(run_folder_of(self.handlers), self.ranks, self.attempt)
+        self.pulse.open(run_folder_of(self.handlers), self.ranks, self.attempt, self.training)
 
     def _begin_watch(self) -> None:
         """Watches the thread that trains, which is this one. A test's clock says nothing of how long things take."""
@@ -329,6 +333,13 @@ class Run:
     def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
         """Calls a method of a source or handler. An error is logged, and switches ``owner`` off."""
         return self._guard(owner, method, arguments)
+
+    def add_past_steps(self, ends_ns: Sequence[int]) -> None:
+        """Add the steps before its first batch to the pulse, which ended at these monotonic times, in phases that are
+        unknown. Of the first one, the start is unknown too."""
+        self._num_past_steps = len(ends_ns)
+        for number, (begin_ns, end_ns) in enumerate(pairwise([*ends_ns[:1], *ends_ns])):
+            self.pulse.writer.add_step(self.first_batch - len(ends_ns) + number, begin_ns, end_ns)
 
     def epoch_started(self, left_at: Moment | None = None) -> None:
         """Handles the begin of an epoch. If the epoch before ended while recording was on, its window is saved, with
@@ -661,7 +672,8 @@ class Run:
 
     def _counts(self) -> RunCounts:
         return RunCounts(
-            num_batches=plain_count(self.state.timestamp.batch) - self.first_batch,
+            num_batches=plain_count(self.state.timestamp.batch) - self.first_batch + self._num_past_steps,
+            num_past=self._num_past_steps,
             longest_epoch=self._longest_epoch,
             num_windows=self._window.num_cycles,
             num_saved=self._delivery.num_recorded,

@@ -129,10 +129,14 @@ Schedule = Callable[[ScheduleState], ProfilerAction]
 
 @dataclass(frozen=True, slots=True)
 class CyclicSchedule:
-    """What `cyclic_schedule` returns: a `CyclePlan` for the batches of each epoch, or of the run."""
+    """What `cyclic_schedule` returns: a `CyclePlan` for the batches of each epoch, or of the run.
+
+    ``advice`` tells the user of a run that ended too early how to record sooner.
+    """
 
     plan: CyclePlan
     per: str
+    advice: str = "Pass a schedule with a smaller skip_first or wait."
 
     def __call__(self, state: ScheduleState) -> ProfilerAction:
         """The action for the current batch of ``state``."""
@@ -153,9 +157,20 @@ class CyclicSchedule:
         return self.plan.num_skipped(plain_value(state.timestamp.batch_in_epoch) - _resumption_batch(state))
 
 
+@dataclass(frozen=True, slots=True)
+class PulseOnly:
+    """A schedule that records no window, and the reason."""
+
+    why: str
+
+    def __call__(self, state: ScheduleState) -> ProfilerAction:
+        """Return SKIP."""
+        return ProfilerAction.SKIP
+
+
 def cyclic_schedule(
     skip_first: int = 0, wait: int = 0, warmup: int = 1, active: int = 4, repeat: int = 1, *, per: str = "epoch"
-) -> Schedule:
+) -> CyclicSchedule:
     """A schedule that skips ``skip_first`` batches and then repeats wait, warm up, record; in every epoch, or once.
 
     All arguments count batches. The last active batch of a cycle is ACTIVE_AND_SAVE. If the run was resumed,

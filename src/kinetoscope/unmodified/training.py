@@ -1,4 +1,4 @@
-"""Begins a profiler at the first step of an optimizer, tells it when steps end, and ends it with the process."""
+"""Profiling of unmodified scripts: a run for each training in a process, from its first steps to its end."""
 
 import atexit
 import contextlib
@@ -7,23 +7,27 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from functools import partial, wraps
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
+from kinetoscope.pulse.own_pulse import TrainingFacts
+from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.phase_hooks import release_hooks, reserve_hooks
 from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
-from kinetoscope.recording.schedule import cyclic_schedule
+from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.launch_folder import choose_folder
 from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
 from kinetoscope.unmodified.settings import AutoSettings, CountBy, settings_of
-from kinetoscope.unmodified.step_rule import StepRule
+from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
@@ -31,16 +35,24 @@ _REFUSES_THREADS = sys.version_info[:2] == (3, 12)
 """Python 3.12 starts no thread any more when it waits for those that there are; others do."""
 
 
-class UnmodifiedTraining:
-    """The training of this process. Nothing here raises into it.
+MAX_WINDOWS = 3
+"""Training runs of a process that record a window each; later ones keep their pulse only."""
 
-    ``make`` gives its Profiler, and ``give_up`` is called with the reason if there is none. It ends by `end`, or also
-    with the process.
+PULSE_ONLY = f"a process records a window of each of its first {MAX_WINDOWS} training runs, and the steps of all"
+MAX_TRAININGS = 200
+"""Training runs of a process that get a folder: a search over more would fill the disk with pulses of 1 MiB."""
+
+
+class UnmodifiedTraining:
+    """The training runs of this process, one after the other. Nothing here raises into them.
+
+    ``make`` returns the Profiler of the n-th run, of which so many steps are over. ``give_up`` is called with the
+    reason if there is none. They end by `end`, or with the process.
     """
 
     def __init__(
         self,
-        make: Callable[[], Profiler],
+        make: Callable[[int, int], Profiler],
         give_up: Callable[[str], object],
         *,
         count_by: CountBy | None = None,
@@ -53,6 +65,10 @@ class UnmodifiedTraining:
         self._profiler: Profiler | None = None
         self._rule: StepRule | None = None
         self._has_fetched = self._has_given_up = self._is_due = False
+        self._following: FirstSteps | None = None
+        """A training run that has started, while the thread that trains was within autograd."""
+        self._num_trainings = 0
+        self._leader: Callable[[], object] = lambda: None
         self._loader_watch = DataLoaderWatch(self._before_the_first_step)
         self._thread = threading.main_thread().ident
         self._trainer = threading.main_thread()
@@ -124,6 +140,7 @@ class UnmodifiedTraining:
             self._follow_thread()
             self._loop.follow_thread()
             is_elsewhere = False
+        self._leader = weakref.ref(optimizer)
         if self._profiler is None and not self._has_given_up:
             if is_elsewhere:
                 self._is_due = True
@@ -132,25 +149,27 @@ class UnmodifiedTraining:
         if self._profiler is None or self._rule is None:
             return
         num_steps = self._rule.optimizer_stepped(optimizer)
+        if self._rule.following is not None:
+            self._following, self._rule = self._rule.following, self._rule.following.rule
         if is_elsewhere:
+            return
+        if self._following is not None:
+            self._begin_following()
             return
         self._evaluations.note_trained()
         if self._evaluation is not None:
             self._end_evaluation()  # its end may not have been seen, or it may have been none
-        for _ in range(num_steps):
-            self._profiler.step()
+        self._step(num_steps)
 
     def _before_fetch(self, iterator: object) -> None:
         """On the loop's thread: a step may end, and an evaluation begin or end."""
+        if self._following is not None:
+            self._begin_following()
         profiler, rule = self._profiler, self._rule
         if profiler is None or rule is None:
             return
-        if rule.fetches():
-            profiler.step()
-        num_backward = self._count_backward()
-        if self._num_backward != num_backward:
-            self._num_backward = num_backward
-            self._evaluations.note_trained()
+        self._find_backward(rule)
+        self._step(rule.fetches())
         if self._last_fetched is None or self._last_fetched() is not iterator:
             self._last_fetched = weakref.ref(iterator, self._iterator_gone)
         is_evaluation = self._evaluations.is_evaluation(iterator, has_gradients=self._has_gradients())
@@ -159,6 +178,18 @@ class UnmodifiedTraining:
             self._evaluation.__enter__()
         elif not is_evaluation and self._evaluation is not None:
             self._end_evaluation()
+
+    def _find_backward(self, rule: StepRule) -> None:
+        num_backward = self._count_backward()
+        if self._num_backward != num_backward:
+            self._num_backward = num_backward
+            self._evaluations.note_trained()
+            rule.backward_passed()
+
+    def _step(self, num_steps: int) -> None:
+        if self._profiler is not None:
+            for _ in range(num_steps):
+                self._profiler.step()
 
     def _loop_left(self, _: object) -> None:
         """The iterator that was asked last is gone, so the loop over it has ended: by `break` perhaps, or without a
@@ -172,8 +203,9 @@ class UnmodifiedTraining:
             self._profiler.run.pulse.is_between_loops = True
 
     def _end_last_step(self) -> None:
-        if self._profiler is not None and self._rule is not None and self._rule.fetches():
-            self._profiler.step()
+        if self._profiler is not None and self._rule is not None and self._following is None:
+            self._find_backward(self._rule)
+            self._step(self._rule.fetches())
 
     def _end_evaluation(self) -> None:
         if self._evaluation is not None:
@@ -184,23 +216,43 @@ class UnmodifiedTraining:
 
     def _begin(self) -> None:
         if not self._has_begun.acquire(blocking=False):
-            return None
+            return
         if active_profiler() is not None:
-            return self._give_up("this process has a Profiler of its own")
+            self._give_up("this process has a Profiler of its own")
+        elif self._start_profiler(0):
+            self._rule = StepRule(self._count_by, has_loader=self._has_fetched)
+            self._loader_watch.remove()
+            if self._ends_with_process:
+                self._end_with_process()
+
+    def _begin_following(self) -> None:
+        """Close the run, and start that of the training whose first steps are over."""
+        first, self._following = self._following, None
+        if self._profiler is None or first is None:
+            return
+        self._end_evaluation()
+        self._profiler.run.set_search(None)  # it takes seconds, for which the training would wait
+        self._profiler.close()
+        if self._num_trainings == MAX_TRAININGS:
+            self._give_up(f"this process has trained {MAX_TRAININGS} times. Further training runs get no folder")
+        elif self._start_profiler(len(first.ends_ns)) and self._profiler is not None:
+            self._profiler.run.add_past_steps(first.ends_ns)
+
+    def _start_profiler(self, num_over: int) -> bool:
+        self._profiler = None
+        self._num_trainings += 1
         try:
-            profiler = self._make()
+            profiler = self._make(self._num_trainings, num_over)
+            profiler.run.training = describe_training(self._num_trainings, self._leader())
             profiler.start()
         except Exception as error:
-            return self._give_up(str(error))
-        self._loader_watch.remove()
+            self._give_up(str(error))
+            return False
         self._follow_thread()
-        self._profiler, self._rule = profiler, StepRule(self._count_by, has_loader=self._has_fetched)
-        self._loop = profiler.run.driver
-        self._count_backward = profiler.run.pulse.writer.num_backward
+        self._profiler, self._loop = profiler, profiler.run.driver
+        self._count_backward, self._num_backward = profiler.run.pulse.writer.num_backward, 0
         self._loop.before_fetch = _spared(self._before_fetch)
-        if self._ends_with_process:
-            self._end_with_process()
-        return None
+        return True
 
     def _follow_thread(self) -> None:
         self._thread, self._trainer = threading.get_ident(), threading.current_thread()
@@ -244,6 +296,8 @@ class UnmodifiedTraining:
         if self._profiler is not None:
             self._end_evaluation()
             self._end_last_step()
+            if self._rule is not None and self._following is None:
+                self._step(self._rule.finish())
             self._profiler.close()
 
 
@@ -253,24 +307,51 @@ def watch_process() -> None:
     if _training is None:
         settings = settings_of()
         _training = UnmodifiedTraining(
-            partial(profiler_of, settings), _tell_given_up, count_by=settings.count_by, ends_with_process=True
+            ProcessRuns(settings).make, _tell_given_up, count_by=settings.count_by, ends_with_process=True
         )
         import torch  # noqa: F401 - who trains has it
 
         _training.watch()
 
 
-def profiler_of(asked: AutoSettings) -> Profiler:
-    """The profiler of a training that knows nothing of us, as was asked with `kinetoscope run`."""
-    return profile(
-        choose_folder(asked.out, current_ranks()),
-        schedule=cyclic_schedule(skip_first=asked.after, warmup=1, active=asked.num_steps, per="run"),
-        diagnose=asked.diagnose,
-        report=asked.report,
-        hangs=True,
-        slow_steps=asked.slow_steps,
-        torch=QuietTorchProfiler(profile_memory=asked.diagnose),
-    )
+class ProcessRuns:
+    """The profilers of the training runs of this process, as `kinetoscope run` was asked for them."""
+
+    def __init__(self, asked: AutoSettings) -> None:
+        self._asked = asked
+        self._folder: Path | None = None
+        """That of the first run; the others are in it."""
+
+    def make(self, number: int = 1, num_over: int = 0) -> Profiler:
+        """Return the profiler of the n-th run, of which ``num_over`` steps are over."""
+        asked = self._asked
+        skip = max(0, asked.after - num_over)
+        schedule = cyclic_schedule(skip_first=skip, warmup=1, active=asked.num_steps, per="run")
+        is_pulse_only = number > MAX_WINDOWS
+        profiler = profile(
+            choose_folder(asked.out if self._folder is None else f"{self._folder}/{number}", current_ranks()),
+            schedule=PulseOnly(PULSE_ONLY) if is_pulse_only else replace(schedule, advice="Pass a smaller --after."),
+            first_step=num_over,
+            diagnose=asked.diagnose,
+            report=asked.report and not is_pulse_only,
+            hangs=True,
+            quiet=number > 1,
+            slow_steps=asked.slow_steps,
+            torch=QuietTorchProfiler(profile_memory=asked.diagnose),
+        )
+        self._folder = self._folder or run_folder_of(profiler.trace_handlers)
+        return profiler
+
+
+def describe_training(number: int, optimizer: object) -> TrainingFacts:
+    """Return what tells a training run of a process from the others: its optimizer, and how much that trains."""
+    groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
+    num_parameters = None
+    with contextlib.suppress(Exception):  # of parameters without a shape yet, say
+        num_parameters = sum(parameter.numel() for group in groups for parameter in group["params"])
+    rate = groups[0].get("lr") if groups else None
+    name = "" if optimizer is None else type(optimizer).__name__
+    return TrainingFacts(number, name, num_parameters or None, float(rate) if isinstance(rate, int | float) else None)
 
 
 def _tell_given_up(why: str) -> None:

@@ -133,12 +133,15 @@ def test_the_state_of_a_run_is_that_of_its_worst_rank(run, monkeypatch):
     assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1], "odd ones first"
 
 
-def test_that_a_later_training_is_in_the_same_folder_is_told(run, monkeypatch):
+def test_later_training_runs_of_the_process_are_listed(run, monkeypatch):
     make, ranks = run
     folder = make(3)
     assert look_at_run(folder).notes == []
     ranks.append(Rank(folder / "2", 0, 3, monkeypatch, space="another.1"))
-    said = "2 trainings were recorded here, and this is the first. The last is in folder 2."
+    said = (
+        "This process trained 2 times, and this is the first training run. The last is in folder 2. 1: 3 steps of 10 "
+        "ms; 2: 3 steps of 10 ms."
+    )
     assert look_at_run(folder).notes == [said]
     assert said in run_now(look_at_run(folder)).sentences
 
