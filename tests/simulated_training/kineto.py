@@ -151,6 +151,8 @@ class _Events:
         if any(fault.kind == "preempted" for fault in self._settings.faults):
             wall_ns = window.end_ns - window.begin_ns
             used = {"wall_ns": wall_ns, "cores": 2, "threads": 8, "own_ns": 2 * wall_ns // self._settings.num_ranks}
+            if self._settings.contention_by == "other programs":
+                used |= {"own_ns": used["own_ns"] // 4, "busy_ns": 2 * wall_ns}
             yield (
                 f'{{"ph": "i", "s": "t", "cat": "processors", "name": "processors", "pid": {self._pid}, '
                 f'"tid": {self._tid("loop")}, "ts": {_us(self._time(window.end_ns))}, "args": {json.dumps(used)}}}'

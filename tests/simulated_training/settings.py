@@ -208,6 +208,8 @@ class Settings:
     """Whether there are events of category ``cuda_sync``, which are no work of the device."""
     has_states: bool = False
     """Whether a sampler recorded what the loop's thread does: its samples, and its counter."""
+    contention_by: Literal["this job", "other programs"] = "this job"
+    """Who uses the cores while a loop is preempted."""
     workers_do: Literal["nothing", "compute", "wait"] = "nothing"
     """What samples of workers show while they make batches: ``nothing`` if they are not sampled."""
     faults: tuple[Fault, ...] = ()

@@ -340,10 +340,11 @@ def _unbalanced_experts(draw: random.Random) -> Drawn:
 
 def _late_in_groups(draw: random.Random) -> Drawn:
     """Draw one late rank of tensor parallel pairs that are data parallel to each other."""
+    num_ranks = draw.choice((4, 4, 8))
     step_ns = draw.choice((3_000_000, 10_000_000))
     kind: FaultKind = draw.choice(("late_host", "late_device"))
-    fault = fault_of(draw, kind, step_ns, 2, (draw.randrange(4),), draw.choice((1, 2)), _size(draw))
-    settings = _settings(draw, [fault], layout="tensor", num_ranks=4, step_ns=step_ns, transfer_share=0.003)
+    fault = fault_of(draw, kind, step_ns, 2, (draw.randrange(num_ranks),), draw.choice((1, 2)), _size(draw))
+    settings = _settings(draw, [fault], layout="tensor", num_ranks=num_ranks, step_ns=step_ns, transfer_share=0.003)
     return Drawn(settings=settings, plants=(plant_of(0, fault),))
 
 
@@ -369,6 +370,20 @@ def _slow_stage(draw: random.Random) -> Drawn:
 def _healthy_pipeline(draw: random.Random) -> Drawn:
     changes: dict[str, Any] = _pipeline(draw) | {"num_ranks": 4, "step_ns": draw.choice((10_000_000, 30_000_000))}
     return Drawn(settings=_settings(draw, **changes))
+
+
+def _contention(by: Literal["this job", "other programs"]) -> _Draw:
+    """Draw loops that often wait for a CPU; where other programs take the CPUs, that is no finding."""
+
+    def draw_run(draw: random.Random) -> Drawn:
+        step_ns, has_device = draw.choice((20_000_000, 40_000_000)), draw.random() < 0.5
+        # A loop of a GPU that runs ahead hides short pauses.
+        fault = fault_of(draw, "preempted", step_ns, 2, (), 1, draw.uniform(0.2, 0.5) * (3 if has_device else 1))
+        changes: dict[str, Any] = {"num_ranks": draw.choice((1, 2)), "step_ns": step_ns, "num_layers": 3}
+        settings = _settings(draw, [fault], has_device=has_device, has_states=True, contention_by=by, **changes)
+        return Drawn(settings=settings, plants=(plant_of(0, fault),) if by == "this job" else ())
+
+    return draw_run
 
 
 MATMUL_KERNELS = (
@@ -468,6 +483,16 @@ SCENARIOS = (
     Scenario(name="pools-saturated", planted="loader pools of all ranks that are too slow", draw_run=_pools_on_all),
     Scenario(name="pool-saturated-on-one", planted="the loader pool of one rank is too slow", draw_run=_pool_on_one),
     Scenario(name="pools-slow", planted="nothing: loader pools are slow, but keep up", draw_run=_slow_pools),
+    Scenario(
+        name="contention",
+        planted="the job's own threads take the CPUs from each other",
+        draw_run=_contention("this job"),
+    ),
+    Scenario(
+        name="contention-by-others",
+        planted="nothing in the job: other programs take the CPUs",
+        draw_run=_contention("other programs"),
+    ),
     Scenario(name="two-faults", planted="two faults of different kinds at once", draw_run=_two_faults),
     Scenario(
         name="pause-at-start",

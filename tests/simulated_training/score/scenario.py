@@ -10,7 +10,10 @@ OVERLAPS_NS = (100, 1_500, 3_000)
 OVERLAP_SHARES = (0.02, 0.3, 1.0)
 """A trace has a few kernels that overlap by 1 ns, or all do by microseconds, as with programmatic dependent launch."""
 
-KINDS_WITHOUT_REPLAY = ("memory_growth", "memory_limit", "idle_gaps", "profiler_cost", "hang", "hot_line", "slow_steps")
+KINDS_WITHOUT_REPLAY = (
+    "memory_growth", "memory_limit", "idle_gaps", "profiler_cost", "hang", "hot_line", "slow_steps",
+    "processor_contention",
+)  # fmt: skip
 KINDS_OF_UNKNOWN_SPEED = ("float32_matmul", "float64")
 """No trace shows how fast the matmuls are in another precision, so a rerun cannot confirm what a replay assumes."""
 
