@@ -1,6 +1,4 @@
-"""A script that leaves its loop to a library's trainer: findings name its line and the trainer's function."""
-
-import re
+"""A script that leaves its loop to a library's trainer: findings name the trainer's function."""
 
 import pytest
 
@@ -75,12 +73,14 @@ def findings_of(trainer, folder):
     return {finding.kind: finding for finding in kinetoscope.analyze(folder / "run", cache=False).findings}
 
 
-def test_both_the_scripts_line_and_the_trainers_function_are_named(tmp_path):
+def test_the_trainers_function_is_named_or_no_line_and_never_the_scripts(tmp_path):
+    """No line where Python let the sampler read the stack only when the function was over."""
     found = findings_of(TRAINER, tmp_path)["python_overhead"]
-    assert found.where.lines[0] == f"train.py:{line_of(SCRIPT, '# TRAIN')}"
     logging = f"some_trainer.py:{line_of(TRAINER, '# LOG')}"
-    assert found.where.lines[1] == logging
-    assert re.search(rf"mostly in(, or shortly before,)? _log \({re.escape(logging)}\)\. ", found.advice)  # as sampled
+    assert f"train.py:{line_of(SCRIPT, '# TRAIN')}" not in found.where.lines
+    assert found.where.lines[:1] in ((), (logging,))
+    begin = f"{logging} (_log) takes most of this time. " if found.where.lines else "The line is unknown: "
+    assert found.advice.startswith(begin)
 
 
 def test_both_are_named_of_garbage_collections_too(tmp_path):

@@ -140,7 +140,7 @@ def notes_on_contention(contention: Contention | None, findings: Iterable[Findin
     own, others, steal = (contention[name] for name in ("own_percent", "others_percent", "steal_percent"))
     said = f"CPU contention: the loop waited for a CPU, and ran {contention['slowdown']:.1f} times slower. "
     if own is None or others is None:
-        return [f"{said}This recording does not show who used the CPUs: record at least 0.2 s, or see top."]
+        return [f"{said}This recording does not show who used the CPUs (top does)."]
     is_stolen = (steal or 0) >= 100 * MIN_STEAL_SHARE
     stolen = f", other guests of its host took {in_percent((steal or 0) / 100)}" if is_stolen else ""
     advice = (

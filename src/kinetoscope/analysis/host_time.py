@@ -69,7 +69,7 @@ _EVENTS = {"forward": _FORWARD, "backward": r"^event/backward$"}
 _IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, "python_function"])
 """Whether a span has a name to say what a step does: not with these categories."""
 
-_ORDINARY_PYTHON_NS = 100_000
+ORDINARY_PYTHON_NS = 100_000
 """Python before an operator takes up to this in healthy loops: modules, the begin of the backward pass, optimizers."""
 
 SMALL_OPERATOR_NS = 10_000
@@ -430,7 +430,7 @@ class HostTime:
     @cached_property
     def spare_python(self) -> pl.DataFrame:
         """As much of those stretches as a loop could do without. On the CPU, where operators begin at once, each needs
-        some Python before it: a stretch counts from `_ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
+        some Python before it: a stretch counts from `ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
         before the same operator, as in a loop over elements. It counts only before operators that it comes before in
         `FEWEST_RECURRING` steps, and for as long as it lasts in that many: a busy machine stops a loop anywhere, and
         one time slice is no pattern. What a device waits for counts whole."""
@@ -438,7 +438,7 @@ class HostTime:
         if len(window.device):
             return stretches
         is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MANY_BEFORE_ONE * len(window.steps))
-        ordinary = pl.when(is_in_loop).then(0).otherwise(_ORDINARY_PYTHON_NS)
+        ordinary = pl.when(is_in_loop).then(0).otherwise(ORDINARY_PYTHON_NS)
         spare = stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
         if len(window.steps) < FEWEST_STEPS:
             return spare
@@ -468,7 +468,7 @@ class HostTime:
             return self.window.loop_operators.clear().select("begin", "end", "name", "track")
         small = self._small_by_name
         before = pl.col("end").cum_max().shift(1)
-        is_first = small.select((pl.col("begin") - before >= _ORDINARY_PYTHON_NS).fill_null(True)).to_series()
+        is_first = small.select((pl.col("begin") - before >= ORDINARY_PYTHON_NS).fill_null(True)).to_series()
         firsts = is_first.arg_true().cast(pl.Int64)
         is_long = firsts.extend_constant(len(small), 1).diff().drop_nulls() >= _FEWEST_SMALL_IN_A_ROW
         begin = pl.when(is_first).then("begin").otherwise(pl.min_horizontal("begin", before))
@@ -492,7 +492,7 @@ class HostTime:
         """How much of those stretches operators of each name need before them, in ns, in the whole window."""
         stretches = known_rows(self.python_before, "name")
         stretches = frame_of(stretches["name"], (stretches["end"] - stretches["begin"]).alias("length"))
-        ordinary = rows_where(stretches, stretches["length"] < _ORDINARY_PYTHON_NS)
+        ordinary = rows_where(stretches, stretches["length"] < ORDINARY_PYTHON_NS)
         return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())
 
     def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.sampled_lines import WORKER_TRACK
 from kinetoscope.analysis.source_lines import FRAME
 from kinetoscope.analysis.window import RankWindow, innermost
 from kinetoscope.formats.own_names import SAMPLED_STATE
@@ -18,6 +19,7 @@ _MOST_FRAMES = 256
 _NAMED_SHARE = 0.5
 """The function that is named is the innermost one that has more than this part of the time of the user's line."""
 
+_EVERY_SAMPLE = 0.995
 _KEPT_SHARE = 0.25
 _NEARLY_ALL = 0.9
 _COLUMNS = ("kind", "line", "function", "library_line", "total_ns", "depth_ns")
@@ -37,8 +39,7 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     nothing = pl.DataFrame(schema={name: pl.Int64 if name.endswith("_ns") else pl.String for name in _COLUMNS})
     if not len(window.samples):
         return nothing
-    frames = window.samples.with_columns(pl.col("category").cast(pl.String), dur=pl.col("end") - pl.col("begin"))
-    frames = frames.filter(pl.col("category") != SAMPLED_STATE).with_row_index("row")
+    frames = _loop_frames(window)
     stretches = _stretches_in_calls(frames, window.steps)
     if not len(stretches):
         return nothing
@@ -49,6 +50,42 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
         timed = stretches.select("stretch", "line").with_columns(time_ns).filter(pl.col("time_ns") > 0)
         found.append(_totals(timed, on_stack).with_columns(kind=pl.lit(kind)).select(*_COLUMNS))
     return pl.concat(found)
+
+
+def lines_in_every_sample(window: RankWindow) -> frozenset[str]:
+    """Return the user's lines that are on the stack in every sample because they call a library that has the loop.
+
+    Such a line, as ``trainer.fit()``, says nothing about where the time goes.
+    """
+    if not len(window.samples):
+        return frozenset()
+    frames = _loop_frames(window)
+    is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
+    callers = _callers_of_loop(frames, window.steps)
+    sampled_ns = Coverage(frames).length_ns
+    if not len(callers) or not sampled_ns:
+        return frozenset()
+    names = frames.filter(pl.col("row").is_in(callers.implode()))["name"].unique()
+    by_name = frames.filter(is_users & pl.col("name").is_in(names.implode())).group_by("name").agg(pl.col("dur").sum())
+    lines = by_name.filter(pl.col("dur") >= _EVERY_SAMPLE * sampled_ns)["name"].str.replace(FRAME, "${1}:${2}")
+    return frozenset(lines.to_list())
+
+
+def _loop_frames(window: RankWindow) -> pl.DataFrame:
+    """Return the sampled frames of the loop's thread, without the states of the thread."""
+    frames = window.samples
+    tracks = window.trace.tracks.select("track", "thread").collect()
+    workers = tracks.filter(pl.col("thread").str.contains(WORKER_TRACK))["track"]
+    frames = frames.filter(~pl.col("track").is_in(workers.implode()))
+    frames = frames.with_columns(pl.col("category").cast(pl.String), dur=pl.col("end") - pl.col("begin"))
+    return frames.filter(pl.col("category") != SAMPLED_STATE).with_row_index("row")
+
+
+def _callers_of_loop(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+    """Return the rows of the user's frames that call a library which has the loop."""
+    is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
+    users = frames.filter(is_users)
+    return _with_loop(users.filter(_num_steps_in(users, steps) > 0), frames)
 
 
 def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall | None:
@@ -85,11 +122,10 @@ def call_of_stops(stops: pl.DataFrame, line: str) -> LibraryCall | None:
 def _stretches_in_calls(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """The stretches between changes of stacks in which the innermost of the user's lines calls a library that has the
     loop: ``begin``, ``end``, ``line``, the rows of that line's frame, ``user``, and of the innermost one, ``inner``."""
-    is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
-    users = frames.filter(is_users)
-    callers = _with_loop(users.filter(_num_steps_in(users, steps) > 0), frames)
+    callers = _callers_of_loop(frames, steps)
     if not len(callers):
         return pl.DataFrame(schema=dict.fromkeys(("stretch", "begin", "end", "line", "user", "inner"), pl.Int64))
+    users = frames.filter(pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY))
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
     middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
@@ -140,7 +176,9 @@ def _on_stack(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
         found.append(climbing.select("stretch", "row"))
         climbing = climbing.with_columns(row=frames["parent"].gather(climbing["row"]))
     rows = pl.concat([stretches.select("stretch", row="inner").clear(), *found])
-    is_call = pl.col("name").str.contains(FRAME)
+    of_name = frames.group_by("name").agg(pl.col("dur").sum())
+    everywhere = of_name.filter(pl.col("dur") >= _EVERY_SAMPLE * Coverage(frames).length_ns)["name"]
+    is_call = pl.col("name").str.contains(FRAME) & ~pl.col("name").is_in(everywhere.implode())
     rows = rows.join(frames.filter(is_call).drop("begin", "end", "track"), on="row").sort("stretch", "depth")
     package = pl.col("file").str.replace("/.*$", "")
     rows = rows.filter(package == package.first().over("stretch"))

@@ -34,7 +34,7 @@ ANOTHER_THREAD = "another thread"
 _WAITS = f"^{WAITS}(.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
-_WORKER = r"^DataLoader worker (\d+)"
+WORKER_TRACK = r"^DataLoader worker (\d+)"
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
 _SAMPLE = {"line": pl.String, "call": pl.String, "state": pl.String, "lasts_ns": pl.Int64, "at": pl.Int64}
@@ -53,7 +53,7 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
         return (nothing := pl.DataFrame(schema=_SAMPLE)), nothing
     sampling = _sampling(window)
     tracks = window.trace.tracks.select("track", "thread").collect()
-    workers = tracks.filter(pl.col("thread").str.contains(_WORKER))["track"]
+    workers = tracks.filter(pl.col("thread").str.contains(WORKER_TRACK))["track"]
     is_of_worker = pl.col("track").is_in(workers.implode())
     loop, of_workers = frames.filter(~is_of_worker), frames.filter(is_of_worker)
     return _samples(loop, sampling), _in_fetches(of_workers, sampling)
@@ -62,7 +62,7 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
 def making_of_workers(window: RankWindow) -> tuple[pl.DataFrame, float]:
     """Where samples show that a ``worker`` made a batch, ``begin`` and ``end``; and the time from one sample to the
     next."""
-    tracks = window.trace.tracks.select("track", worker=pl.col("thread").str.extract(_WORKER)).collect()
+    tracks = window.trace.tracks.select("track", worker=pl.col("thread").str.extract(WORKER_TRACK)).collect()
     frames = window.samples.filter(pl.col("name").str.contains(_FETCHING))
     frames = frames.join(tracks.drop_nulls("worker"), on="track")
     return frames.select("worker", "begin", "end"), _sampling(window).interval_ns

@@ -252,3 +252,48 @@ def test_values_that_the_optimizer_reads_are_told_as_its_own(tmp_path):
     found = found_in(each_step(steps, seen_reading), "small_kernels", tmp_path, interval_ms=20)
     assert "a smaller history_size" in found.advice
     assert ".tolist()" not in found.advice
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_late_line_that_calls_a_library_is_hedged_itself(tmp_path, told):
+    """The time may be that of the line before it, which the library's function says nothing of."""
+
+    def loop(begin):
+        yield from stack(LOOP_SAMPLES, begin, 20_000, "train.py(9): <module>")
+        frames = "train.py(10): <module>", "torch/_ops.py(1279): __call__"
+        yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, *frames)
+        if told:
+            yield span(LATE, "stack_sample,state", LOOP_SAMPLES, begin + 20_010, 69_980)
+
+    found = found_in(each_step(busy_steps, loop), "python_overhead", tmp_path, told=told)
+    assert found.advice.startswith("train.py:10, or what ran shortly before it, takes 100 % of this time. ")
+
+
+def reading_and_adding_steps(begin):
+    """A step that reads values one by one, and then calls as many small operators at another line for longer."""
+    yield from (event for event in reading_steps(begin) if event["ts"] < begin + 50_400)
+    for place in range(NUM_VALUES):
+        yield span("aten::add", "cpu_op", LOOP, begin + 52_000 + 75 * place, 9)
+
+
+def seen_reading_in(*frames):
+    def seen(begin):
+        yield from stack(LOOP_SAMPLES, begin + 20_000, 30_300, *frames)
+        yield from stack(LOOP_SAMPLES, begin + 50_300, 47_000, "train.py(30): <module>")
+
+    return seen
+
+
+def test_values_that_are_read_one_by_one_are_at_the_line_that_reads_them(tmp_path):
+    events = each_step(reading_and_adding_steps, seen_reading_in("train.py(4): get_batch"))
+    found = found_in(events, "small_kernels", tmp_path, interval_ms=1, told=True)
+    assert found.title == "600 values a step are read one by one with .item()"
+    assert found.where.lines == ("train.py:4",)
+    assert found.advice.startswith("train.py:4 takes 100 % of this time")
+
+
+def test_values_that_a_library_reads_one_by_one_are_said_to_be_read_in_it(tmp_path):
+    frames = "train.py(4): step", "torch/metrics.py(7): update"
+    events = each_step(reading_and_adding_steps, seen_reading_in(*frames))
+    found = found_in(events, "small_kernels", tmp_path, interval_ms=1, told=True)
+    assert "They are read in update of torch/metrics.py, a library. " in found.advice

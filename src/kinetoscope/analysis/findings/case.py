@@ -64,6 +64,11 @@ _FULL_PERCENT, _LITTLE_PERCENT = 90, 70
 _MANY_LATE = 0.5
 """Where a larger part of the samples of a line were read late, it is said that another one may have run."""
 
+_ON_LATE_LINE = (
+    "The line is unknown: every sample shows the same call of a library that runs the loop, and Python lets a sampler "
+    "read the stack only now and then. "
+)
+
 _WITHOUT_STARVED = ("python_overhead", "blocked", "hot_line")
 """What is told of these leaves out the time without a processor."""
 
@@ -325,8 +330,26 @@ class Case:
         is_kind = pl.col("kind").is_in(kinds.implode())
         where = _where(stops, self._sampled.filter(is_kind), with_steps=with_steps, lines_by=lines_by)
         calls = [call for line in where.lines[:1] for kind in kinds if (call := self.library_call(kind, line))]
-        lines = (*where.lines[:1], *(call.line for call in calls), *where.lines[1:])
+        inside = [call for kind in kinds if (call := self._calls_in_every_sample(kind)[1])]
+        lines = (
+            *(call.line for call in inside),
+            *where.lines[:1],
+            *(call.line for call in calls),
+            *where.lines[1:],
+        )
         return replace(where, lines=lines[:MOST_NAMED])
+
+    def _calls_in_every_sample(self, kind: str) -> tuple[bool, LibraryCall | None]:
+        """Whether most samples of a kind only show a line that is in every sample, and the library's function that
+        takes most of that time; None where the samples were read late."""
+        sampled = self._sampled.filter(pl.col("kind") == kind)
+        inside = sampled.drop_nulls("every_sample")
+        inside_ns = int(inside["total_ns"].sum())
+        if not inside_ns or 2 * inside_ns < int(sampled["total_ns"].sum()):
+            return False, None
+        late_ns = int(inside.filter(pl.col("state").is_null() | (pl.col("state") == LATE))["total_ns"].sum())
+        is_late = late_ns > _MANY_LATE * inside_ns
+        return True, None if is_late else self.library_call(kind, inside["every_sample"][0])
 
     def library_call(self, kind: str, line: str) -> LibraryCall | None:
         """Where the time of a line goes that calls a library which has the loop; or in which function of a library the
@@ -349,7 +372,7 @@ class Case:
             is_then = pl.col("kind").is_in(_STOPS_OF_CAUSES.get(row.cause, ())) & pl.col("step").is_in(row.steps)
             for one in (one for one in self.signs if one.rank == row.rank):
                 found["stops"].append(one.stops.filter(is_then))
-                found["sampled"].append(one.sampled.filter(is_then))
+                found["sampled"].append(_without_lines_in_every_sample(one).filter(is_then))
         ranks, steps = (
             tuple(sorted(all_of)) for all_of in ({r.rank for r in rows}, {s for r in rows for s in r.steps})
         )
@@ -373,19 +396,24 @@ class Case:
     def on_line(self, kind: str, whose: str = "this time") -> str:
         """A sentence on that line; empty if none is sure."""
         found = self.sampled_line(kind)
+        is_inside, call = self._calls_in_every_sample(kind)
+        said = (
+            (f"{call.line} ({call.function}) takes most of {whose}. " if call else _ON_LATE_LINE) if is_inside else ""
+        )
         if found is None:
-            return ""
-        inside = self.inside_library(kind, found.line, or_before=found.is_late)
-        or_before = ", or what ran shortly before it," if found.is_late and not inside else ""
-        least = 0.0 if found.is_late else 100 * (found.at_least or 0.0)
+            return said
+        if found.is_late:
+            takes = f"{found.line}, or what ran shortly before it, takes {100 * found.share:.0f} % of {whose}"
+            return f"{said}{takes}. "
+        least = 100 * (found.at_least or 0.0)
         surely = f", surely {least:.0f} % or more" if least >= 1 else ""
-        return f"{found.line}{or_before} takes {100 * found.share:.0f} % of {whose}{surely}{inside}. "
+        inside = self.inside_library(kind, found.line)
+        return f"{said}{found.line} takes {100 * found.share:.0f} % of {whose}{surely}{inside}. "
 
-    def inside_library(self, kind: str, line: str, *, or_before: bool = False) -> str:
+    def inside_library(self, kind: str, line: str) -> str:
         """Words on that function, after a comma; empty if there is none."""
         call = self.library_call(kind, line)
-        where = "in, or shortly before," if or_before else "in"
-        return f", mostly {where} {call.function} ({call.line})" if call else ""
+        return f", mostly in {call.function} ({call.line})" if call else ""
 
     @cached_property
     def starved_share(self) -> float:
@@ -605,7 +633,7 @@ class Case:
 
     @cached_property
     def _sampled(self) -> pl.DataFrame:
-        return pl.concat([one.sampled for one in self._own_signs])
+        return pl.concat([_without_lines_in_every_sample(one) for one in self._own_signs])
 
     @cached_property
     def _own_signs(self) -> list[Signs]:
@@ -616,6 +644,14 @@ class Case:
     def _patients(self) -> pl.DataFrame:
         """The edges of ranks that are not late."""
         return self.graph.edges.filter(~is_of_ranks(self.late_ranks))
+
+
+def _without_lines_in_every_sample(signs: Signs) -> pl.DataFrame:
+    """Return the samples; a line that is in every sample is moved from ``line`` to ``every_sample``."""
+    is_in_every = pl.col("line").is_in(list(signs.lines_in_every_sample)).fill_null(False)
+    return signs.sampled.with_columns(
+        line=pl.when(~is_in_every).then("line"), every_sample=pl.when(is_in_every).then("line")
+    )
 
 
 def _where(

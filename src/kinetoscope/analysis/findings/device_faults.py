@@ -159,21 +159,22 @@ def _small_operators(case: Case) -> Finding | None:
     python_ns = case.python_before_ns(names)
     num_items = _num_items(case, rows) / max(1, sum(row.python_ns is not None for row in case.report.steps))
     is_surely_many = num_calls >= _SURELY_MANY_OPERATORS
+    kind = "item" if num_items else "small"
     return case.finding(
         "small_kernels",
         f"{num_items:,.0f} values a step are read one by one with .item()"
         if num_items
         else "Many small operators run one after the other",
-        case.on_line("small") + (_advice_on_items(case) if num_items else _ADVICE_ON_SMALL_OPERATORS),
+        case.on_line(kind) + (_advice_on_items(case) if num_items else _ADVICE_ON_SMALL_OPERATORS),
         cost_ns=own_ns + python_ns,
         fix=None,
-        where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops("small")).lines),
+        where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops(kind)).lines),
         evidence={
             "num_small_operators": num_calls,
             "num_items": num_items or None,
             "self_ns": own_ns,
             "python_ns": python_ns,
-            **case.evidence_of_line("small"),
+            **case.evidence_of_line(kind),
         },
         high_share=2 * OVERHEAD_IS_HIGH if is_surely_many else 1.0,
     )
@@ -190,7 +191,11 @@ def _advice_on_items(case: Case) -> str:
     num_items, of_optimizer = (
         sum(getattr(one, name) for one in case.signs) for name in ("items", "items_of_optimizer")
     )
-    return _ADVICE_ON_ITEMS_OF_OPTIMIZER if of_optimizer >= _MOST_OF_ITEMS * num_items else _ADVICE_ON_ITEMS
+    if of_optimizer >= _MOST_OF_ITEMS * num_items:
+        return _ADVICE_ON_ITEMS_OF_OPTIMIZER
+    calls = case.sampled("item").drop_nulls("call").to_dicts()
+    of_library = [row["call"] for row in calls if row["share"] >= _MOST_OF_ITEMS]
+    return (f"They are read in {of_library[0]}, a library. " if of_library else "") + _ADVICE_ON_ITEMS
 
 
 def idle_gaps(case: Case) -> Finding | None:

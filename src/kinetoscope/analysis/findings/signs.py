@@ -8,11 +8,11 @@ import polars as pl
 
 from kinetoscope.analysis.columns import all_the_same, rows_where, with_constant
 from kinetoscope.analysis.contention import MIN_WALL_NS
-from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.host_time import ORDINARY_PYTHON_NS, HostTime
 from kinetoscope.analysis.idle import idle_before_graphs_ns
 from kinetoscope.analysis.intervals import Coverage, num_before
 from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
-from kinetoscope.analysis.library_calls import library_calls
+from kinetoscope.analysis.library_calls import library_calls, lines_in_every_sample
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.phases import OPTIMIZER, Phases
 from kinetoscope.analysis.source_lines import source_lines
@@ -50,9 +50,9 @@ class Signs:
     """What one window of one rank shows beside its rows.
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
-    ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``blocked``, ``double`` or ``small``), ``name``, ``line``,
-    ``library`` (the function in which it began, as the span itself says), ``guard``, ``step``, ``num_calls`` and
-    ``total_ns``. ``sampled`` are the samples of stacks that were taken in those
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``blocked``, ``double``, ``small`` or ``item``), ``name``,
+    ``line``, ``library`` (the function in which it began, as the span itself says), ``guard``, ``step``, ``num_calls``
+    and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those
     spans: ``kind``, ``line`` (null: not the user's), ``call``, ``state``, ``step``, ``num_samples`` and ``total_ns``;
     if workers were sampled, those of ``data`` are theirs. Those of ``python`` ran, those of ``blocked`` waited; those
     of ``loop`` are all that ran where no operators were recorded.
@@ -67,6 +67,7 @@ class Signs:
     ``exposed_to_device_ns`` is for how long a device did nothing but copy from the host; the mean of several devices.
     ``items`` is how many values the loop reads with ``.item()``, without those that operators read, and
     ``items_of_optimizer`` how many of them in an optimizer's own step.
+    ``lines_in_every_sample`` are those of `lines_in_every_sample`.
     ``is_sampled`` is whether the stack of the loop's thread was sampled.
     ``graph_gaps_ns`` is how long devices were idle, for no reason that is seen, before kernels of CUDA graphs;
     ``lost_share`` which part of the launches has no event on a device, as in traces that were thinned out.
@@ -92,14 +93,15 @@ class Signs:
     items: int = 0
     items_of_optimizer: int = 0
     is_sampled: bool = False
+    lines_in_every_sample: frozenset[str] = frozenset()
     graph_gaps_ns: int = 0
     lost_share: float = 0.0
 
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
     """The signs in one window."""
-    spans, processors = _spans(window, host), _counts(window.noted(PROCESSORS))
     items = _items(window)
+    spans, processors = _spans(window, host, items), _counts(window.noted(PROCESSORS))
     return Signs(
         rank=window.rank,
         stops=_stops(window, spans),
@@ -120,6 +122,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         library_calls=library_calls(window, spans),
         items=len(items),
         items_of_optimizer=_num_of_optimizer(items, host) if len(items) else 0,
+        lines_in_every_sample=lines_in_every_sample(window),
         is_sampled=len(host.samples[0]) > 0,
         graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
         lost_share=_lost_share(window),
@@ -132,7 +135,7 @@ def _counts(notes: list[dict[str, Any]]) -> dict[str, int]:
     return {name: value for name, value in said.items() if isinstance(value, int) and 0 <= value < _MOST_COUNTED}
 
 
-def _spans(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
+def _spans(window: RankWindow, host: HostTime, items: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """The stops of each kind: ``begin``, ``end``, ``track``, ``name``, and those of the ``line``, the function of
     a ``library`` and the failed ``guard`` that they say themselves."""
     columns = ("begin", "end", "track", "name", "line", "library", "guard")
@@ -146,6 +149,7 @@ def _spans(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
         "blocked": _pauses(window, host.own_stretches.blocked),
         "loop": _pauses(window, host.unrecorded),
         "small": host.small_operators,
+        "item": _runs_of_items(window, items),
     } | _synchronising(window, host)
     return {kind: spans[[name for name in columns if name in spans.columns]] for kind, spans in found.items()}
 
@@ -258,6 +262,16 @@ def _items(window: RankWindow) -> pl.DataFrame:
         return calls
     operators = window.loop_operators.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
     return outermost(operators).filter(pl.col("name").cast(pl.String) == _ITEM)
+
+
+def _runs_of_items(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
+    """Stretches in which the loop reads one value after the other, each from the end of the operator before."""
+    before = window.loop_operators.select("begin", before=pl.col("end").cum_max().shift(1)).unique(
+        "begin", keep="first"
+    )
+    runs = items.select("begin", "end", "name", "track").join(before, on="begin", how="left")
+    since = pl.max_horizontal("before", pl.col("begin") - ORDINARY_PYTHON_NS)
+    return runs.select(pl.min_horizontal(since, "begin").alias("begin"), "end", "name", "track")
 
 
 def _num_of_optimizer(items: pl.DataFrame, host: HostTime) -> int:
