@@ -63,3 +63,16 @@ def test_what_a_fetch_costs_anyway_is_not_saved(step_ns):
     assert (finding.kind, finding.confidence) == ("input_bound", "high")
     saving_ns = run.saving_ns_per_step(run.without())
     assert finding.saving_ns_per_step == pytest.approx(saving_ns, abs=0.05 * run.time_ns / run.num_steps)
+
+
+def test_loops_that_are_ahead_of_their_devices_do_not_hide_the_rank_with_the_slow_loader():
+    """They fetch all that their workers make, but their devices take longer for it."""
+    fault = Fault(kind="slow_loader", cost_ns=24_000_000, ranks=(2,))
+    settings = Settings(
+        seed=5, num_ranks=4, num_steps=32, num_warmup_steps=6, num_workers=8, reads_loss="never", workers_do="compute"
+    )
+    run, report = analysed(replace(settings, faults=(fault,)))
+    first = report.findings[0]
+    assert (first.kind, first.where.ranks, first.confidence) == ("straggler", (2,), "high")
+    saving_ns = run.saving_ns_per_step(run.without())
+    assert first.saving_ns_per_step == pytest.approx(saving_ns, abs=0.02 * run.time_ns / run.num_steps)

@@ -47,7 +47,7 @@ class LateBatches:
     long as its host takes for them, which may be ahead of its device."""
 
     def __init__(self, host: HostTime, pace: float = 1.0) -> None:
-        self._host, self._pace = host, pace
+        self.pace, self._host = pace, host
 
     @cached_property
     def fetches(self) -> pl.DataFrame:
@@ -85,7 +85,7 @@ class LateBatches:
             return 0.0
         first, last = self.of_workers["begin"][:1], self.of_workers["begin"][-1:]
         host_ns = (last - first - Coverage(self._host.evaluations).within(first, last))[0]
-        return host_ns / (len(self.of_workers) - 1) * self._pace
+        return host_ns / (len(self.of_workers) - 1) * self.pace
 
     @property
     def _have_all_waited(self) -> bool:

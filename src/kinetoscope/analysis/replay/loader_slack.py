@@ -43,9 +43,11 @@ def loader_slack(host: HostTime, late: LateBatches) -> LoaderSlack:
     workers = making.sort("begin").partition_by("worker")
     if sum(union_ns(of_worker) for of_worker in workers) < _FEWEST_SAMPLES * interval_ns:
         return unknown
-    # Batches come in order, so the slowest worker counts.
+    # Batches come in order, so the slowest worker counts. A loop that is ahead of its device may fetch all that workers
+    # make, and still have time to spare.
     needed_ns = max(_busy_ns(of_worker, num_rounds, interval_ns) for of_worker in workers)
-    return LoaderSlack(max(0, round((last - first - needed_ns) * num_gaps / (num_rounds * num_workers))))
+    spare_ns = (last - first) * late.pace - needed_ns
+    return LoaderSlack(max(0, round(spare_ns * num_gaps / (num_rounds * num_workers))))
 
 
 def _busy_ns(making: pl.DataFrame, num_rounds: int, interval_ns: float) -> float:
