@@ -40,6 +40,18 @@ def measured(settings: Settings) -> "tuple[SimulatedRun, RunReport]":
     return run, join_traces(traces)
 
 
+def first_wait_ns(run: SimulatedRun, report: "RunReport") -> float:
+    """Return for how much longer a loop waited for its first batch than for others, where that was before its first
+    step: no step's time has that, so no report says that it is saved."""
+    if run.settings.step_spans == "ProfilerStep":
+        return 0.0
+    longer = [0.0]
+    for rank in report.run["ranks"]:
+        first, *others = (row.data_wait_ns or 0 for row in report.steps if row.rank == rank)
+        longer += [first - sum(others) / len(others)] if others else []
+    return max(longer)
+
+
 def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, folder: Path) -> Path:
     """Writes the traces of a run into the folder, each after ``change`` has changed it as plain data."""
     for path in simulate(settings).write(folder):

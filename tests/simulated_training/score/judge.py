@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from simulated_training.analysed import simulate_and_analyze
+from simulated_training.analysed import first_wait_ns, simulate_and_analyze
 from simulated_training.run import SimulatedRun
 from simulated_training.score.scenario import Drawn, Plant, Scenario
 from simulated_training.settings import Ideal
@@ -292,6 +292,8 @@ class _Truth:
         if finding.saving_ns_per_step is None:
             return replace(verdict, is_saving_right=gain_share <= SAVING_TOLERANCE)
         saving_share = finding.saving_ns_per_step / _step_ns(self._report, self._run)
+        if finding.kind == "input_bound":
+            saving_share += max(0.0, first_wait_ns(self._run, self._report)) / self._run.time_ns
         max_share = dict(finding.evidence).get("saving_at_most_ns", 0) / _step_ns(self._report, self._run)
         off_share = saving_share - gain_share
         is_right = abs(off_share) <= SAVING_TOLERANCE

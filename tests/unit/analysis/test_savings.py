@@ -14,7 +14,7 @@ from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGrap
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME, share_of_recorded
 from kinetoscope.analysis.summaries import Selection
 from simulated_training import Fault, Settings, random_settings, simulate
-from simulated_training.analysed import analysed, write_changed
+from simulated_training.analysed import analysed, first_wait_ns, write_changed
 
 FETCH = "event/dataloader"
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
@@ -69,17 +69,6 @@ def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind):
     assert graph.saving_ns(change) / run.num_steps == truth
     poorer: ReplayGraph = replace(graph, edges=graph.edges.filter(pl.col("kind") != kind))
     assert poorer.saving_ns(change) / run.num_steps != truth
-
-
-def first_wait_ns(run, report):
-    """For how much longer a loop waited for its first batch than for others, where that was before its first step."""
-    if run.settings.step_spans == "ProfilerStep":
-        return 0
-    longer = [0]
-    for rank in report.run["ranks"]:
-        first, *others = (row.data_wait_ns or 0 for row in report.steps if row.rank == rank)
-        longer += [first - sum(others) / len(others)] if others else []
-    return max(longer)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
