@@ -26,7 +26,7 @@ from kinetoscope.pulse.layout import FILE_BYTES, Phase
 from kinetoscope.pulse.pure_writer import PulseWriter
 from kinetoscope.recording.profiler import active_profiler
 from kinetoscope.unmodified.settings import AutoSettings
-from kinetoscope.unmodified.training import UnmodifiedTraining, profiler_of
+from kinetoscope.unmodified.training import ProcessRuns, UnmodifiedTraining
 
 _LOOPS = {"0.3 ms": (32, 2, 8), "3 ms": (384, 4, 64), "30 ms": (1024, 6, 256)}
 """Width, layers and batch of models whose steps take about so long."""
@@ -180,7 +180,7 @@ def _under_run(step: Callable[[], None], call: Callable[[], object], folder: Pat
     hooks: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     before = [dict(each) for each in hooks]
     settings = AutoSettings(out=str(folder), after=10**9)
-    training = UnmodifiedTraining(partial(profiler_of, settings), print)
+    training = UnmodifiedTraining(ProcessRuns(settings).make, print)
     training.watch()
     for _ in range(3):
         call()  # a fetch comes first, so fetches end steps
