@@ -158,7 +158,14 @@ class TraceText:
     num_stray: int
     num_written: int
     def __new__(
-        cls, nests: bool, most_pending: int, align_on: bytes, checks: bool, notes_counters: bool, /
+        cls,
+        nests: bool,
+        most_pending: int,
+        align_on: bytes,
+        checks: bool,
+        notes_counters: bool,
+        leaves_out_timeless: bool = False,
+        /,
     ) -> TraceText: ...
     def survey(
         self, text: bytes | bytearray, start: int, end: int, is_first: bool, look: int, /

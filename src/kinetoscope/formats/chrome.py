@@ -18,9 +18,10 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_event import FURTHEST_NS, UNIX_NS, event_to_nanoseconds
+from kinetoscope.formats.chrome_event import FURTHEST_NS, UNIX_NS, event_to_nanoseconds, has_negative_duration
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, require_trace, stream_chrome
 from kinetoscope.formats.compression import read_unpacked
+from kinetoscope.formats.health import Health, are_timeless, lost_its_time
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 """How the names of traces end."""
@@ -44,6 +45,12 @@ class ChromeTrace:
     events: list[Event]
     has_clock: bool
     repairs: list[str] = field(default_factory=list)
+    health: Health = field(default_factory=Health)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on all that was repaired or left out."""
+        return [*self.repairs, *self.health.repairs]
 
 
 class _Times(msgspec.Struct):
@@ -86,14 +93,26 @@ def collect_chrome(
         raise nothing_left(name)
     if (taker.events or streamed.num_non_objects) and not any(map(has_phase, taker.events)):
         raise without_events(name)
-    return _settled(ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs))
+    return _settled(ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs, streamed.health))
 
 
 def _settled(trace: ChromeTrace) -> ChromeTrace:
-    """The trace with the header and the clock that are in its events."""
+    """The trace with the header and the clock that are in its events, without events that have lost their time."""
     _take_header_event(trace)
+    _leave_out_timeless(trace)
     _find_clock(trace)
     return trace
+
+
+def _leave_out_timeless(trace: ChromeTrace) -> None:
+    at_zero = [number for number, event in enumerate(trace.events, 1) if lost_its_time(event)]
+    if not at_zero:
+        return
+    timed = (event for event in trace.events if "ts" in event and event.get("ph") != "M")
+    earliest_ns = min((event["ts"] for event in timed if not lost_its_time(event)), default=None)
+    if are_timeless(len(at_zero), earliest_ns):
+        trace.health.num_timeless, trace.health.first_timeless = len(at_zero), at_zero[0]
+        trace.events = [event for event in trace.events if not lost_its_time(event)]
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -275,9 +294,12 @@ def _base_in_first_metadata(events: Iterable[Event]) -> Any:
 
 def _to_nanoseconds(trace: ChromeTrace) -> None:
     """Converts ``ts`` and ``dur`` of every event to nanoseconds; leaves out events whose time is not a number."""
-    kept = [event for event in trace.events if event_to_nanoseconds(event, 0)]
-    if len(kept) < len(trace.events):
-        trace.repairs.append(f"{len(trace.events) - len(kept)} events whose time is not a number were left out.")
+    refused = [event for event in trace.events if not event_to_nanoseconds(event, 0)]
+    trace.health.num_negative = sum(map(has_negative_duration, refused))
+    if num_odd := len(refused) - trace.health.num_negative:
+        trace.repairs.append(f"{num_odd} events whose time is not a number were left out.")
+    ids = {id(event) for event in refused}
+    kept = [event for event in trace.events if id(event) not in ids] if refused else trace.events
     trace.events = kept
 
 

@@ -42,6 +42,10 @@ _STRING_LINE = re.compile(r'([ \t\r]*"[^"\n]*"[ \t\r]*:[ \t\r]*")(.*)("[ \t\r]*(
 _ESCAPE_OR_BARE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,"]|[^ \t\n\r",:{}\[\]]+', re.DOTALL)
 
+# a string, or a word that stands for the value of a member or an item, with what is before it
+_WORD_AS_VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|([:\[,]\s*)([^\s",:{}\[\]]+)', re.DOTALL)
+_JSON_WORDS = frozenset({"true", "false", "null"})
+
 _LARGEST = 10**MOST_DIGITS
 _TEXT_FIELDS = ("name", "cat")
 _PLACE_FIELDS = ("pid", "tid", "id")
@@ -50,7 +54,8 @@ _KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_PLACE_FIELDS, *_TIME_F
 
 
 def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
-    """Converts ``ts`` and ``dur`` of one event, in place, to nanoseconds; returns False if they are not numbers."""
+    """Convert ``ts`` and ``dur`` of one event, in place, to nanoseconds; return False if they are not numbers, or if
+    the duration is negative."""
     try:
         if "ts" in event:
             event["ts"] = base_ns + nanoseconds(event["ts"])
@@ -58,7 +63,13 @@ def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
             event["dur"] = nanoseconds(event["dur"])
     except (TypeError, ValueError, OverflowError, ArithmeticError):
         return False
-    return True
+    return not has_negative_duration(event)
+
+
+def has_negative_duration(event: dict[str, Any]) -> bool:
+    """Return whether an event, whose times are nanoseconds or not converted, ends before it begins."""
+    duration = event.get("dur", 0)
+    return isinstance(duration, int | float | Decimal) and duration < 0
 
 
 def nanoseconds(microseconds: Any) -> int:
@@ -91,6 +102,8 @@ class Damage(IntEnum):
     """Its time is not a number: it is left out."""
     LOST = 5
     """It cannot be read: it is left out."""
+    NUMBERS = 6
+    """Some of its numbers were none of JSON's, such as inf."""
 
 
 def read_event(text: str, position: int) -> tuple[Any, int]:
@@ -141,12 +154,29 @@ def mend(piece: str) -> tuple[Any, Damage]:
     If that is not enough, its commas are corrected. If that fails too, the result is `Damage.LOST`.
     """
     text = _mend_lines(piece)
-    for damage in (Damage.ESCAPES, Damage.COMMAS):
+    for damage, correct in ((Damage.ESCAPES, _correct_numbers), (Damage.NUMBERS, _mend_commas), (Damage.COMMAS, str)):
         try:
             return read_event(text, 0)[0], damage
         except (ValueError, RecursionError):
-            text = _mend_commas(text)
+            text = correct(text)
     return None, Damage.LOST
+
+
+def _correct_numbers(text: str) -> str:
+    """Return the text with each number that JSON lacks (``.5``, ``0x1p3``, ``inf``) as the one it means, or null."""
+    return _WORD_AS_VALUE.sub(lambda match: match[1] + _number_or_null(match[2]) if match[2] else match[0], text)
+
+
+def _number_or_null(word: str) -> str:
+    if word in _JSON_WORDS:
+        return word
+    for parse in (int, float, float.fromhex):
+        try:
+            number = parse(word)
+        except (ValueError, OverflowError):
+            continue
+        return repr(number) if math.isfinite(number) else "null"
+    return "null"
 
 
 def _mend_commas(text: str) -> str:

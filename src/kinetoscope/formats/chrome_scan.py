@@ -25,6 +25,7 @@ from kinetoscope.formats.chrome_event import (
 )
 from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, ChromeStream, Event, Stop, skip_separators
 from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.health import Health
 from kinetoscope.native import native_module
 
 TEXTS = ("name", "category", "track", "id_text", "shapes", "types", "collective", "dtype", "group")
@@ -168,7 +169,8 @@ class ChromeScan:
     def __init__(self, scanner: Scanner) -> None:
         self.header: dict[str, Any] = {}
         self.repairs: list[str] = []
-        """What was wrong with the file, in sentences."""
+        """Damage of the file, in sentences."""
+        self.health = Health()
         self._scanner = scanner
 
     def read(
@@ -185,7 +187,7 @@ class ChromeScan:
         taker = _Rows(self._scanner, on_block)
         trace = ChromeStream(stream, name, taker, on_bytes).read()
         taker.give(is_last=True)
-        self.header = trace.header
+        self.header, self.health = trace.header, trace.health
         self.repairs = trace.repairs + [
             sentence.format(taker.counts[kind]) for kind, sentence in _SENTENCES.items() if taker.counts[kind]
         ]

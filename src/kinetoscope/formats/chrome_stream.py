@@ -20,7 +20,9 @@ import msgspec
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome_event import (
     Damage,
+    decode_leniently,
     event_to_nanoseconds,
+    has_negative_duration,
     is_strict,
     mend,
     reach_of,
@@ -28,6 +30,7 @@ from kinetoscope.formats.chrome_event import (
     read_fields,
 )
 from kinetoscope.formats.compression import UnpackedStream, is_packed
+from kinetoscope.formats.health import Health
 from kinetoscope.paths.run_folder import open_descriptor
 
 Event = dict[str, Any]
@@ -54,6 +57,7 @@ _WASTE_PER_BYTE_SKIPPED = 25
 _MOST_SKIPPED = 1 << 16
 _EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
+_EVENT_BEHIND = re.compile(rb'\{[ \t\n\r]*"ph"[ \t\n\r]*:[ \t\n\r]*"')  # after the end of the events
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
 _MARK = b"\xef\xbb\xbf"  # some editors write it before UTF-8
@@ -126,6 +130,7 @@ class StreamedTrace:
 
     header: dict[str, Any] = field(default_factory=dict)
     repairs: list[str] = field(default_factory=list)
+    health: Health = field(default_factory=Health)
     is_strict: bool = True
     """Whether its events are valid JSON."""
     num_non_objects: int = 0
@@ -206,8 +211,8 @@ class ChromeStream:
         if on_header is not None:
             on_header(self._trace.header)
         is_closed = self._read_events()
-        if is_closed:
-            self._read_rest(is_list)
+        while is_closed and self._read_rest(is_list):
+            is_closed = self._read_events()
         self._begin = self._end
         self._tell(0)
         self._report(is_closed)
@@ -406,6 +411,9 @@ class ChromeStream:
         if not isinstance(event, dict):
             self._num_non_objects += 1
         elif not self._taker.take_odd(event, text):
+            if has_negative_duration(event):
+                self._trace.health.num_negative += 1
+                return
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
             self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
 
@@ -431,21 +439,53 @@ class ChromeStream:
 
     # -- after the events --
 
-    def _read_rest(self, is_list: bool) -> None:
+    def _read_rest(self, is_list: bool) -> bool:
+        """Read the fields after the events. Return True if there are more events behind them: those of another
+        document, or of one that was written into the same file."""
         while self._more():
             pass
         rest = self._text().strip(_SPACE)
-        if is_list:
-            self._is_strict = self._is_strict and not rest
-            return
-        if not rest.endswith(b"}") or not self._is_over:
-            self._is_strict = False
+        if is_list and not rest:
+            return False
+        is_whole = rest.endswith(b"}") and self._is_over and not is_list
         members = rest.removesuffix(b"}").strip(_SPACE).removeprefix(b",")
-        if members:
+        if is_whole and (fields := _strict_fields(members)) is not None:
+            self._trace.header |= fields
+            return False
+        self._is_strict = False
+        if self._goes_to_next_document(rest):
+            return True
+        if members and not is_list:
             self._trace.header |= self._read_fields(members)
+        return False
+
+    def _goes_to_next_document(self, rest: bytes) -> bool:
+        """Go to the events of a document behind the end of another, if they can be read as of one trace."""
+        health = self._trace.health
+        start = _EVENTS.search(self._buffer, self._begin, self._end)
+        if start is None and rest[:1] == b"[":
+            self._begin = self._buffer.index(b"[", self._begin) + 1
+        elif start is None:
+            behind = _EVENT_BEHIND.search(self._buffer, self._begin, self._end)
+            if behind is None:
+                return False
+            self._begin = behind.start()
+        else:
+            between = b"{" + bytes(self._buffer[self._begin : start.start()]).strip(_SPACE).removeprefix(b",")
+            fields, following = _two_headers(between.decode(errors="replace"))
+            if _identity(following) != _identity(self._trace.header | fields):
+                health.has_other_documents = True
+                self._trace.header |= fields
+                return False
+            self._trace.header = following | self._trace.header | fields
+            self._begin = start.end()
+        health.num_documents += 1
+        self._is_first = True
+        return True
 
     def _report(self, is_closed: bool) -> None:
         self._trace.is_strict, self._trace.num_non_objects = self._is_strict, self._num_non_objects
+        self._trace.health.num_not_finite = self._damages[Damage.NUMBERS]
         sentences = {
             self._stream.damage: bool(self._stream.damage),
             NOT_STRICT: not self._is_strict or not is_closed,
@@ -464,6 +504,28 @@ class ChromeStream:
             "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
         }
         self._trace.repairs += [sentence.format(count) for sentence, count in counts.items() if count]
+
+
+def _strict_fields(members: bytes) -> dict[str, Any] | None:
+    """Return the members of an object without its braces; None if they are not strict JSON."""
+    with contextlib.suppress(*_NOT_JSON):
+        return msgspec.json.decode(b"{" + members.strip(_SPACE).rstrip(b",") + b"}", type=dict[str, Any])
+    return None
+
+
+def _two_headers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of an object, and those of the object behind it, whose end is missing."""
+    try:
+        fields, end = decode_leniently(text)
+    except (ValueError, RecursionError):
+        return {}, {}
+    return fields, read_fields(text[end:].strip().removeprefix("{"))
+
+
+def _identity(header: dict[str, Any]) -> list[Any]:
+    """Return what must be equal in the headers of two documents so that they can be read as one trace."""
+    ranks = [header.get(key) for key in ("distributedInfo", "kinetoscope")]
+    return [header.get("baseTimeNanoseconds"), *(of.get("rank") if isinstance(of, dict) else None for of in ranks)]
 
 
 def require_trace(name: str, beginning: bytes, damage: str = "") -> None:

@@ -160,3 +160,10 @@ def told(error: msgspec.ValidationError) -> str:
     if "matching regex" in expected:
         return f"{field} cannot be part of a file's name"
     return f"{field} is out of its range: {expected[:1].lower()}{expected[1:]}"
+
+
+def object_at(value: Any, *names: str) -> dict[str, Any]:
+    """Return the object at a path of names in a header, which may hold anything; empty if it is not there."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}

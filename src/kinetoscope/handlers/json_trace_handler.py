@@ -286,7 +286,7 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             notes.append(f"left out {file.name}: {error}")
             cycle.contributions.unread.append(notes[-1])
             continue
-        notes += trace.repairs
+        notes += trace.notes
         header |= _from_kineto(trace.header)
         events += _without_our_names(trace.events, cycle)
     return events, header

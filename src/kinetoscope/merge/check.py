@@ -12,8 +12,9 @@ from pathlib import Path
 from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome_event import UNIX_NS
+from kinetoscope.formats.health import describe_losses
 from kinetoscope.formats.viewers import MOST_TIME_NS
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes, own_header
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 from kinetoscope.texts.wording import gaps_in, numbers_named
@@ -24,7 +25,8 @@ _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault, as a sentence. ``kind`` is syntax, events, nesting, tracks, times, clock, flows, pairs or ranks."""
+    """One fault, as a sentence. ``kind`` is syntax, events, nesting, tracks, times, clock, flows, pairs,
+    ranks, mixed ranks or losses."""
 
     kind: str
     text: str
@@ -64,13 +66,17 @@ def findings_of(file: InputFile) -> FileCheck:
     info = file.header.get("distributedInfo")
     world_size = info.get("world_size") if isinstance(info, dict) else None
     check = FileCheck(file.path, file.ranks, world_size if isinstance(world_size, int) else None, file.counts["events"])
-    check.findings += [Finding("syntax", repair) for repair in file.repairs]
+    check.findings += [Finding("syntax", repair) for repair in (*file.repairs, *file.health.documents)]
+    check.findings += [Finding("events", sentence) for sentence in file.health.numbers]
+    check.findings += [Finding("times", sentence) for sentence in file.health.left_out]
+    check.findings += [Finding("mixed ranks", sentence) for sentence in file.health.mixed_ranks]
     if not file.has_clock:
         check.findings.append(
             Finding("clock", "It has no clock, so its times cannot be compared with others. Merge it with --align-on.")
         )
     elif file.earliest_ns is not None and file.earliest_ns < UNIX_NS:
         check.findings.append(Finding("clock", "Its earliest event is before 2001: its clock was wrong."))
+    check.findings += [Finding("losses", sentence) for sentence in describe_losses(own_header(file.header))]
     check.findings += _counted(file.counts)
     return check
 
@@ -178,4 +184,6 @@ def _done(file: InputFile, plan: Plan) -> list[str]:
         (counts["repeated_flows"], f"Flows that got an id of their own: {counts['repeated_flows']:,}."),
         (file.shift_ns, f"All times moved by {shift_s:+,.0f} s, so that viewers take them."),
     ]
-    return [*file.repairs, *nesting_notes(plan), *(sentence for count, sentence in sentences if count)]
+    health = file.health
+    repaired = [*file.repairs, *health.documents, *health.numbers, *health.left_out]
+    return [*repaired, *nesting_notes(plan), *(sentence for count, sentence in sentences if count)]

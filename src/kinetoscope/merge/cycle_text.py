@@ -36,7 +36,8 @@ def read_cycle_text(path: str, write_ours: WriteOurs, names: Sequence[Event]) ->
         survey.end(stream_chrome(path, survey, survey.begin))
     except (TraceFileError, _NotForCError):
         return None
-    is_odd = survey.trace.repairs or survey.facts["has_odd_ids"] or survey.facts["has_unix_times"]
+    facts = survey.facts
+    is_odd = survey.trace.repairs or survey.health.repairs or facts["has_odd_ids"] or facts["has_unix_times"]
     return None if is_odd else CycleText(path, state, survey, write_ours)
 
 

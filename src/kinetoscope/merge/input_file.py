@@ -15,6 +15,7 @@ from kinetoscope.clock.file_clock import FileClock, Stretch, file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.header import rank_in_name, require_ranges
+from kinetoscope.formats.health import Health, count_overlapping
 from kinetoscope.formats.nesting import NestingCounts
 from kinetoscope.formats.own_names import BATCH, STEP
 from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter_uuid, series_hash, subject_hash
@@ -74,6 +75,7 @@ class InputFile:
     repairs: list[str]
     counts: dict[str, int] = field(default_factory=dict)
     """What a check counts: ``events``, and the names of the sentences in `kinetoscope.merge.check`."""
+    health: Health = field(default_factory=Health)
     notes: dict[str, Any] = field(default_factory=dict)
     """The values of metadata events on the whole file, by name. Composer keeps its rank and its clock there."""
     counters: list[CounterSeries] | None = None
@@ -238,6 +240,16 @@ def batches_by_pid(spans: Iterable[Event]) -> dict[Any, dict[int, Moment]]:
             pid = plain_pid(span.get("pid"))
             found.setdefault(pid, {})[batch] = span["ts"], span["ts"] + span.get("dur", 0)
     return found
+
+
+def count_overlapping_steps(spans: Iterable[Event]) -> int:
+    """Count steps that begin on their thread before the step before them ends, as in a file of several ranks."""
+    steps = (span for span in spans if _batch_of(span) is not None and "ts" in span and span.get("dur", 0) > 0)
+    return count_overlapping(
+        ((span.get("pid"), span.get("tid"), span.get("name") == BATCH), span["ts"], span["ts"] + span["dur"])
+        for span in steps
+        if span.get("cat") != "gpu_user_annotation"
+    )
 
 
 def _batch_of(span: Event) -> int | None:

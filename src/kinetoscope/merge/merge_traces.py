@@ -231,7 +231,9 @@ class _Merging:
         """The fields beside the events. Those of each input file are stored under its name."""
         ranks = sorted(self._plan.tracks)
         files = [file for file, _ in self._files]
-        repairs = (f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)
+        repairs = (
+            f"{Path(file.path).name}: {repair}" for file in files for repair in [*file.repairs, *file.health.repairs]
+        )
         self._notes = [
             *notes,
             *self._clock_notes,

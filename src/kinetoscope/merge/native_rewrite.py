@@ -24,6 +24,7 @@ from kinetoscope.formats.chrome import (
 )
 from kinetoscope.formats.chrome_event import event_to_nanoseconds, read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
+from kinetoscope.formats.health import Health, are_timeless
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.track_ids import Descriptions, IdNumbers, Role, with_plain_places
@@ -33,8 +34,10 @@ from kinetoscope.merge.input_file import (
     Plan,
     Questions,
     batches_by_pid,
+    count_overlapping_steps,
     file_state,
     notes_of,
+    own_header,
     read_counter_facts,
 )
 
@@ -82,6 +85,7 @@ class NativeRewriter:
             aligned_at_ns=_add(facts["aligned_ns"], base_ns),
             batches=batches,
             repairs=survey.trace.repairs,
+            health=survey.health_of(header, base_ns),
             counts=survey.counts(),
             notes=notes_of(metadata),
             counters=read_counter_facts(facts["counters"], [pid for pid, *_ in survey.tracks]),
@@ -128,9 +132,10 @@ class NativeRewriter:
 class Survey:
     """Takes the events of one file for the first time; ``facts`` is what C found out about them."""
 
-    def __init__(self, most_pending: int, questions: Questions) -> None:
+    def __init__(self, most_pending: int, questions: Questions, *, leaves_out_timeless: bool = False) -> None:
         self._questions = questions
         self._most_pending = most_pending
+        self._leaves_out_timeless = leaves_out_timeless
         self.text: Any = None
         self.trace = StreamedTrace()
         self.facts: dict[str, Any] = {}
@@ -141,7 +146,14 @@ class Survey:
         asked = self._questions
         nests = asked.checks or "kinetoscope" not in header
         align_on = encode_text(asked.align_on) if asked.align_on is not None else b""
-        self.text = _native.TraceText(nests, self._most_pending, align_on, asked.checks, asked.compares_counters)
+        self.text = _native.TraceText(
+            nests,
+            self._most_pending,
+            align_on,
+            asked.checks,
+            asked.compares_counters,
+            self._leaves_out_timeless,
+        )
 
     def end(self, trace: StreamedTrace) -> None:
         self.text.finish_survey()
@@ -167,6 +179,28 @@ class Survey:
             return True
         anew = encode_event(with_plain_places(shown), 0)
         return self.text.survey(anew, 0, len(anew), True, LOOK_CANONICAL)[0] == len(anew)
+
+    @property
+    def has_timeless(self) -> bool:
+        """Whether events have lost their time, and were not left out yet."""
+        facts = self.facts
+        are = are_timeless(facts["num_at_zero"], facts["earliest_of_others_ns"])
+        return are and not self._leaves_out_timeless
+
+    @property
+    def health(self) -> Health:
+        """Faults of the file, as far as its text shows them."""
+        found = self.trace.health
+        if self.has_timeless or self._leaves_out_timeless:
+            found.num_timeless, found.first_timeless = self.facts["num_at_zero"], self.facts["first_at_zero"]
+        return found
+
+    def health_of(self, header: dict[str, Any], base_ns: int) -> Health:
+        """Return the faults of the file, with those that its header and its steps show."""
+        found = self.health
+        if not own_header(header).get("merged"):
+            found.num_overlapping_steps = count_overlapping_steps(self.steps(base_ns))
+        return found
 
     @property
     def has_phases(self) -> bool:
@@ -227,13 +261,16 @@ class Survey:
 
 
 def _look(path: str, questions: Questions, on_bytes: Callable[[int], None]) -> Survey:
-    most_pending = _MOST_PENDING
+    most_pending, leaves_out_timeless = _MOST_PENDING, False
     while True:
-        survey = Survey(most_pending, questions)
+        survey = Survey(most_pending, questions, leaves_out_timeless=leaves_out_timeless)
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
-        if not survey.facts["is_late"]:
+        if survey.has_timeless:
+            leaves_out_timeless = True
+        elif not survey.facts["is_late"]:
             return survey
-        most_pending *= 8  # spans came later than expected: keep more of those that wait
+        else:
+            most_pending *= 8  # spans came later than expected: keep more of those that wait
         on_bytes = _say_nothing  # these bytes are already counted
 
 

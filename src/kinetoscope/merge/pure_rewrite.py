@@ -12,6 +12,7 @@ from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
 from kinetoscope.formats.chrome_event import MOST_NS, UNIX_NS
+from kinetoscope.formats.health import Health
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.track_ids import Descriptions, plain_pid, renumber_ids, says_names, with_plain_places
@@ -30,9 +31,11 @@ from kinetoscope.merge.input_file import (
     Plan,
     Questions,
     batches_by_pid,
+    count_overlapping_steps,
     file_state,
     find_counters,
     notes_of,
+    own_header,
 )
 
 _LIGHT_FIELDS = (
@@ -80,6 +83,7 @@ class PureRewriter:
             aligned_at_ns=min((event["ts"] for event in timed if event.get("name") == asked.align_on), default=None),
             batches=batches_by_pid(trace.events),
             repairs=trace.repairs,
+            health=_health(trace),
             counts=counts | _counts(trace) if asked.checks else {},
             notes=notes_of(trace.events),
             counters=find_counters(trace.events) if asked.compares_counters else None,
@@ -104,6 +108,12 @@ class PureRewriter:
             writer.write_in_order(map(_unpacked, events))
         else:
             writer.write(map(_unpacked, events))
+
+
+def _health(trace: ChromeTrace) -> Health:
+    if not own_header(trace.header).get("merged"):
+        trace.health.num_overlapping_steps = count_overlapping_steps(trace.events)
+    return trace.health
 
 
 def _packed(event: Event) -> Event:
@@ -172,7 +182,11 @@ def _make_viewable(trace: ChromeTrace) -> dict[str, int]:
     shown = [made_viewable(event) for event in trace.events]
     pairs = zip(shown, trace.events, strict=True)
     num_mended = sum(mended is not None and mended is not event for mended, event in pairs)
-    counts = {"events": len(trace.events), "hidden": shown.count(None), "mended": num_mended}
+    counts = {
+        "events": len(trace.events) + trace.health.num_timeless,
+        "hidden": shown.count(None),
+        "mended": num_mended,
+    }
     trace.events = [with_plain_places(event) for event in shown if event is not None]
     return counts
 

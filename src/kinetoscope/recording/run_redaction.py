@@ -67,7 +67,7 @@ def add_redacted(file: Path, contributions: Contributions, ask: Ask) -> None:
     else:
         with atomic_file(copy) as stream:
             write_redacted(trace, stream, ask)
-        contributions.damages.extend(trace.repairs)
+        contributions.damages.extend(trace.notes)
         contributions.add_temporary(copy)
     file.unlink()
 

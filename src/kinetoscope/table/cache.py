@@ -21,7 +21,7 @@ from kinetoscope.table.events import TraceAbout, TraceEvents, event_schema
 from kinetoscope.texts.wording import counted
 from kinetoscope.writing.atomic_file import atomic_file
 
-_VERSION = 3  # increased when the columns or their meaning change
+_VERSION = 4  # increased when the columns or their meaning change
 _KEY = "kinetoscope"
 _LEVEL = 1
 _TIMES = ("ts", "dur")

@@ -18,7 +18,11 @@ from kinetoscope.formats.chrome_scan import (
     decode_json_text,
     decode_texts,
 )
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.formats.header import require_ranges
+from kinetoscope.formats.health import Health, are_timeless, count_overlapping
+from kinetoscope.formats.own_names import BATCH, STEP
+from kinetoscope.table.tracks import nest_spans
 
 KINDS = ("span", "instant", "counter", "flow", "metadata", "end", "other")
 """The kinds of events. ``end`` is the second event of a span written as two events; the first one has the duration."""
@@ -36,6 +40,7 @@ FLOW_COLUMNS = ("ts", "step", "name", "category", "track", "id", "id_text", *BYT
 """``step`` is ``s``, ``t`` or ``f``: a flow's start, a step, its finish. ``id_text`` is an id that is no integer."""
 
 _LATEST_BASE_NS = 2**62
+_MIN_OVERLAP_NS = 1000  # profilers round the ends of spans to a microsecond
 _BASE_FIELD = "baseTimeNanoseconds"
 _MOST_BEFORE_HEADER = 7
 _STRINGS = ("name", "category", "id_text")
@@ -85,6 +90,7 @@ def build_events(
     header: dict[str, Any],
     repairs: Sequence[str],
     name: str,
+    health: Health | None = None,
 ) -> TraceEvents:
     """The trace whose rows are in ``frames``; the list is empty afterwards.
 
@@ -92,6 +98,7 @@ def build_events(
     """
     if not frames:
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
+    health = health or Health()
     header = header or _header_of_a_list(frames)
     require_ranges(name, header)
     base_ns = _base_ns(header)
@@ -102,11 +109,56 @@ def build_events(
     for place, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
         frames[place] = _finish(_with_places(frame, others), dictionaries, base_ns)
     frame = complete_frame(_joined(frames))
+    frame = _without_timeless(frame, base_ns, health)
     about = TraceAbout(list(tracks), header, list(repairs), base_ns, _has_clock(frame, base_ns), list(tracks.values()))
     trace = TraceEvents(frame, about)
     if has_halves:
         _pair(trace)
+    _find_mixed_ranks(trace, health)
+    _find_overlaps(trace, health)
+    about.repairs += health.repairs
     return trace
+
+
+def _without_timeless(frame: pl.DataFrame, base_ns: int, health: Health) -> pl.DataFrame:
+    """Return the events without those that have lost their time, which are noted in ``health``."""
+    is_timed = pl.col("ts").is_not_null() & (pl.col("kind") != "metadata")
+    is_at_zero = is_timed & (pl.col("ts") == base_ns) & (pl.col("dur").fill_null(0) == 0)
+    num_at_zero, first, earliest_ns = frame.select(
+        is_at_zero.sum(),
+        is_at_zero.arg_max().alias("first"),
+        pl.col("ts").filter(is_timed & ~is_at_zero).min().alias("ns"),
+    ).row(0)
+    if not are_timeless(num_at_zero, None if earliest_ns is None else earliest_ns - base_ns):
+        return frame
+    health.num_timeless, health.first_timeless = num_at_zero, first + 1
+    return frame.filter(~is_at_zero.fill_null(value=False))
+
+
+def _find_mixed_ranks(trace: TraceEvents, health: Health) -> None:
+    """Note in ``health`` what shows that several ranks were pasted into the file, unless it is a merged one."""
+    own = trace.about.header.get("kinetoscope")
+    if isinstance(own, dict) and own.get("merged"):
+        return
+    spans = trace.frame.lazy().filter(pl.col("kind") == "span")
+    steps = spans.filter((pl.col("name") == BATCH) | pl.col("name").str.starts_with(STEP))
+    is_on_thread = pl.col("category").is_null() | (pl.col("category") != "gpu_user_annotation")
+    steps = steps.filter(is_on_thread & (pl.col("dur") > 0)).select("track", "name", "ts", "dur").collect()
+    of_loops = (((track, name == BATCH), ts, ts + dur) for track, name, ts, dur in steps.iter_rows())
+    health.num_overlapping_steps = count_overlapping(of_loops)
+    launches = spans.filter(pl.col("category").is_in(["cuda_runtime", "cuda_driver"]) & (pl.col("correlation") > 0))
+    shared = launches.group_by("category", "correlation").len().select((pl.col("len") - 1).sum()).collect().item()
+    health.num_shared_launches = shared or 0
+
+
+def _find_overlaps(trace: TraceEvents, health: Health) -> None:
+    """Note in ``health`` how many spans of threads overlap without nesting."""
+    is_device = pl.col("category").is_in([*DEVICE_CATEGORIES, "gpu_user_annotation"]).fill_null(value=False)
+    spans = trace.frame.lazy().filter((pl.col("kind") == "span") & pl.col("phase").cast(pl.String).is_in(["X", "B"]))
+    spans = spans.filter(~is_device).select("ts", "dur", "track").drop_nulls().collect()
+    beyond_ns = spans["dur"] - nest_spans(spans, clip=True)["dur"]
+    beyond_ns = beyond_ns.filter(beyond_ns > _MIN_OVERLAP_NS)
+    health.num_overlapping, health.overlapping_ns = len(beyond_ns), int(beyond_ns.sum())
 
 
 def block_frame(block: Any) -> pl.DataFrame:

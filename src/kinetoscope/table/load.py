@@ -140,7 +140,7 @@ def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> Trac
             scan.read(UnpackedStream(stream, name), name, lambda block: frames.append(block_frame(block)), on_bytes)
         except OSError as error:
             raise TraceFileError(f"Cannot read the trace {name}: {error.strerror or error}. Check the path.") from error
-    return build_events(frames, scan.texts(), scan.header, scan.repairs, name)
+    return build_events(frames, scan.texts(), scan.header, scan.repairs, name, scan.health)
 
 
 def _cache_place(name: str) -> CachePlace | None:

@@ -10,7 +10,8 @@ import msgspec
 import polars as pl
 
 from kinetoscope.clock.file_clock import FileClock, file_clock
-from kinetoscope.formats.header import rank_in_name
+from kinetoscope.formats.header import object_at, rank_in_name
+from kinetoscope.formats.health import describe_losses
 from kinetoscope.paths.short_paths import name_of_file, shorten_paths
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import frame_of_steps, pulses_of_trace
@@ -174,7 +175,7 @@ class Trace:
         """Notes in sentences, for example on files that a merge left out and on lost records."""
         notes = self._own_header.get("notes")
         said = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-        return said + _losses(self._own_header)
+        return said + describe_losses(self._own_header)
 
     @property
     def is_cut(self) -> bool:
@@ -196,7 +197,7 @@ class Trace:
     @property
     def clock_bound_ns(self) -> int | None:
         """Within what its clock is known beside rank 0's: 0 if they share one, None if nothing is known."""
-        bound = _part(self._own_header, "clock", "beside_rank0").get("bound_ns")
+        bound = object_at(self._own_header, "clock", "beside_rank0").get("bound_ns")
         return bound if isinstance(bound, int) else None
 
     @property
@@ -220,7 +221,7 @@ class Trace:
     def is_recovered(self) -> bool:
         """Whether it is, or a merged trace has, a trace that `recover` made of what a killed process left."""
         listed = self._own_header.get("files")
-        headers = [_part(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
+        headers = [object_at(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
         return any(header.get("recovered") is True for header in headers)
 
     @property
@@ -248,16 +249,16 @@ class Trace:
     def _headers_of_files(self) -> list[dict[str, Any]]:
         """Our own headers, of a merged trace those of the files in it."""
         files = self._own_header.get("files")
-        listed = [_part(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
+        listed = [object_at(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
         return listed if self.is_merged else [self._own_header]
 
     @property
     def _own_header(self) -> dict[str, Any]:
-        return _part(self.header, "kinetoscope")
+        return object_at(self.header, "kinetoscope")
 
     @property
     def _distributed_info(self) -> dict[str, Any]:
-        return _part(self.header, "distributedInfo")
+        return object_at(self.header, "distributedInfo")
 
     def _parts_of(self, rank: int) -> "list[Trace]":
         """What a rank recorded in each window, of a merged trace."""
@@ -267,10 +268,10 @@ class Trace:
         files = [file for file in said if isinstance(file, dict)] if isinstance(said, list) else []
         files = [file for file in files if file.get("rank") == rank and isinstance(file.get("begin_ns"), int)]
         files.sort(key=lambda file: file["begin_ns"])
-        headers = [_part(file, "header") for file in files] or [{}]
+        headers = [object_at(file, "header") for file in files] or [{}]
         cuts = self._with(events, self.header)._cut_at([file["begin_ns"] for file in files[1:]])
         return [
-            part._with(part._events, header | {"kinetoscope": _part(header, "kinetoscope") | {"rank": rank}})
+            part._with(part._events, header | {"kinetoscope": object_at(header, "kinetoscope") | {"rank": rank}})
             for part, header in zip(cuts, headers, strict=True)
         ]
 
@@ -308,36 +309,8 @@ def _unreadable() -> tuple[type[BaseException], ...]:
     return OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException
 
 
-def _losses(own: dict[str, Any]) -> list[str]:
-    """Sentences on what is missing in a trace of ours, or in the traces merged into it."""
-    files = own.get("files")
-    headers = [_part(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else [own]
-    dropped = sum(_count(header, "dropped") for header in headers)
-    said = [f"{counted(dropped, 'record')} were dropped because there was no space."] if dropped else []
-    lost: dict[str, tuple[int, int]] = {}  # by start: each file of a start has the total so far
-    for header in headers:
-        start, now = str(header.get("start")), (_count(header, "lost_cycles"), _count(header, "lost_records"))
-        lost[start] = max(lost.get(start, now), now)
-    if num_cycles := sum(cycles for cycles, _ in lost.values()):
-        records = counted(sum(records for _, records in lost.values()), "record")
-        said.append(f"{counted(num_cycles, 'cycle')} with {records} could not be saved.")
-    return said
-
-
-def _part(said: Any, *names: str) -> dict[str, Any]:
-    """The object at a path of names in a header that may hold anything; empty if it is not there."""
-    for name in names:
-        said = said.get(name) if isinstance(said, dict) else None
-    return said if isinstance(said, dict) else {}
-
-
 def _is_pair_of_numbers(pair: Any) -> bool:
     return isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and abs(one) < 2**62 for one in pair)
-
-
-def _count(header: dict[str, Any], name: str) -> int:
-    count = header.get(name)
-    return count if isinstance(count, int) else 0
 
 
 def _to_show(trace: Trace) -> TraceSummary:

@@ -114,8 +114,9 @@ static inline const char *skip_field(const char *at, const char *end, int field,
 {
     if (field == FIELD_TS || field == FIELD_DUR) {
         const char *behind = read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
+        if (behind != NULL && (field == FIELD_TS || event->dur >= 0)) return behind;
+        *is_odd = 1; /* Python leaves out a negative duration, and counts it */
         if (behind != NULL) return behind;
-        *is_odd = 1;
     }
     unsigned marks = 0;
     return *at == '"' ? json_skip_string(at + 1, end, &marks, fault)
@@ -182,6 +183,12 @@ int event_is_track_metadata(const Event *event)
             TEXT_IS(name, "\"process_sort_index\"") || TEXT_IS(name, "\"process_labels\"") ||
             TEXT_IS(name, "\"global_rank\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
             TEXT_IS(name, "\"clock_sync_error_bound\""));
+}
+
+int event_lost_its_time(const Event *event)
+{
+    return event->ts == 0 && event->dur == 0 && event->fields[FIELD_TS].at != NULL &&
+           event->phase != 'M';
 }
 
 int event_has_id_phase(const Event *event)

@@ -72,6 +72,8 @@ int event_understand(Event *event, unsigned look, int is_plain);
 /* Reads an id that is a whole number in a double's range, written as a number or a string: an
  * offset can be added to it. */
 int event_plain_id(Text text, int64_t *id);
+/* Whether its time and duration are both 0, as of an event that has lost them. */
+int event_lost_its_time(const Event *event);
 /* Whether an id names a flow, an object or an operation in this phase. */
 int event_has_id_phase(const Event *event);
 /* Whether it is the event that holds our header, in a trace that is a bare list. */

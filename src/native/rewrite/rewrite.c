@@ -127,7 +127,9 @@ static int is_unusual(const TraceText *text, const Event *event, unsigned look)
 {
     if (look & LOOK_CANONICAL) return 0;
     Text name = event->fields[FIELD_NAME];
-    return (text->keeps_places && trace_needs_viewers(text, event, look)) ||
+    /* an event that the first pass noted was checked there, and here it has no args */
+    int is_checked = event == &text->splices.event;
+    return (text->keeps_places && !is_checked && trace_needs_viewers(text, event, look)) ||
            needs_new_ids(text, event) ||
            (text->align_on.length > 0 && name.at != NULL &&
             memchr(name.at, '\\', name.length) != NULL);
@@ -167,6 +169,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         *fault = EVENT_ODD;
         return;
     }
+    if (text->leaves_out_timeless && event_lost_its_time(event)) return;
     if (event_is_track_metadata(event)) {
         rewrite_track_metadata(text, event, look, out, fault);
         return;

@@ -142,6 +142,11 @@ static void survey_time(TraceText *text, const Event *event)
     text->earliest_ns = event->ts < text->earliest_ns ? event->ts : text->earliest_ns;
     text->latest_ns = event->ts > text->latest_ns ? event->ts : text->latest_ns;
     text->has_unix_times |= event->ts > UNIX_NS;
+    if (!event_lost_its_time(event) &&
+        (!text->has_others || event->ts < text->earliest_of_others_ns)) {
+        text->earliest_of_others_ns = event->ts;
+        text->has_others = 1;
+    }
     if (text->align_on.length > 0 && name.at != NULL &&
         text_is(name, text->align_on.at, text->align_on.length)) {
         text->aligned_ns = text->has_aligned && text->aligned_ns < event->ts ? text->aligned_ns
@@ -191,6 +196,10 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
                                                       : trace_track(text, event, look, fault);
     if (*fault != EVENT_FINE || text->has_failed) return;
     text->num_events += !event_is_header(event);
+    if (event_lost_its_time(event)) {
+        if (text->num_at_zero++ == 0) text->first_at_zero = text->num_events;
+        if (text->leaves_out_timeless) return;
+    }
     text->num_negative += event->fields[FIELD_TS].at != NULL && event->ts < 0;
     text->has_phases |= event->phase != 0;
     if (event->phase == 'M')

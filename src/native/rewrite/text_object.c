@@ -27,17 +27,18 @@ static int text_enter(TextObject *self)
 
 static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
-    int nests, checks, notes_counters;
+    int nests, checks, notes_counters, leaves_out_timeless = 0;
     Py_ssize_t most_pending, length;
     const char *align_on;
-    if (!PyArg_ParseTuple(arguments, "pny#pp", &nests, &most_pending, &align_on, &length, &checks,
-                          &notes_counters))
+    if (!PyArg_ParseTuple(arguments, "pny#pp|p", &nests, &most_pending, &align_on, &length, &checks,
+                          &notes_counters, &leaves_out_timeless))
         return NULL;
     TextObject *self = object_new(type);
     if (self == NULL) return NULL;
     self->text.nests = nests;
     self->text.tracks.is_for_viewers = checks;
     self->text.counters.is_wanted = notes_counters;
+    self->text.leaves_out_timeless = leaves_out_timeless;
     self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
     self->text.names.most_bytes = (size_t)32 << 20;
     bytes_put(&self->text.align_on, align_on, (size_t)length);
@@ -203,6 +204,10 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "latest_ns",
                  number_if(text->num_timed > 0,
                            text->num_spans > 0 ? text->latest_end_ns : text->latest_ns)) < 0 ||
+        put_fact(facts, "num_at_zero", PyLong_FromUnsignedLongLong(text->num_at_zero)) < 0 ||
+        put_fact(facts, "first_at_zero", PyLong_FromUnsignedLongLong(text->first_at_zero)) < 0 ||
+        put_fact(facts, "earliest_of_others_ns",
+                 number_if(text->has_others, text->earliest_of_others_ns)) < 0 ||
         put_fact(facts, "aligned_ns", number_if(text->has_aligned, text->aligned_ns)) < 0 ||
         put_fact(facts, "lowest_id", number_if(text->has_ids, text->lowest_id)) < 0 ||
         put_fact(facts, "highest_id", number_if(text->has_ids, text->highest_id)) < 0 ||

@@ -156,6 +156,8 @@ static const char *read_time_field(Row *row, int column, const char *at, const c
     const char *after = read_us(at, end, &row->numbers[column]);
     if (after == NULL && json_skip_value(at, end, fault) != NULL)
         return odd(fault); /* a number, but not a simple one */
+    if (column == NUMBER_DUR && after != NULL && row->numbers[column] < 0)
+        return odd(fault); /* Python leaves it out, and counts it */
     return after;
 }
 

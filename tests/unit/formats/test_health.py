@@ -1,0 +1,228 @@
+"""formats/health.py: all readers find the same faults of a file, and leave out the same events."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope import analyze, load
+from kinetoscope.merge.check import check_trace, repair_trace
+from kinetoscope.merge.merge_traces import merge_traces
+
+BASE_NS = 1_790_857_026_000_000_000
+FAR_US = 4_321_000_000_000.0
+both = pytest.mark.usefixtures("twin")
+
+
+def span(name: str, ts: float, dur: float, cat: str = "cpu_op", **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "cat": cat, "pid": 1, "tid": 1, "ts": ts, "dur": dur} | more
+
+
+def steps(count: int, at_us: float = FAR_US, tid: int = 1) -> list[dict[str, Any]]:
+    """Steps of 10 ms with two operators each."""
+    found = []
+    for step in range(count):
+        begin = at_us + step * 10_000
+        found.append(span(f"ProfilerStep#{step}", begin, 9_900, "user_annotation", tid=tid))
+        found += [span("aten::mm", begin + 100 + 400 * number, 300, tid=tid) for number in range(2)]
+    return found
+
+
+def document(events: list[Any], **header: Any) -> dict[str, Any]:
+    return (
+        {"baseTimeNanoseconds": BASE_NS, "distributedInfo": {"rank": 0, "world_size": 1}}
+        | header
+        | {"traceEvents": events}
+    )
+
+
+def written(path: Path, events: list[Any], **header: Any) -> Path:
+    path.write_text(json.dumps(document(events, **header)))
+    return path
+
+
+def findings(path: Path) -> dict[str, str]:
+    return {finding.kind: finding.text for finding in check_trace(path).findings}
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    return [event for event in json.loads(path.read_bytes())["traceEvents"] if event["ph"] != "M"]
+
+
+TIMELESS = [span("aten::mm", 0, 0), {"ph": "i", "s": "t", "name": "mark", "pid": 1, "tid": 1, "ts": 0}]
+NEGATIVE = [span("never ended", FAR_US + 10, -1), span("backwards", FAR_US + 20, -250.5)]
+
+
+@both
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize(("bad", "words"), [(TIMELESS, "have lost their time"), (NEGATIVE, "negative duration")])
+def test_events_without_a_usable_time_are_named_left_out_and_counted_by_every_reader(tmp_path, bad, words, indent):
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(document(steps(4) + bad * 3), indent=indent))
+    assert words in findings(path)["times"]
+    assert "6" in findings(path)["times"]
+    repair_trace(path, tmp_path / "repaired.json")
+    report = merge_traces(tmp_path / "merged.json", path)
+    assert any(note.startswith("rank0.json") and words in note for note in report.notes)
+    for output in (tmp_path / "repaired.json", tmp_path / "merged.json"):
+        assert "times" not in findings(output)
+        assert len(events_of(output)) == len(steps(4))
+    trace = load(path, cache=False)
+    assert trace.spans.collect().height == len(steps(4))
+    assert any(words in repair for repair in trace.repairs)
+    run = analyze(path, cache=False).run
+    assert any(words in note for note in run["notes"])
+    assert run["step_ns"] == 10_000_000
+
+
+@both
+def test_the_number_of_the_first_event_without_a_time_is_named(tmp_path):
+    path = written(tmp_path / "rank0.json", steps(2) + TIMELESS)
+    assert f"from number {len(steps(2)) + 1} on" in findings(path)["times"]
+    assert f"from number {len(steps(2)) + 1} on" in load(path, cache=False).repairs[0]
+
+
+@both
+@pytest.mark.parametrize("others_us", [0.5, 10_000_000])
+def test_an_instant_where_a_trace_begins_is_kept(tmp_path, others_us):
+    path = written(tmp_path / "rank0.json", [*TIMELESS, *steps(2, others_us)])
+    assert "times" not in findings(path)
+    repair_trace(path, tmp_path / "repaired.json")
+    assert len(events_of(tmp_path / "repaired.json")) == len(steps(2)) + 2
+    assert not load(path, cache=False).repairs
+
+
+WORDS = {
+    "inf": None, "-inf": None, "nan": None, "-nan": None, "NaN": None, "Infinity": None, "-nan(ind)": None,
+    "1.#INF": None, "0x1p3": 8.0, ".5": 0.5, "1.": 1.0, "01": 1,
+}  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_event_with_a_number_that_is_not_json_is_kept(tmp_path, indent):
+    copies = [
+        span("copy", FAR_US + number, 0.5, "gpu_memcpy", args={"x": f"@{number}@"}) for number in range(len(WORDS))
+    ]
+    text = json.dumps(document(copies), indent=indent)
+    for number, word in enumerate(WORDS):
+        text = text.replace(f'"@{number}@"', word)
+    path = tmp_path / "rank0.json"
+    path.write_text(text)
+    assert "inf" in findings(path)["events"]
+    repair_trace(path, tmp_path / "repaired.json")
+    assert [event["args"]["x"] for event in events_of(tmp_path / "repaired.json")] == list(WORDS.values())
+    first, *others = (round(event["ts"] * 1000) for event in events_of(tmp_path / "repaired.json"))
+    assert [ts - first for ts in others] == [1000 * number for number in range(1, len(WORDS))]
+    assert load(path, cache=False).spans.collect().height == len(WORDS)
+
+
+def packed(documents: list[bytes]) -> bytes:
+    return b"".join(map(gzip.compress, documents))
+
+
+@both
+@pytest.mark.parametrize("form", ["objects", "lists", "members", "inside"])
+def test_all_documents_of_a_file_are_read(tmp_path, form):
+    one, two = steps(3), [event | {"name": "two"} for event in steps(3, FAR_US + 50_000)]
+    lists = [json.dumps(events).encode() for events in (one, two)]
+    whole = [json.dumps(document(events)).encode() for events in (one, two)]
+    middle = whole[0].index(b'"cat"', len(whole[0]) // 2)  # within an event, as where two writers take turns
+    content = {
+        "objects": b"\n".join(whole),
+        "lists": b"\n".join(lists),
+        "members": packed(whole),
+        "inside": whole[0][:middle] + whole[1] + whole[0][middle:],
+    }[form]
+    path = tmp_path / ("rank0.json.gz" if form == "members" else "rank0.json")
+    path.write_bytes(content)
+    assert "2 documents" in " ".join(finding.text for finding in check_trace(path).findings)
+    repair_trace(path, tmp_path / "repaired.json")
+    assert len(events_of(tmp_path / "repaired.json")) == len(one) + len(two) - (form == "inside")
+    trace = load(path, cache=False)
+    assert trace.spans.collect().height == len(one) + len(two) - (form == "inside")
+    assert any("2 documents" in repair for repair in trace.repairs)
+
+
+@both
+@pytest.mark.parametrize("header", [{"baseTimeNanoseconds": BASE_NS + 7}, {"distributedInfo": {"rank": 1}}])
+def test_a_document_of_another_rank_or_clock_is_not_mixed_in(tmp_path, header):
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(document(steps(2))) + json.dumps(document(steps(2), **header)))
+    assert "was not read" in " ".join(finding.text for finding in check_trace(path).findings)
+    assert load(path, cache=False).spans.collect().height == len(steps(2))
+
+
+@both
+def test_fields_behind_the_events_are_no_document(tmp_path):
+    path = tmp_path / "rank0.json"
+    behind = {"deviceProperties": [{"id": 0, "name": "A"}], "samples": [{"ph": "P", "name": "x", "ts": 1}]}
+    path.write_text(json.dumps({"traceEvents": steps(2)} | behind))
+    assert set(findings(path)) <= {"clock"}
+    assert load(path, cache=False).header["deviceProperties"] == behind["deviceProperties"]
+
+
+def launched(begin: float, correlation: int) -> list[dict[str, Any]]:
+    args = {"correlation": correlation, "device": 0, "stream": 7}
+    launch = span("cudaLaunchKernel", begin, 5, "cuda_runtime", args={"correlation": correlation})
+    return [launch, span("mm", begin + 9, 100, "kernel", pid=0, tid=7, args=args)]
+
+
+@both
+def test_ranks_that_were_pasted_into_one_file_are_found_by_their_steps(tmp_path):
+    path = written(tmp_path / "pasted.json", steps(4) + steps(4, FAR_US + 2_500), distributedInfo=None)
+    assert "pasted" in findings(path)["mixed ranks"]
+    assert any("pasted" in note for note in analyze(path, cache=False).run["notes"])
+    assert "mixed ranks" not in findings(written(tmp_path / "rank0.json", steps(4)))
+
+
+def test_ranks_that_were_pasted_into_one_file_are_found_by_their_launches(tmp_path):
+    ranks = [
+        [event for number in range(3) for event in launched(at + 500 * number, number + 1)]
+        for at in (FAR_US, FAR_US + 90)
+    ]
+    assert any(
+        "pasted" in note for note in load(written(tmp_path / "a.json", ranks[0] + ranks[1]), cache=False).repairs
+    )
+    assert not load(written(tmp_path / "b.json", ranks[0]), cache=False).repairs
+
+
+def test_spans_that_overlap_are_counted_with_the_time_that_is_lost(tmp_path):
+    crossing = [span("next", FAR_US + 5_000, 200), span("crossing", FAR_US + 5_100, 250)]
+    repairs = load(written(tmp_path / "rank0.json", steps(2) + crossing), cache=False).repairs
+    assert any("end after it: 1." in repair and "0.150 ms" in repair for repair in repairs)
+
+
+@both
+def test_records_that_were_dropped_are_a_finding(tmp_path):
+    path = written(tmp_path / "rank0.json", steps(2), kinetoscope={"rank": 0, "dropped": 3})
+    assert "3 records were dropped" in findings(path)["losses"]
+
+
+@both
+@pytest.mark.parametrize("phase", ["C", "i", "B"])
+def test_a_file_that_no_process_writes_did_not_change(tmp_path, phase):
+    """The second pass reads an event whose values the first pass noted without its args."""
+    events = [span("value", FAR_US + number, 1, ph=phase, args={"value": number}) for number in range(3)]
+    path = written(
+        tmp_path / "rank0.json", steps(2) + [{k: v for k, v in event.items() if k != "dur"} for event in events]
+    )
+    repair_trace(path, tmp_path / "repaired.json")
+    assert len(events_of(tmp_path / "repaired.json")) == len(steps(2)) + 3
+
+
+@pytest.mark.parametrize("bad", [TIMELESS, NEGATIVE])
+def test_check_exits_with_1_and_summary_with_0(tmp_path, bad):
+    path = written(tmp_path / "rank0.json", steps(4) + bad)
+    ran = [
+        subprocess.run(
+            [sys.executable, "-m", "kinetoscope", verb, path, *more], capture_output=True, text=True, check=False
+        )
+        for verb, more in (("check", []), ("summary", ["--no-cache"]))
+    ]
+    assert [process.returncode for process in ran] == [1, 0]
+    assert all("left out" in " ".join(process.stdout.split()) for process in ran)
