@@ -95,6 +95,10 @@ class CyclePlan:
             return ProfilerAction.WARMUP
         return ProfilerAction.ACTIVE if position < length - 1 else ProfilerAction.ACTIVE_AND_SAVE
 
+    def is_used_up(self, index: int) -> bool:
+        """Return whether no batch from batch ``index`` on is recorded, because all cycles are over."""
+        return index > self.first_recorded and self.num_skipped(index) == _FOR_EVER
+
     def num_skipped(self, index: int) -> int:
         """How many batches, from batch ``index`` on, are surely skipped."""
         if index < self.first_recorded:

@@ -190,9 +190,10 @@ class KinetoProfile:
     def export_chrome_trace(self, path: str | os.PathLike[str], use_python_export: bool = False) -> None:
         """Writes the last finished window as a Chrome trace; see `KinetoResults.export_chrome_trace`.
 
-        ``use_python_export`` is accepted because torch has it, and has no effect.
+        With ``use_python_export``, torch's exporter in Python reads the window, where torch has one, so that Kineto's
+        own ``save()`` of it is still possible.
         """
-        self._finished("export").export_chrome_trace(path)
+        self._finished("export").export_chrome_trace(path, spares_save=use_python_export)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Writes the stacks of the last finished window with the microseconds of ``metric``."""

@@ -6,6 +6,7 @@ torch saves to a temporary file.
 """
 
 import contextlib
+import importlib.util
 import logging
 import os
 import time
@@ -103,16 +104,16 @@ def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
         yield stream
 
 
-@contextmanager
-def stream_already_saved(kineto_results: Any, folder: Path, error: ProfilerStateError) -> Iterator[TextStream]:
-    """The text of a window that the user has saved through Kineto already: from torch's exporter in Python.
+def has_python_exporter() -> bool:
+    """Return whether this torch has an exporter in Python; 2.13 has one."""
+    return importlib.util.find_spec("torch.profiler._chrome_trace_export") is not None
 
-    Raises ``error``, which `kineto_stream` raised, where this torch has no such exporter; 2.13 has one.
-    """
-    try:
-        from torch.profiler._chrome_trace_export import export_chrome_trace
-    except ImportError:
-        raise error from None
+
+@contextmanager
+def python_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
+    """Read a window through torch's exporter in Python, which works also after Kineto's save, and spares that."""
+    from torch.profiler._chrome_trace_export import export_chrome_trace
+
     with (stream := _unnamed_file(folder, lambda name: export_chrome_trace(kineto_results, name))):
         yield stream
 

@@ -9,6 +9,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,7 +31,9 @@ from kinetoscope.torch.schedule import (
     WARMUP,
     KinetoCall,
     Schedule,
+    Transition,
     check_action,
+    is_used_up,
     record_everything,
 )
 from kinetoscope.torch.session import Activity
@@ -131,7 +134,11 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
     @property
     def action_map(self) -> dict[tuple[ProfilerAction, ProfilerAction | None], list[Callable[[], Any]]]:
         """For each change of action the methods it calls, as torch shows it; a new dict each time."""
-        return {key: [getattr(self, call) for call in transition.calls] for key, transition in TRANSITIONS.items()}
+        return {key: self._calls_of(transition) for key, transition in TRANSITIONS.items()}
+
+    def _calls_of(self, transition: Transition) -> list[Callable[[], Any]]:
+        refusal = [] if transition.error is None else [partial(_refuse, transition.error)]
+        return refusal + [getattr(self, call) for call in transition.calls]
 
     def __enter__(self) -> Self:
         self.start()
@@ -157,6 +164,12 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
 
         Without a call of `stop`, the window is handed over when the profiler is dropped or the process ends.
         """
+        if self._has_started and is_used_up(self.schedule, self.step_num):
+            warnings.warn(
+                f"Nothing will be recorded: all cycles of the schedule were over at step {self.step_num}, where this "
+                "start() continues. Make a new profiler, or a schedule with repeat=0.",
+                stacklevel=2,
+            )
         self._termination.install()
         atexit.register(self._save_if_alive)
         try:
@@ -257,7 +270,9 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         return DEVICE_STOPPED
 
     def _transit_action(self, before: ProfilerAction, after: ProfilerAction | None) -> None:
-        transition = TRANSITIONS[before, after]
+        transition = TRANSITIONS.get((before, after), Transition())
+        if transition.error:
+            _refuse(transition.error)
         if transition.warning:
             warnings.warn(transition.warning, stacklevel=4)
         self._busy = True
@@ -280,10 +295,15 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
     def _trace_ready(self) -> None:
         if self._results is None:
             return
-        if isinstance(self.on_trace_ready, TensorboardTraceHandler):
-            self._background.export(self._results, self.on_trace_ready.next_path())
+        handler = self.on_trace_ready
+        if isinstance(handler, TensorboardTraceHandler) and not self._replaces_export():
+            self._background.export(self._results, handler.next_path(), handler.use_python_export)
         elif self.on_trace_ready:
             self.on_trace_ready(self)
+
+    def _replaces_export(self) -> bool:
+        """Return whether a subclass or a user has an `export_chrome_trace` of their own, which a handler must call."""
+        return getattr(self.export_chrome_trace, "__func__", None) is not KinetoProfile.export_chrome_trace
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)  # None if the constructor failed
@@ -325,3 +345,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         if self.step_rec_fn is not None:
             span, self.step_rec_fn = self.step_rec_fn, None
             span.__exit__(None, None, None)
+
+
+def _refuse(message: str) -> None:
+    raise ProfilerStateError(message)

@@ -50,9 +50,10 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
             return self
         # The fastest check first. The last misses a profiler of all threads; only the first sees an execution trace.
         if running_observers or autograd_profiler._is_profiler_enabled or records_on_this_thread():
-            if self.name not in plain_names:
-                note_name(self.name)
-            record = begin_span(self.name) if self.args is None else begin_span_with(self.name, self.args)
+            name = self.name if type(self.name) is str else _text_of(self.name)
+            if name not in plain_names:
+                note_name(name)
+            record = begin_span(name) if self.args is None else begin_span_with(name, self.args)
             self._open = (self._open, record)
         return self
 
@@ -87,3 +88,11 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
         if self._open is None:
             return future
         return end_span_with_future(self._open[1], future)
+
+
+def _text_of(name: Any) -> str:
+    """Return a name of another type as torch reads it; raise torch's own error for one that it refuses."""
+    if isinstance(name, str | bytes):
+        return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    begin_span_with(name, None)
+    return str(name)

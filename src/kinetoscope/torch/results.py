@@ -20,7 +20,7 @@ from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
-from kinetoscope.torch.kineto_stream import kineto_stream, stream_already_saved
+from kinetoscope.torch.kineto_stream import has_python_exporter, kineto_stream, python_stream
 from kinetoscope.torch.kineto_text import KinetoText, read_text
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
@@ -90,13 +90,14 @@ class Window:
         place = sum(1 for other in self.columns.shown() if other < index)
         return self.events()[place]
 
-    def text(self, folder: Path, pipe_folder: Path | None) -> KinetoText:
-        """What Kineto saves at the first call; the folders are those of `kineto_stream`."""
+    def text(self, folder: Path, pipe_folder: Path | None, *, spares_save: bool = False) -> KinetoText:
+        """Return what Kineto saves at the first call; the folders are those of `kineto_stream`. With
+        ``spares_save``, torch's exporter in Python reads the window instead, if there is one: Kineto saves once."""
         if self._text is None:
             names_were_read = bool(altered_names)
             if names_were_read:
                 self._true_names = find_true_names(self.kineto_results)
-            text = self._read_text(folder, pipe_folder)
+            text = self._read_text(folder, pipe_folder, spares_save)
             if not names_were_read and text.may_have_changed_names:
                 self._true_names = find_true_names(self.kineto_results)
                 if self._true_names.by_span:
@@ -106,17 +107,24 @@ class Window:
             self._text = text
         return self._text
 
-    def _read_text(self, folder: Path, pipe_folder: Path | None) -> KinetoText:
+    def _read_text(self, folder: Path, pipe_folder: Path | None, spares_save: bool) -> KinetoText:
+        if spares_save and has_python_exporter():
+            with python_stream(self.kineto_results, folder) as stream:
+                return read_text(stream, None)
         try:
             with kineto_stream(self.kineto_results, folder, pipe_folder) as stream:
                 return read_text(stream, self._true_names.in_order)
         except ProfilerStateError as error:
-            with stream_already_saved(self.kineto_results, folder, error) as stream:
+            if not has_python_exporter():
+                raise error from None
+            with python_stream(self.kineto_results, folder) as stream:
                 return read_text(stream, None)
 
-    def source(self, folder: Path, pipe_folder: Path | None) -> tuple[KinetoText, NamesBySpan]:
-        """What Kineto saved, and the true names of the spans that it misspells."""
-        return self.text(folder, pipe_folder), self._true_names.by_span
+    def source(
+        self, folder: Path, pipe_folder: Path | None, *, spares_save: bool = False
+    ) -> tuple[KinetoText, NamesBySpan]:
+        """Return what `text` does, and the true names of the spans that Kineto misspells."""
+        return self.text(folder, pipe_folder, spares_save=spares_save), self._true_names.by_span
 
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):
@@ -140,7 +148,12 @@ class KinetoResults:
         self._lock = threading.Lock()
 
     def export_chrome_trace(
-        self, path: str | os.PathLike[str], *, temporary_folder: Path | None = None, ask: Ask | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        temporary_folder: Path | None = None,
+        ask: Ask | None = None,
+        spares_save: bool = False,
     ) -> None:
         """Writes the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.
 
@@ -148,13 +161,13 @@ class KinetoResults:
         recorded, and nested spans on each track. Raises `FolderNotWritableError` if it cannot be written; exporting
         again, to the same or another path, is always possible. Temporary files go into ``temporary_folder``; by
         default small ones go into the system's folder for them, large ones beside ``path``. ``ask``, if given, is asked
-        what may be written instead of each text.
+        what may be written instead of each text. ``spares_save`` leaves Kineto's own save of the window to the user.
         """
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
         with self._lock:
             folders = temporary_folder or target.parent, temporary_folder
-            sources = [window.source(*folders) for window in reversed(self.windows)]
+            sources = [window.source(*folders, spares_save=spares_save) for window in reversed(self.windows)]
             if len(sources) == 1 and sources[0][0].is_right:
                 copy_trace(sources[0][0], target, header, ask)
             else:

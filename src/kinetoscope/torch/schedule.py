@@ -62,7 +62,14 @@ def schedule(
             raise ScheduleError(f"Steps are counted from 0, so there is no step {step}.")
         return _TORCH_ACTIONS[plan.action(step)]
 
+    action_of.plan = plan  # pyright: ignore[reportFunctionMemberAccess] - for `is_used_up`
     return action_of
+
+
+def is_used_up(schedule: Schedule, step: int) -> bool:
+    """Return whether a schedule of ours records nothing from ``step`` on, because its ``repeat`` cycles are over."""
+    plan = getattr(schedule, "plan", None)
+    return isinstance(plan, CyclePlan) and plan.is_used_up(step)
 
 
 def _count(name: str, value: SupportsIndex | float) -> int:
@@ -104,10 +111,12 @@ class KinetoCall(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a change of action does: gives ``warning``, if the schedule is incorrect, then makes ``calls`` in order."""
+    """Effect of a change of action: raise ``error`` if it must not happen, give ``warning`` if the schedule is
+    incorrect, then make ``calls`` in order."""
 
     calls: tuple[KinetoCall, ...] = ()
     warning: str | None = None
+    error: str | None = None
 
 
 Key = tuple[ProfilerAction, ProfilerAction | None]
@@ -162,7 +171,13 @@ def _after_the_device_stopped(stopped: ProfilerAction) -> dict[Key, Transition]:
         (stopped, RECORD): Transition((_PREPARE, _START)),
         (stopped, RECORD_AND_SAVE): Transition((_PREPARE, _START)),
         (stopped, None): Transition(),
+        (NONE, stopped): _unreachable("NONE", "DEVICE_STOPPED"),
+        (RECORD_AND_SAVE, stopped): _unreachable("RECORD_AND_SAVE", "DEVICE_STOPPED"),
     }
+
+
+def _unreachable(before: str, after: str) -> Transition:
+    return Transition(error=f"Profiler internal error: {before} -> {after} should be unreachable")
 
 
 def _all_transitions() -> dict[Key, Transition]:

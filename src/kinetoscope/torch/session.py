@@ -198,6 +198,7 @@ class Session:
         with self._released_on_error():
             self.options = options
             self.autograd_profile = self._make_autograd_profile()
+            _fix_trace_id(self.autograd_profile)
             if self._warms_a_device():
                 private_names.prepare_trace(self.autograd_profile)
         self.phase = Phase.PREPARED
@@ -346,6 +347,14 @@ class Session:
         arguments |= _if_given("post_processing_timeout_s", options.post_processing_timeout_s)
         arguments |= _if_given("activity_filters", options.activity_filters or None)
         return autograd_profiler.profile(**arguments)
+
+
+def _fix_trace_id(autograd_profile: Any) -> None:
+    """Create the id of a window when the profiler warms up, as torch does; Kineto may be prepared later."""
+    if hasattr(autograd_profile, "create_trace_id"):  # torch has it since 2.7
+        trace_id = autograd_profile.create_trace_id()
+        autograd_profile.trace_id = trace_id
+        autograd_profile.create_trace_id = lambda: trace_id
 
 
 class _Exit:

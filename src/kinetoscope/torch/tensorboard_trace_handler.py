@@ -67,11 +67,11 @@ class BackgroundExport:
         self._writer: WriterThread | None = None
         self._errors: list[BaseException] = []
 
-    def export(self, results: KinetoResults, path: Path) -> None:
-        """Writes the window to ``path`` in the background."""
+    def export(self, results: KinetoResults, path: Path, use_python_export: bool = False) -> None:
+        """Write the window to ``path`` in the background."""
         if self._writer is None:
             self._writer = WriterThread("kinetoscope-torch-writer", on_error=self._note)
-        self._writer.submit(f"export {path}", partial(results.export_chrome_trace, path))
+        self._writer.submit(f"export {path}", partial(results.export_chrome_trace, path, spares_save=use_python_export))
 
     def close(self) -> None:
         """Waits until every file is complete; raises the first error, with any others as its notes."""

@@ -58,6 +58,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        raise FolderNotWritableError(f"Cannot write {path}: it is a folder. Give the name of a file in it.")
     with ExitStack() as stack:
         try:
             partial = stack.enter_context(partial_file(path))
