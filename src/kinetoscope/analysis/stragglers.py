@@ -24,6 +24,10 @@ _LATE_SHARE, _ALWAYS_LATE_SHARE = 0.5, 0.25
 is late by a quarter of that in nearly all steps, these count."""
 _NEARLY_ALL = 0.7
 
+_MIN_SHARE_OF_LONGEST = 0.05
+"""A step with less than this share of the longest wait is not late: beside one wait of 39 ms, those of 0.02 ms in four
+other steps were "every 2nd step", of high confidence."""
+
 _EARLY_SHARE = 0.25
 """How late a rank is counts from this part of the ranks, the earliest. The earliest one of many is early by chance."""
 
@@ -209,7 +213,7 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
     longest = sorted(waits.values())[-max(1, len(waits) // 4) :]
 
     def late(share: float) -> tuple[int, ...]:
-        least = max(share * median(longest), bound_ns, 1)
+        least = max(share * median(longest), _MIN_SHARE_OF_LONGEST * longest[-1], bound_ns, 1)
         return tuple(sorted(step for step, wait in waits.items() if wait >= least))
 
     if not waits:
