@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.analysis.known import sum_of_known
@@ -248,13 +248,52 @@ def _but_for(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int,
 def _with_cause(
     row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]], num_steps: int
 ) -> StragglerRow:
-    fields = {**COLUMNS_OF_CAUSES, "processor": ("starved_ns",), "running": ("running_ns",)}
-    found = {name: longer_ns(row.steps, own, others, columns) for name, columns in fields.items()}
-    longer = {name: ns for name, ns in found.items() if ns is not None}
-    running_ns = longer.pop("running", 0.0)
-    if "device" not in longer and (backward_ns := longer_ns(row.steps, own, others, _HOST_WITH_BACKWARD)) is not None:
-        longer["host"] = max(longer.get("host", 0.0), backward_ns)
     late_ns = row.cost_ns_per_step * num_steps / max(1, len(row.steps))
+    found = _cause_of_lateness(row.steps, late_ns, own, others)
+    if not found.explains_half:
+        before = _cause_of_lateness(steps_until_late(row.steps, own), late_ns, own, others, len(row.steps))
+        found = before if before.explains_half else found
+    evidence = tuple((f"{name}_longer_ns", round(ns)) for name, ns in found.longer_ns.items())
+    return replace(row, cause=found.cause, evidence=evidence)
+
+
+def steps_until_late(late: Collection[int], own: Mapping[int, StepRow]) -> list[int]:
+    """Return late steps and those before them.
+
+    A rank may be late to the first call of a step because of the end of the step before: a checkpoint, logging, an
+    evaluation. What takes it longer earlier in that step makes it late in that step already.
+    """
+    return sorted({*late, *(step - 1 for step in late if step - 1 in own)})
+
+
+class _Cause(NamedTuple):
+    """The cause of lateness, by how much longer than others a rank took for each, and whether that is half of it."""
+
+    cause: str
+    longer_ns: Mapping[str, float]
+    explains_half: bool
+
+
+def _cause_of_lateness(
+    steps: Sequence[int],
+    late_ns: float,
+    own: Mapping[int, StepRow],
+    others: Sequence[Mapping[int, StepRow]],
+    num_late: int | None = None,
+) -> _Cause:
+    """Return the cause that took a rank longer in these steps, of which ``num_late`` (by default all) were late."""
+    fields = {
+        **COLUMNS_OF_CAUSES,
+        "processor": ("starved_ns",),
+        "running": ("running_ns",),
+        "host with backward": _HOST_WITH_BACKWARD,
+    }
+    times = 1.0 if num_late is None else len(steps) / max(1, num_late)
+    found = {name: longer_ns(steps, own, others, columns) for name, columns in fields.items()}
+    longer = {name: times * ns for name, ns in found.items() if ns is not None}
+    running_ns, backward_ns = longer.pop("running", 0.0), longer.pop("host with backward", None)
+    if "device" not in longer and backward_ns is not None:
+        longer["host"] = max(longer.get("host", 0.0), backward_ns)
     cause = max(
         (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > _LEAST_OF_LATENESS * late_ns),
         key=lambda name: longer[name],
@@ -263,8 +302,7 @@ def _with_cause(
     most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), _TIMES_RUNNING * running_ns)
     if longer.get("processor", 0.0) > max(most_others, late_ns / 2):
         cause = "processor"
-    evidence = tuple((f"{name}_longer_ns", round(ns)) for name, ns in longer.items())
-    return replace(row, cause=cause, evidence=evidence)
+    return _Cause(cause, longer, longer.get(cause, 0.0) > late_ns / 2)
 
 
 def longer_ns(

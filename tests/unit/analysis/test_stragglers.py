@@ -134,3 +134,20 @@ def test_a_rank_is_late_only_by_four_times_what_clocks_are_unsure(drift_ppm, is_
     if not is_named:
         assert 0.3 * late.cost_ns < bound_ns < 0.9 * late.cost_ns, "it is above one bound, and below four"
     assert [row.rank for row in report.stragglers] == ([1] if is_named else [])
+
+
+@pytest.mark.parametrize("every", [1, 2, 4])
+@pytest.mark.parametrize("kind", ["late_host", "blocked", "slow_python"])
+def test_the_cause_may_be_at_the_end_of_the_step_before(kind, every):
+    """A pause after a step's last collective, such as a checkpoint, makes the rank late to the next step's first."""
+    fault = Fault(kind=kind, cost_ns=20_000_000, ranks=(2,), every=every, at="end")
+    _, report = analysed(Settings(num_ranks=4, num_steps=12, step_ns=5_000_000, reads_loss="never", faults=(fault,)))
+    assert [(row.rank, row.cause) for row in report.stragglers] == [(2, "host")]
+
+
+def test_the_cause_of_a_rank_that_is_late_once_may_be_in_the_step_before():
+    fault = Fault(kind="late_host", cost_ns=60_000_000, ranks=(1,), every=100, first=7, at="end")
+    settings = Settings(num_ranks=4, num_steps=12, step_ns=5_000_000, reads_loss="never", faults=(fault,))
+    (finding,) = analysed(settings)[1].findings
+    assert (finding.kind, finding.where.ranks, finding.confidence) == ("straggler", (1,), "medium")
+    assert "DataLoader" not in finding.advice

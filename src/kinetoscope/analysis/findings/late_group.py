@@ -1,9 +1,10 @@
 """analysis: which of the late ranks hold the run up together. A replay without a few of them gains nothing."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import COLUMNS_OF_CAUSES, StragglerRow, longer_ns
+from kinetoscope.analysis.stragglers import COLUMNS_OF_CAUSES, StragglerRow, longer_ns, steps_until_late
 
 LATE_SHARE = 0.03
 """Late ranks are left out of all other findings if the others would save this part of a step without them."""
@@ -146,14 +147,18 @@ def late_once(
 
 
 def _cause(rank: int, step: int, late_ns: float, steps: Iterable[StepRow]) -> str:
-    """What took a rank longer than the others in a step."""
-    rows = {row.rank: {step: row} for row in steps if row.step == step}
-    own = rows.pop(rank, None)
-    if own is None or not rows:
+    """Return the cause that took a rank longer than the others until its calls of a step."""
+    rows: defaultdict[int | None, dict[int, StepRow]] = defaultdict(dict)
+    for row in steps:
+        if row.step in (step - 1, step):
+            rows[row.rank][row.step] = row
+    own = rows.pop(rank, {})
+    if step not in own or not rows:
         return "unknown"
-    for cause, columns in _CAUSES.items():
-        if (longer_ns((step,), own, [*rows.values()], columns) or 0) > late_ns / 2:
-            return cause
+    for steps_of_it in ([step], steps_until_late([step], own)):
+        for cause, columns in _CAUSES.items():
+            if (longer_ns(steps_of_it, own, [*rows.values()], columns) or 0) * len(steps_of_it) > late_ns / 2:
+                return cause
     return "unknown"
 
 
