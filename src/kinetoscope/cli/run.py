@@ -45,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kinetoscope run [OPTION...] [--] COMMAND..."
     parser.add_argument("-o", "--output", metavar="DIR", help="the folder of the run (default: runs/JOB or runs/TIME)")
     parser.add_argument(
-        "--num-steps", metavar="N", type=count_of_one_or_more, default=10, help="how many steps to record (10)"
+        "--num-steps",
+        metavar="N",
+        type=count_of_one_or_more,
+        help="how many steps to record (10; with --diagnose at least 1 s of steps below 5 ms)",
     )
     parser.add_argument(
         "--after", metavar="N", type=whole_number, default=10, help="how many steps to skip before (10)"

@@ -9,6 +9,7 @@ import msgspec
 from kinetoscope.errors import SettingsError
 
 VARIABLE = "KINETOSCOPE_AUTO"
+DEFAULT_NUM_STEPS = 10
 CountBy = Literal["fetch", "optimizer"]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -16,12 +17,14 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 class AutoSettings(msgspec.Struct, frozen=True):
     """How to record a training that knows nothing of us: ``num_steps`` steps after the first ``after``, into ``out``.
 
+    By default these are 10 steps; with ``diagnose`` as many as take a second, where steps take less than 5 ms.
+
     ``count_by`` says what ends a step: a ``fetch`` of a DataLoader after a step of an optimizer, or that step of the
     ``optimizer``; None lets the process find out.
     """
 
     out: str = "runs/{time}"
-    num_steps: Annotated[int, msgspec.Meta(ge=1)] = 10
+    num_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
     after: _Count = 10
     count_by: CountBy | None = None
     diagnose: bool = False

@@ -26,8 +26,9 @@ from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.launch_folder import choose_folder
 from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
-from kinetoscope.unmodified.settings import AutoSettings, CountBy, settings_of
+from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
+from kinetoscope.unmodified.timed_schedule import TimedSchedule
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
@@ -326,7 +327,10 @@ class ProcessRuns:
         """Return the profiler of the n-th run, of which ``num_over`` steps are over."""
         asked = self._asked
         skip = max(0, asked.after - num_over)
-        schedule = cyclic_schedule(skip_first=skip, warmup=1, active=asked.num_steps, per="run")
+        num_steps = DEFAULT_NUM_STEPS if asked.num_steps is None else asked.num_steps
+        schedule = cyclic_schedule(skip_first=skip, warmup=1, active=num_steps, per="run")
+        if asked.diagnose and asked.num_steps is None:
+            schedule = TimedSchedule(schedule.plan, schedule.per)
         is_pulse_only = number > MAX_WINDOWS
         profiler = profile(
             choose_folder(asked.out if self._folder is None else f"{self._folder}/{number}", current_ranks()),
