@@ -131,6 +131,31 @@ def test_what_python_between_operators_costs_is_without_the_time_that_it_had_no_
     assert busy.cost_ns_per_step == pytest.approx(quiet.cost_ns_per_step, rel=0.05)
 
 
+def test_batches_that_the_loop_makes_save_the_same_beside_a_delay_elsewhere():
+    slow = Fault(kind="slow_loader", cost_ns=3_000_000)
+    delayed = replace(PREEMPTED, cost_ns=12_000_000)
+    quiet, busy = (found(report_on(slow, *more, num_workers=0), "input_bound") for more in ((), (delayed,)))
+    assert quiet.saving_ns_per_step > 2_900_000
+    assert busy.saving_ns_per_step == pytest.approx(quiet.saving_ns_per_step, rel=0.02)
+
+
+def test_time_slices_of_others_within_fetches_are_not_saved_by_a_fix_of_the_loader(tmp_path):
+    """Fetches of 1 ms, of which every fifth is 18 ms longer, since the loop waits for a CPU."""
+    slice_ns = 18_000_000
+    slow = Fault(kind="slow_loader", cost_ns=1_000_000)
+    settings = replace(CPU, num_workers=0, faults=(slow, replace(slow, cost_ns=slice_ns, every=5)))
+
+    def change(trace):
+        for event in trace["traceEvents"]:
+            if event.get("name") == "loop thread" and event["args"]["running_ns"] > slice_ns:
+                event["args"]["running_ns"] -= slice_ns
+                event["args"]["starved_ns"] += slice_ns
+
+    report = kinetoscope.analyze(write_changed(change, settings, tmp_path), cache=False)
+    alone = found(report_on(slow, num_workers=0), "input_bound")
+    assert found(report, "input_bound").saving_ns_per_step < 1.7 * alone.saving_ns_per_step
+
+
 @pytest.mark.parametrize("fault", [Fault(kind="gc", cost_ns=20_000), Fault(kind="blocked", cost_ns=60_000)])
 def test_what_takes_next_to_nothing_is_no_finding_either_where_the_loop_had_no_processor(fault):
     assert set(kinds(report_on(PREEMPTED, fault))) == {"processor_contention", "python_overhead"}
