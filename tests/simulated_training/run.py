@@ -154,12 +154,20 @@ def _without_collections() -> Iterator[None]:
 
 def _loader(settings: Settings, rank: int) -> Loader:
     draw = random.Random(settings.seed * 100_003 + rank)
+    # Of its own, so that the usual times are the same with and without noise.
+    noise = random.Random(settings.seed * 100_003 - rank)
     usual_ns = settings.step_ns * settings.num_workers // 2 if settings.num_workers else settings.step_ns // 50
     make_ns = []
     parts = settings.num_accumulated
     for step in (step for step in range(settings.total_steps) for _ in range(parts)):
         slow = [fault.cost_ns for fault in settings.faults_at(rank, step) if fault.kind == "slow_loader"]
-        make_ns.append((int(usual_ns * draw.uniform(0.9, 1.1)) + sum(slow)) // parts)
+        make_ns.append(
+            (
+                int(usual_ns * draw.uniform(0.9, 1.1))
+                + int(sum(slow) * (1 + settings.loader_noise * noise.uniform(-1, 1)))
+            )
+            // parts
+        )
     return Loader(
         num_workers=settings.num_workers,
         num_ahead=settings.num_ahead,

@@ -150,6 +150,8 @@ class Settings:
     """Of each rank's loader; 0: the loop makes its batches itself."""
     fetch_ns: int = 15_000
     """How long the fetch of a batch takes that is there already."""
+    loader_noise: float = 0.0
+    """How far the extra time of slow batches is from their fault's cost, as a part of it, at most."""
     num_ahead: int = 2
     """How many batches each worker makes ahead."""
     evaluates_every: int = 0

@@ -1,7 +1,7 @@
 """The catalogue of scenarios that `make score` draws."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -31,10 +31,25 @@ def _settings(draw: random.Random, faults: Sequence[Fault] = (), **changes: Any)
         "offset_ns": draw.choice((0, 5_000_000)),
         "jitter_ns": draw.choice((0, 2_000)),
         "has_memory": False,
-        "workers_do": "compute",
+        "has_shapes": draw.random() < 0.5,
+        "workers_do": draw.choice(("nothing", "compute")),
     }
     drawn |= {"faults": tuple(faults), **changes}
-    return Settings(**drawn)
+    return Settings(**(_recording(draw, drawn) | drawn))
+
+
+def _recording(draw: random.Random, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw what is recorded, and what is not."""
+    # A loop that reads each loss has nothing queued while it evaluates: its run would not be healthy.
+    may_evaluate = settings["step_spans"] != "ProfilerStep" and settings["reads_loss"] != "each step"
+    return {
+        "num_cycles": draw.choice((1, 1, 1, 1, 2)) if settings["num_steps"] < _LOADER_STEPS else 1,
+        "evaluates_every": draw.choice((0, 0, 0, 5)) if may_evaluate else 0,
+        "has_sequence": draw.random() < 0.8,
+        "has_kernel_args": draw.random() < 0.8,
+        "has_stacks": draw.random() < 0.15,
+        "has_sync_events": draw.random() < 0.3,
+    }
 
 
 def _size(draw: random.Random) -> float:
@@ -178,6 +193,16 @@ def _pools_on_all(draw: random.Random) -> Drawn:
     return Drawn(settings=settings, plants=(plant_of(0, fault),))
 
 
+def _uneven_pools(draw: random.Random) -> Drawn:
+    """Draw pools that are too slow on all ranks, with batches of unequal times: ranks wait for data in turns."""
+    num_workers, step_ns = draw.choice((2, 4)), draw.choice((3_000_000, 10_000_000))
+    cost_ns = int(num_workers * step_ns * draw.uniform(0.7, 1.2))
+    fault = Fault(kind="slow_loader", cost_ns=cost_ns)
+    changes: dict[str, Any] = {"num_ranks": draw.choice((2, 4)), "step_ns": step_ns, "num_workers": num_workers}
+    changes |= {"loader_noise": draw.uniform(0.3, 0.7), "num_warmup_steps": 6, "num_steps": _LOADER_STEPS}
+    return Drawn(settings=_settings(draw, [fault], **changes), plants=(plant_of(0, fault),))
+
+
 def _pool_on_one(draw: random.Random) -> Drawn:
     num_workers, step_ns, num_ranks = draw.choice((2, 4, 8)), draw.choice((3_000_000, 10_000_000)), draw.choice((2, 4))
     cost_ns = int(num_workers * step_ns * draw.uniform(0.7, 1.5))
@@ -206,7 +231,8 @@ def _two_faults(draw: random.Random) -> Drawn:
     if draw.random() < 0.4:
         kind: FaultKind = draw.choice(("late_host", "late_device"))
         faults[1] = fault_of(draw, kind, step_ns, 2, (draw.randrange(num_ranks),), 1, _size(draw))
-    settings = _settings(draw, faults, num_ranks=num_ranks, step_ns=step_ns)
+    # Without samples of workers, no trace shows how slow a loader is that nothing waits for.
+    settings = _settings(draw, faults, num_ranks=num_ranks, step_ns=step_ns, workers_do="compute")
     return Drawn(settings=settings, plants=tuple(plant_of(index, fault) for index, fault in enumerate(faults)))
 
 
@@ -261,13 +287,13 @@ def _truncated(draw: random.Random) -> Drawn:
     plant = replace(plant_of(0, fault), max_confidence="medium")
     truncated = ((cut, draw.uniform(0.75, 0.95)),)
     changes: dict[str, Any] = {"num_ranks": num_ranks, "step_ns": step_ns, "num_steps": 14}
-    return Drawn(settings=_settings(draw, [fault], truncated=truncated, **changes), plants=(plant,))
+    return Drawn(settings=_settings(draw, [fault], num_cycles=1, truncated=truncated, **changes), plants=(plant,))
 
 
 def _truncated_healthy(draw: random.Random) -> Drawn:
     num_ranks = draw.choice((1, 2, 4))
     truncated = ((draw.randrange(num_ranks), draw.uniform(0.75, 0.95)),)
-    return Drawn(settings=_settings(draw, num_ranks=num_ranks, truncated=truncated, num_steps=14))
+    return Drawn(settings=_settings(draw, num_cycles=1, num_ranks=num_ranks, truncated=truncated, num_steps=14))
 
 
 def _missing_rank(draw: random.Random) -> Drawn:
@@ -285,7 +311,7 @@ def _throttled(draw: random.Random) -> Drawn:
     step_ns, num_ranks = draw.choice((3_000_000, 10_000_000)), draw.choice((2, 4))
     fault = fault_of(draw, "late_device", step_ns, 2, (draw.randrange(num_ranks),), 1, draw.uniform(0.5, 1.5))
     fault = replace(fault, since=draw.randint(5, 8))
-    settings = _settings(draw, [fault], num_ranks=num_ranks, step_ns=step_ns, num_steps=14)
+    settings = _settings(draw, [fault], num_cycles=1, num_ranks=num_ranks, step_ns=step_ns, num_steps=14)
     return Drawn(settings=settings, plants=(plant_of(0, fault),))
 
 
@@ -296,7 +322,7 @@ def _hiccup_once(draw: random.Random) -> Drawn:
     cost_ns = int(step_ns * num_steps * draw.uniform(0.08, 0.3))
     fault = Fault(kind="network_hiccup", cost_ns=cost_ns, every=1_000, first=draw.randint(5, 9))
     plant = replace(plant_of(0, fault), max_confidence="medium")
-    settings = _settings(draw, [fault], num_ranks=num_ranks, step_ns=step_ns, num_steps=num_steps)
+    settings = _settings(draw, [fault], num_cycles=1, num_ranks=num_ranks, step_ns=step_ns, num_steps=num_steps)
     return Drawn(settings=settings, plants=(plant,))
 
 
@@ -482,6 +508,12 @@ SCENARIOS = (
     ),
     Scenario(name="pools-saturated", planted="loader pools of all ranks that are too slow", draw_run=_pools_on_all),
     Scenario(name="pool-saturated-on-one", planted="the loader pool of one rank is too slow", draw_run=_pool_on_one),
+    Scenario(
+        name="pools-uneven",
+        planted="loader pools of all ranks that are too slow, with batches of unequal times",
+        draw_run=_uneven_pools,
+        rules_of=_GROUPS,
+    ),
     Scenario(name="pools-slow", planted="nothing: loader pools are slow, but keep up", draw_run=_slow_pools),
     Scenario(
         name="contention",

@@ -5,10 +5,12 @@ from typing import Any
 
 from simulated_training.score.judge import Verdict
 from simulated_training.score.scenario import Drawn, Scenario
-from simulated_training.score.tally import KindRow, Row, sum_up, sum_up_kinds
+from simulated_training.score.tally import Count, KindRow, Row, sum_up, sum_up_kinds
 
 _HEADER = ("scenario", "runs", "right", "false high", "savings", "missing", "healthy", "high")
 _KIND_HEADER = ("kind", "precision", "recall", "savings")
+_GOAL_HEADER = ("goal", "result", "reached")
+MIN_RIGHT_OF_SCENARIO = 0.80
 MAX_FAILURES = 60
 
 
@@ -73,7 +75,20 @@ class Score:
         interval = (
             f"Savings within 2 % of a step, or in the stated interval: {row.in_interval}. Errors: {row.num_errors}."
         )
-        return [*tables, table(_KIND_HEADER, kinds), interval]
+        return [*tables, table(_KIND_HEADER, kinds), interval, table(_GOAL_HEADER, self._goals())]
+
+    def _goals(self) -> list[tuple[str, str, str]]:
+        """Return goal, result and whether it is reached."""
+        row, rows = self._all(), self._rows(self._covered)
+        below = [one.name for one in rows if one.right.share is not None and one.right.share < MIN_RIGHT_OF_SCENARIO]
+        return [
+            ("first findings right: 95 %", *_compare(row.right, 0.95)),
+            ("no scenario below 80 %", ", ".join(below) or "none is", "no" if below else "yes"),
+            ("no false finding of high confidence", str(row.num_false_high), "no" if row.num_false_high else "yes"),
+            ("savings right: 95 %", *_compare(row.savings, 0.95)),
+            ("healthy versions without a finding above low: all", *_compare(row.healthy, 1.0)),
+            ("right first findings of 10 % or more that are high: 80 %", *_compare(row.sure, 0.80)),
+        ]
 
 
 def format_command(verdict: Verdict) -> str:
@@ -115,6 +130,12 @@ def format_details(drawn: Drawn, verdict: Verdict) -> str:
     if verdict.is_failed:
         lines.append(f"  failed: {explain(verdict)}")
     return "\n".join(lines)
+
+
+def _compare(count: Count, goal: float) -> tuple[str, str]:
+    if count.share is None:
+        return "-", "-"
+    return f"{count.share:.1%} ({count})", "yes" if count.share >= goal else "no"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
