@@ -69,7 +69,7 @@ def _first_seed(scenario: Scenario, commit: str, options: argparse.Namespace) ->
     if options.seed is not None:
         return options.seed
     digest = hashlib.sha256(f"{commit} {scenario.name}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") // 4 * 4
+    return int.from_bytes(digest[:4], "big")
 
 
 def _read_commit() -> str:
