@@ -21,6 +21,9 @@ rank is late by a little now and then."""
 
 _MUCH_OF_SAVING = 2 / 3
 
+_SAME_STEPS = 2 / 3
+"""Ranks are late in the same steps if each is late in more than this part of those in which any is."""
+
 _MOST_SPARED = 8
 """In a group of at most so many ranks, each is tried without; larger ones are nodes, not chance."""
 
@@ -98,10 +101,13 @@ def are_late_together(rows: Sequence[StragglerRow]) -> bool:
 
 
 def _are_all_loaders(rows: Sequence[StragglerRow], all_ranks: Collection[int]) -> bool:
-    """Whether most ranks wait for data, in turns: then loaders are slow everywhere, in some steps a little more so on
-    one rank and in some on another."""
-    wait_for_data = all(row.cause == "data" for row in rows)
-    return 2 * len(rows) > len(all_ranks) and wait_for_data and not are_late_together(rows)
+    """Return whether half of the ranks wait for data, and not in the same steps: then loaders are slow everywhere, in
+    some steps a little more so on one rank and in some on another."""
+    waiting = [row for row in rows if row.cause == "data"]
+    if len(waiting) < 2 or 2 * len(waiting) < len(all_ranks) or 2 * len(waiting) <= len(rows):
+        return False
+    steps = {step for row in waiting for step in row.steps}
+    return not all(len(row.steps) > _SAME_STEPS * len(steps) for row in waiting)
 
 
 def _spared(rows: Sequence[StragglerRow], saved: Saved, enough: float) -> list[StragglerRow]:
