@@ -22,7 +22,7 @@ class Clamped(nn.Module):
 
 
 def train(options: Options) -> Iterator[None]:
-    layers = [Clamped(1024, not options.fixed) for _ in range(16)]
+    layers = [Clamped(1024, not options.fixed) for _ in range(8)]
     layers_in_order = nn.Sequential(*layers).to(options.device)
     model = torch.compile(layers_in_order, backend=backend_for(options.device))
     optimizer = torch.optim.SGD(layers_in_order.parameters(), 1e-4)

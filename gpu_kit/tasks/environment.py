@@ -22,13 +22,13 @@ def main() -> None:
     run.probe("python", lambda: {"version": platform.python_version(), "implementation": sys.implementation.name})
     run.probe("system", _system)
     run.probe("packages", _packages)
-    run.probe("native", _native)
-    run.probe("torch", _torch)
     run.probe("cuda_driver", _cuda_driver)
+    run.probe("torch", _torch)
     run.probe("cupti", _cupti)
     if not run.cpu:
         run.probe("gpu", _gpu)
         run.probe("nvidia_smi", lambda: _write_nvidia_smi(run.folder / "nvidia-smi.txt"))
+    run.probe("native", _native)
 
 
 def _version_of_command() -> str:
