@@ -348,9 +348,12 @@ class HostTime:
 
     @cached_property
     def samples(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The samples of the loop's thread, and of workers while they make batches. Where no operators were recorded, a
-        wait for another thread within torch counts as running: its threads may be computing."""
+        """The samples of the loop's thread, and of workers while they make batches that are not of an evaluation. Where
+        no operators were recorded, a wait for another thread within torch counts as running: its threads may be
+        computing."""
         loop, workers = sampled_lines(self.window)
+        if len(workers) and len(self.evaluations):
+            workers = workers.filter(Coverage(self.evaluations).within(workers["at"], workers["at"] + 1) == 0)
         if not len(loop):
             return loop, workers
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")

@@ -114,14 +114,13 @@ def _sampling(window: RankWindow) -> _Sampling:
 
 
 def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
-    """The samples that were taken while a worker made a batch; all, if that can be seen of none."""
+    """Return the samples that were taken while a worker made a batch."""
     found = [pl.DataFrame(schema=_SAMPLE)]
     is_fetch = pl.col("name").str.contains(_FETCHING)
-    are_seen = len(frames.filter(is_fetch)) > 0
     for of_track in frames.partition_by("track"):
         samples = _samples(of_track, sampling)
         is_fetching = Coverage(of_track.filter(is_fetch)).within(samples["at"], samples["at"] + 1) > 0
-        found.append(samples.filter(is_fetching) if are_seen else samples)
+        found.append(samples.filter(is_fetching))
     return pl.concat(found)
 
 

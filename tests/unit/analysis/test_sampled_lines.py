@@ -55,6 +55,29 @@ def test_a_worker_that_makes_no_batch_does_not_count_beside_one_that_does(tmp_pa
     assert dict(found.evidence)["waiting_share_of_batches"] == 0
 
 
+def test_idle_workers_of_a_validation_loader_say_nothing_about_those_of_training(tmp_path):
+    """Training's own workers started before the recording, so no worker was sampled while it made a batch."""
+    idle = "torch/utils/data/_utils/worker.py(268): _worker_loop", "torch/queues.py(90): get"
+    samples = [*stack(WORKER_SAMPLES, 0, STEP_US * NUM_STEPS, *idle)]
+    samples.append(span("waits: pipe", "stack_sample,state", WORKER_SAMPLES, 0, STEP_US * NUM_STEPS))
+    found = found_in([*each_step(waiting_steps, loop_that_waits), *samples], "input_bound", tmp_path, told=True)
+    assert "waiting_share_of_batches" not in dict(found.evidence)
+    assert found.where.lines == ()
+    assert found.advice.startswith(
+        "The workers started before the recording, so they were not sampled, and their lines"
+    )
+
+
+def test_batches_that_workers_make_for_an_evaluation_are_not_those_of_training(tmp_path):
+    def evaluation(begin):
+        yield span("event/eval", "user_annotation", LOOP, begin, 50_000)
+
+    events = each_step(waiting_steps, loop_that_waits, worker)
+    lines = found_in(events, "input_bound", tmp_path, told=True).where.lines
+    of_training = found_in([*events, *each_step(evaluation)], "input_bound", tmp_path, told=True).where.lines
+    assert (lines, of_training) == (("dataset.py:41", "dataset.py:31"), ())
+
+
 def test_a_loop_that_makes_its_batches_itself_is_told_which_line_takes_the_time(tmp_path):
     def loop(begin):
         yield from stack(LOOP_SAMPLES, begin, 80_000, "train.py(9): <module>", "data.py(5): __getitem__")

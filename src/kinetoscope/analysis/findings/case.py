@@ -415,6 +415,11 @@ class Case:
         call = self.library_call(kind, line)
         return f", mostly in {call.function} ({call.line})" if call else ""
 
+    @property
+    def has_unsampled_workers(self) -> bool:
+        """Whether the loop was sampled, but no worker while it made a batch."""
+        return any(one.is_sampled for one in self._own_signs) and not len(self.sampled("data"))
+
     @cached_property
     def starved_share(self) -> float:
         """How much of the time in which loops were ready they had no processor; 0 where that is not known."""

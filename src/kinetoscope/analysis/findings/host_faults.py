@@ -47,6 +47,11 @@ _ON_GAPS = (
 )
 
 
+_ON_UNSAMPLED_WORKERS = (
+    "The workers started before the recording, so they were not sampled, and their lines are unknown. "
+)
+
+
 def input_bound(case: Case) -> Finding | None:
     """The loop waits for its next batch."""
     cost_ns = case.data_wait_ns()
@@ -60,7 +65,9 @@ def input_bound(case: Case) -> Finding | None:
     return case.finding(
         "input_bound",
         "The loop waits for its data",
-        case.on_line("data", "the workers' time" if num_workers else "this time") + advice.text,
+        (_ON_UNSAMPLED_WORKERS if num_workers and case.has_unsampled_workers else "")
+        + case.on_line("data", "the workers' time" if num_workers else "this time")
+        + advice.text,
         cost_ns=cost_ns,
         fix=fix,
         where=Where(lines=case.where(case.stops("data")).lines),
