@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
-from kinetoscope.errors import SettingsError
+from kinetoscope.errors import FolderNotWritableError, SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
+from kinetoscope.recording.launch_folder import choose_run_folder
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import ProfilerAction, Schedule, cyclic_schedule
 from kinetoscope.recording.settings import check_callbacks, check_flag, check_number
-from kinetoscope.recording.trace_folder import check_keep, choose_run_folder
+from kinetoscope.recording.trace_folder import check_keep
 from kinetoscope.sources.system_profiler import SystemProfiler
-from kinetoscope.training.ranks import current_ranks, restart_count, run_name_all_ranks_agree_on
+from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
 from kinetoscope.training.timestamp import Timestamp
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def profile(
                 train(batch)
 
     - ``out``: the run's folder. ``{time}`` in it is the time when the run began; `FileNameFormat` has the other
-      variables.
+      variables. If an earlier run is in it, this one goes to ``out-2`` and so on, unless ``overwrite``.
     - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 11 are recorded, once:
       `kinetoscope summary` tells growth and periods from eight steps on.
     - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
@@ -92,8 +93,9 @@ def profile(
     Raises `SettingsError` for an argument that would have no effect, as ``with_stack`` beside a `TorchProfiler` of your
     own, and what these classes raise for arguments that cannot work.
 
-    On Windows, which cannot keep the files of a run's processes apart, a warning says that nothing is recorded, and
-    training goes on; with ``strict`` that raises `UnsupportedSystemError`.
+    If ``out`` cannot be written, or another Profiler is active when this one starts, nothing is recorded, and one
+    warning gives the reason; with ``strict`` that raises. So it is on Windows, which cannot keep the files of a run's
+    processes apart (`UnsupportedSystemError`).
     """
     _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
     check_keep(num_traces_to_keep)
@@ -114,14 +116,16 @@ def profile(
         search = LoggedFinding(trackers)
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
     _check_can_keep(keep, [*handlers, *asked])
-    folder = _run_folder(_checked_out(out))
+    out = _checked_out(out)
     if not HAS_RUN_FOLDERS:
-        return _without_recording(folder, strict=strict)
+        if strict:
+            require_run_folders(out)
+        return _without_recording(WITHOUT_RUN_FOLDERS)
     profiler = Profiler(
         cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
-        _with_defaults(handlers, f"{folder}/traces", keep),
-        sources=_with_defaults(asked, f"{folder}/torch_traces", keep),
-        run_name=(Path(folder).name or None) if run_name is None else run_name,
+        handlers,
+        sources=asked,
+        run_name=run_name,
         upload_to=upload_to,
         strict=strict,
         grace_s=grace_s,
@@ -130,15 +134,24 @@ def profile(
         hangs=hangs,
         slow_steps=slow_steps,
     )
+    try:  # last: where an argument is refused, no folder is left
+        needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*handlers, *asked))
+        folder = _run_folder(out, run_name, overwrite=overwrite or not needs_folder)
+    except FolderNotWritableError as error:
+        if strict:
+            raise
+        return _without_recording(error)
+    _set_defaults(handlers, f"{folder}/traces", keep)
+    _set_defaults(asked, f"{folder}/torch_traces", keep)
+    profiler.state.run_name = (Path(folder).name or profiler.state.run_name) if run_name is None else run_name
     profiler.state.timestamp = begin
     profiler.run.set_search(search)
+    profiler.run.tolerates_active_run = not strict
     return profiler
 
 
-def _without_recording(folder: str, *, strict: bool) -> Profiler:
-    if strict:
-        require_run_folders(folder)
-    _log.warning("Training goes on, and nothing of it is recorded: %s", WITHOUT_RUN_FOLDERS)
+def _without_recording(reason: object) -> Profiler:
+    _log.warning("Nothing is recorded, and training continues. %s", reason)
     return Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
 
 
@@ -241,23 +254,17 @@ def _no_effect(name: str, value: Any, argument: str, given: Any, name_there: str
     )
 
 
-def _with_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:
-    """The sources or handlers. Those without a folder of their own write to ``folder``."""
+def _set_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> None:
+    """Let sources or handlers without a folder of their own write to ``folder``."""
     for callback in callbacks:
         if (set_defaults := getattr(callback, "set_defaults", None)) is not None:
             set_defaults(folder, **keep)
-    return callbacks
 
 
-_MOST_FOLDERS = 1000
-
-
-def _run_folder(out: str) -> str:
-    """``out`` with ``{time}`` replaced by a time that is the same on all ranks."""
-    head, found, tail = out.partition("{time}")
-    if not found:
-        return out
+def _run_folder(out: str, run_name: str | None, *, overwrite: bool) -> str:
+    """Return the run's folder: ``out`` with ``{time}`` replaced by a time that is the same on all ranks, or one beside
+    it if an earlier run is there."""
     ranks = current_ranks()
-    name = run_name_all_ranks_agree_on(ranks, time.strftime("%Y%m%d-%H%M%S"))
-    folders = (f"{head}{name}{number}{tail}" for number in ("", *map("-{}".format, range(2, _MOST_FOLDERS))))
-    return choose_run_folder(folders, ranks, restart_count())
+    if "{time}" in out:
+        out = out.replace("{time}", run_name_all_ranks_agree_on(ranks, time.strftime("%Y%m%d-%H%M%S")))
+    return out if overwrite else choose_run_folder(out, ranks, run_name)

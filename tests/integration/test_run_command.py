@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
+from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.unmodified.settings import VARIABLE
 from prepared_python import COMPILING, run_command, run_prepared
 from unmodified_runs import (
@@ -196,19 +197,17 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
     for num_at_once in (2, 1):
         started = [start_recorded(environment, [TRAININGS, "no loader"], tmp_path) for _ in range(num_at_once)]
         assert {training.wait().returncode for training in started} == {3}
-    folders = [tmp_path / "sweep" / place for place in (".", "2", "3")]
-    runs = [kinetoscope.analyze(folder).run for folder in folders]
+    runs = [kinetoscope.analyze(tmp_path / folder).run for folder in ("sweep", "sweep-2", "sweep-3")]
     assert [run["all_steps"]["num_steps"] for run in runs] == [36, 36, 36]
-    assert not list(tmp_path.glob("sweep/**/attempt*"))
-    assert "3 processes were recorded here, and this is the first. The last is in folder 3." in runs[0]["notes"]
-    assert not any("processes were recorded" in note for run in runs[1:] for note in run["notes"])
+    assert not list(tmp_path.glob("sweep*/**/attempt*"))
+    assert find_later_run(tmp_path / "sweep") == tmp_path / "sweep-3"
 
 
 def test_a_launch_with_the_name_of_one_that_is_over_is_another_run(tmp_path):
     """As torchrun's is, which has the same port each time."""
     launch = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     environment = {**environment_of("-o", "run", folder=tmp_path), **launch}
-    for folder in (tmp_path / "run", tmp_path / "run" / "2"):
+    for folder in (tmp_path / "run", tmp_path / "run-2"):
         start_recorded(environment, [TRAININGS, "no loader"], tmp_path).wait()
         assert kinetoscope.analyze(folder).run["all_steps"]["num_steps"] == 36
 
@@ -501,3 +500,41 @@ def test_the_command_itself_is_there_at_once(tmp_path):
     loaded = f"[name for name in {heavy} if name in sys.modules]"
     program = f"import sys; from kinetoscope.cli import run; sys.exit(str({loaded}))"
     assert run(sys.executable, "-c", program, folder=tmp_path).stderr.strip() == "[]"
+
+
+RAISES_IN_BACKWARD = """
+import torch
+
+class Raising(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        return value * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("mine")
+
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(5):
+    value = model(torch.randn(2, 2))
+    if step == 4:
+        value = Raising.apply(value)
+    value.sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_traceback_of_a_backward_pass_is_that_of_the_command_alone(tmp_path):
+    script = tmp_path / "raises.py"
+    script.write_text(RAISES_IN_BACKWARD)
+    plain = run_script(script, folder=tmp_path)
+    ours = run_recorded("-o", "run", command=[script], folder=tmp_path)
+    assert ours.returncode == plain.returncode == 1
+    frames = [
+        [line for line in done.stderr.splitlines() if line.startswith(("  File", "    ", "RuntimeError"))]
+        for done in (plain, ours)
+    ]
+    in_torch = [[line for line in lines if "/torch/" in line or "RuntimeError" in line] for lines in frames]
+    assert len(in_torch[0]) > 2
+    assert in_torch[0] == in_torch[1]

@@ -1,4 +1,4 @@
-"""Two processes that are given the same folder: the second one is told so before it trains, and loses no trace."""
+"""Two processes that are given the same folder: the second one records beside it, and neither loses a trace."""
 
 import json
 
@@ -32,22 +32,26 @@ def until_begun(begun, other):
     assert begun.exists(), other.wait()
 
 
-def test_a_second_process_is_told_that_the_first_one_records_there_and_replaces_nothing(tmp_path):
+def test_a_second_process_records_beside_the_first_one_and_replaces_nothing(tmp_path):
     run, begun, go_on = tmp_path / "run", tmp_path / "begun", tmp_path / "go on"
     other = start_prepared(OURS, RECORDS, run, begun, go_on)
     try:
         until_begun(begun, other)
+        handler = kinetoscope.JSONTraceHandler(str(run / "traces"))
         with pytest.raises(FolderNotEmptyError, match=rf"^Process {other.pid} records rank 0 into the trace folder"):
-            profile(run).start()
+            profile(tmp_path, handlers=[handler]).start()
+        with profile(run) as profiler:
+            list(profiler.batches(range(30)))
     finally:
         go_on.touch()
         done = other.wait()
     assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "run-2" / "traces").glob("ep*.json"))
     (trace,) = (run / "traces").glob("ep*.json")
     assert json.loads(trace.read_text())["traceEvents"]
 
 
-def test_after_the_first_process_was_killed_the_folder_is_free(tmp_path):
+def test_after_the_first_process_was_killed_a_run_goes_beside_what_can_be_recovered(tmp_path):
     run, begun = tmp_path / "run", tmp_path / "begun"
     other = start_prepared(OURS, RECORDS, run, begun, tmp_path / "never")
     try:
@@ -58,4 +62,5 @@ def test_after_the_first_process_was_killed_the_folder_is_free(tmp_path):
     with profile(run) as profiler:
         for _ in profiler.batches(range(30)):
             pass
-    assert list((run / "traces").glob("ep*.json"))
+    assert list((tmp_path / "run-2" / "traces").glob("ep*.json"))
+    assert list((run / "live").iterdir())

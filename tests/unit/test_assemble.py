@@ -12,6 +12,7 @@ import kinetoscope
 from kinetoscope import GCPauses, JSONTraceHandler, ProfilerAction, SystemProfiler
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
+from kinetoscope.recording import launch_folder
 from kinetoscope.status.judging import look_at_run
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -70,6 +71,7 @@ def test_a_second_run_of_two_ranks_gets_a_folder_of_its_own_though_both_share_al
         monkeypatch.setenv(variable, value)
     for rank, number in (("0", ""), ("1", ""), ("0", "-2"), ("1", "-2")):
         monkeypatch.setenv("RANK", rank)
+        monkeypatch.setattr(launch_folder, "_chosen", {})  # as in another process
         profiler = kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False, system=False)
         assert profiler.state.run_name == f"{socket.gethostname()}-29500{number}"
         append_entry(tmp_path / profiler.state.run_name / "traces", int(rank), _started(profiler))
@@ -80,10 +82,12 @@ def test_a_restarted_job_stays_in_its_folder(tmp_path, monkeypatch):
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     for number in ("", "-2"):
+        monkeypatch.setattr(launch_folder, "_chosen", {})
         profiler = kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False, system=False)
         assert profiler.state.run_name == f"job7{number}"
         append_entry(tmp_path / profiler.state.run_name / "traces", 0, _started(profiler))
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setattr(launch_folder, "_chosen", {})
     assert kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False).state.run_name == "job7-2"
 
 
@@ -111,11 +115,16 @@ def test_a_schedule_of_ones_own_is_followed(tmp_path):
     assert len(handler.spans("event/batch")) == 14
 
 
-def test_a_run_into_the_folder_of_another_is_refused_unless_it_may_overwrite(tmp_path):
-    run(kinetoscope.profile(tmp_path, **QUIET))
+def test_a_handler_with_a_folder_of_another_run_is_refused_unless_it_may_overwrite(tmp_path):
+    def profile_into(folder, **options):
+        handler = kinetoscope.JSONTraceHandler(str(folder))
+        return kinetoscope.profile(tmp_path / "out", handlers=handler, **QUIET, **options)
+
+    run(profile_into(tmp_path / "traces"))
     with pytest.raises(FolderNotEmptyError, match="overwrite=True"):
-        run(kinetoscope.profile(tmp_path, **QUIET))
-    run(kinetoscope.profile(tmp_path, **QUIET, overwrite=True))
+        run(profile_into(tmp_path / "traces"))
+    run(profile_into(tmp_path / "traces", overwrite=True))
+    assert not (tmp_path / "out").exists()
 
 
 def test_out_may_use_the_variables_of_file_names(tmp_path):

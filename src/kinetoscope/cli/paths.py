@@ -26,6 +26,7 @@ from kinetoscope.paths.attempt_folders import (
     places_of_traces,
     say_its_runs,
 )
+from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob, require_run_folders
 from kinetoscope.texts.wording import printable_lines
@@ -67,6 +68,14 @@ def run_folder_of(name: str) -> Path:
             break
         folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
     return folder
+
+
+def print_later_run(names: Sequence[str]) -> None:
+    """Print a line to stderr if ``names`` is a run's folder and a later run has been put beside it."""
+    folder = Path(names[0]).expanduser() if len(names) == 1 else None
+    if folder is not None and folder.is_dir() and (later := find_later_run(folder.absolute())) is not None:
+        shown = printable_lines(str(later if folder.is_absolute() else folder.with_name(later.name)))
+        print(f"A later run with this name is in {shown}.", file=sys.stderr)
 
 
 def nothing_of(run_folder: Path) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kinetoscope.cli.ends import requests_to_end, wait_for_one
 from kinetoscope.cli.options import add_json, add_run
-from kinetoscope.cli.paths import nothing_of, run_folder_of
+from kinetoscope.cli.paths import nothing_of, print_later_run, run_folder_of
 from kinetoscope.status.judging import RunState, RunStatus, look_at_run
 from kinetoscope.status.table import run_now
 from kinetoscope.status.terminal import render_now
@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         return _watch(run_folder, is_json=arguments.json)
     status = look_at_run(run_folder)
+    print_later_run([arguments.run_folder])
     _print(status, run_folder, is_json=arguments.json)
     return exit_code(status)
 

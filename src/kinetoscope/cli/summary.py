@@ -11,7 +11,7 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
 from kinetoscope.cli.options import add_attempt, add_json, add_last, add_no_cache, add_paths, add_ranks
-from kinetoscope.cli.paths import require_there
+from kinetoscope.cli.paths import print_later_run, require_there
 from kinetoscope.errors import TraceFileError
 from kinetoscope.table.all_steps import pulses_of, stuck_phases_of
 
@@ -46,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.first:
         return print_first(arguments.inputs, arguments.report)
     report = report_on(arguments)
+    print_later_run(arguments.inputs)
     if arguments.json:
         print(report.to_json())
         return 0

@@ -146,7 +146,7 @@ class Profiler(AnyProfiler, TrainerCallback):
         """Begins a new run if the profiler was closed. Raises `ProfilerStateError` if another profiler is active."""
         if self.run.is_closed:
             self._make_run(self.run.state, self.trace_handlers)
-        self.run.check_can_begin()
+        self.run.can_begin()
         self.run.remote_store = logger_store(logger)
 
     def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:

@@ -94,6 +94,11 @@ class JSONTraceHandler(TraceHandler):
         return self._folder.run_folder
 
     @property
+    def needs_folder(self) -> bool:
+        """Whether it was given no folder of its own."""
+        return self._folder.is_default
+
+    @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Any]]]:
         """``[(Timestamp, [Path of each rank])]`` of the kept traces; None for a file that this rank cannot see."""
         return self._folder.saved_traces

@@ -9,8 +9,6 @@ from kinetoscope.assemble import profile
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule
-from kinetoscope.training.ranks import current_ranks
-from kinetoscope.unmodified.launch_folder import choose_folder
 
 if TYPE_CHECKING:
     from kinetoscope.sources.system_profiler import SystemProfiler
@@ -82,8 +80,6 @@ class ProfileArguments:
 
     def _folder(self) -> Any:
         out = self._out
-        if not isinstance(out, str | os.PathLike) or "{time}" in str(out):
-            return out  # `profile` says what is wrong with it, or finds a folder of its own
-        if self._options.get("overwrite"):
-            return os.path.join(out, str(self._num_made + 1)) if self._num_made else out
-        return choose_folder(os.fspath(out), current_ranks())
+        if not isinstance(out, str | os.PathLike) or not (self._options.get("overwrite") and self._num_made):
+            return out
+        return os.path.join(out, str(self._num_made + 1))  # else `profile` chooses the folder of each training

@@ -4,6 +4,7 @@ Every step is taken, even if another one raises. Every wait is bounded, and Ctrl
 """
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -11,13 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shlex import quote
 from types import FrameType, TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import Guard
 from kinetoscope.recording.delivery import Delivery
-from kinetoscope.recording.process import on_main_thread, restore_signal, signals_held, take_signal
+from kinetoscope.recording.process import (
+    is_termination_handler,
+    on_main_thread,
+    restore_signal,
+    signals_held,
+    take_signal,
+)
 from kinetoscope.texts.wording import counted
 
 _log = logging.getLogger("kinetoscope")
@@ -34,6 +41,9 @@ class Ending:
     step of ours half done: between waits it is held back. This needs the main thread and Python's own handler of
     SIGINT; elsewhere a KeyboardInterrupt ends the step in which it is raised. At the end of the block the
     KeyboardInterrupt is raised again, and so is any other exception that is no Exception.
+
+    Handlers of other signals run at once, and what they raise waits for the end of the block: torch's handler of
+    SIGCHLD raises if a DataLoader worker was killed. Only an exception that is no Exception ends a wait.
     """
 
     def __init__(self, timeout_s: float, on_error: Callable[[str, Exception], None]) -> None:
@@ -42,24 +52,55 @@ class Ending:
         self._thread = threading.get_ident()
         self._raised: BaseException | None = None
         self._holds_back = self._may_raise = False
+        self._deferred: dict[int, tuple[Callable[..., Any], Callable[..., None]]] = {}
         self.is_hurried = False
         """Whether Ctrl-C was pressed since this began."""
 
     def __enter__(self) -> Self:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._holds_back = on_main_thread() and take_signal(signal.SIGINT, self._on_signal)
+        try:
+            for number in signal.valid_signals() if on_main_thread() else ():
+                self._defer(number)
+        except BaseException:  # of a handler that is not deferred yet
+            self._restore_handlers()
+            raise
         return self
+
+    def _defer(self, number: int) -> None:
+        handler, pid = signal.getsignal(number), os.getpid()
+        if not callable(handler) or handler == self._on_signal or is_termination_handler(handler):
+            return
+
+        def defer(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                if os.getpid() != pid or (self._may_raise and not isinstance(error, Exception)):
+                    raise
+                self._keep(error)
+
+        self._deferred[number] = handler, defer
+        take_signal(number, defer)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._holds_back:
-            restore_signal(signal.SIGINT, self._on_signal, signal.default_int_handler)
+        try:
+            self._restore_handlers()
+        finally:  # a handler that has been restored may raise above
+            self._restore_handlers()
         raised, self._raised = self._raised, None
         if raised is None and self._holds_back and self.is_hurried:
             raised = KeyboardInterrupt()
         if raised is not None:
             raise raised
+
+    def _restore_handlers(self) -> None:
+        for number, (handler, defer) in self._deferred.items():
+            restore_signal(number, defer, handler)
+        if self._holds_back:
+            restore_signal(signal.SIGINT, self._on_signal, signal.default_int_handler)
 
     @property
     def seconds_left(self) -> float:

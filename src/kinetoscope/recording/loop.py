@@ -222,7 +222,8 @@ class Loop:
     def start(self) -> None:
         """Begins the run. Raises what a source or handler raises while it sets up, and `ProfilerStateError`."""
         run = self._run
-        run.check_can_begin()
+        if not run.can_begin():
+            return
         try:
             run.callbacks.fire(Event.INIT, setup=True)
             run.begin()

@@ -24,13 +24,17 @@ _WRITE_CHECKPOINTS = (
     ("safetensors.torch", "serialize_file"),  # `save_file`, which calls it, is bound by name elsewhere
 )
 
-# Dynamo leaves functions of torch's own autograd/graph.py alone: under its name ours breaks no graph.
+# Dynamo leaves functions of torch's own autograd/graph.py alone: under its name ours breaks no graph. In tracebacks its
+# frame would show a line of that file which did not run. Python adds no frame for a bare raise, so it is left out.
 _AROUND = """
 def around(original, entered, left):
     def _engine_run_backward(*arguments, **options):
         entered()
         try:
             return original(*arguments, **options)
+        except BaseException as error:
+            error.__traceback__ = error.__traceback__.tb_next
+            raise
         finally:
             left()
     return _engine_run_backward

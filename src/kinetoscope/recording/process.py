@@ -134,11 +134,19 @@ class TerminationHandler:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         # Forked DataLoader workers inherit this handler, and SIGTERM is the usual way to end them.
-        if os.getpid() == self._pid and not self._save():
+        is_saved = True
+        with contextlib.suppress(Exception):  # of other signals' handlers: this signal ends the process
+            is_saved = os.getpid() != self._pid or self._save()
+        if not is_saved:
             self._pending = number
             return
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+def is_termination_handler(handler: object) -> bool:
+    """Return whether a handler of a signal is that of a `TerminationHandler`."""
+    return isinstance(getattr(handler, "__self__", None), TerminationHandler)
 
 
 def on_main_thread() -> bool:

@@ -103,6 +103,8 @@ class Run:
     resumption_epoch: int
     is_held: bool
     is_paused: bool
+    tolerates_active_run: bool
+    """Whether it records nothing, and raises nothing, where another run is active."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class Run:
         """The action of the current batch, once the run has begun."""
         self.notes_phases: bool = False
         """Whether windows have the phases that the pulse is told of as spans: in a loop without spans of its own."""
-        self.is_held = self.is_paused = False
+        self.is_held = self.is_paused = self.tolerates_active_run = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
         self._slow_steps: SlowStepWatch | None = None
@@ -251,12 +253,23 @@ class Run:
 
     # -- its beginning ----------------------------------------------------------------------------------------
 
-    def check_can_begin(self) -> None:
-        """Raises `ProfilerStateError` if it has begun before, or if another run is active that cannot be closed."""
+    def can_begin(self) -> bool:
+        """Return whether it can begin. If not, it is over without a record, and one line in the log gives the reason.
+
+        Raises `ProfilerStateError` if it has begun before. So it does if another run is active that cannot be closed,
+        unless it ``tolerates_active_run``.
+        """
         if self._phase is not _Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
-        if this_process.run is not None:
-            this_process.run.give_way()
+        try:
+            if this_process.run is not None:
+                this_process.run.give_way()
+        except ProfilerStateError as error:
+            if not self.tolerates_active_run:
+                raise
+            self._phase = _Phase.CLOSED
+            _log.warning("Nothing is recorded, and training continues. %s", error)
+        return self._phase is _Phase.NEW
 
     def give_way(self) -> None:
         """Closes and saves this run, which was left open, because another one begins.

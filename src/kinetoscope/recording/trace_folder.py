@@ -30,6 +30,7 @@ from kinetoscope.formats.manifest import (
 )
 from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.paths.attempt_folders import MANIFESTS
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Attempt, Ranks, may_miss_restarts
@@ -49,6 +50,8 @@ class TraceFolder:
     def __init__(self, folder: str, filename: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
         check_keep(num_traces_to_keep)
         self._folder = FileNameFormat(str(folder), "folder", has_timestamp=False)
+        self.is_default: bool = self._folder.text in [f"{{run_name}}/{name}" for name in _TRACE_FOLDERS]
+        """Whether the folder is the one of the contract, in place of which `set_defaults` may set another one."""
         self._here = working_folder()
         self._filename = FileNameFormat(filename, "filename")
         self._overwrite = overwrite
@@ -67,7 +70,7 @@ class TraceFolder:
                 f"num_traces_to_keep={num_traces_to_keep} would have no effect on the traces in {self._folder.text}, "
                 f"of which num_traces_to_keep={own} are to be kept. Pass one of the two."
             )
-        if self._folder.text == f"{{run_name}}/{os.path.basename(folder)}":
+        if self.is_default:
             self._folder = FileNameFormat(folder, "folder", has_timestamp=False)
         self._overwrite |= overwrite
         if own < 0:
@@ -274,7 +277,7 @@ class TraceFolder:
         }
         if attempt.name in attempts.values() and self._ranks.rank not in attempts:
             return
-        stranger = _first_file(path for path in self.path.iterdir() if not _is_ours_now(path))
+        stranger = _find_stranger(self.path)
         if stranger is not None:
             name = str(stranger.relative_to(self.path))
             raise FolderNotEmptyError(
@@ -303,23 +306,16 @@ def check_keep(num_traces: object) -> None:
         raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces!r}.")
 
 
-def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str:
-    """The first of the ``folders`` that no earlier run has used. After a restart, the last one that exists. With
-    several nodes, the first one, because they might choose differently.
-    """
-    folders = list(folders)
-    if ranks.num_nodes > 1:
-        return folders[0]
-    if restart:
-        return next((folder for folder in reversed(folders) if Path(folder).exists()), folders[0])
-    return next((folder for folder in folders if not is_used(Path(folder).expanduser(), ranks)), folders[-1])
-
-
 def is_used(run_folder: Path, ranks: Ranks) -> bool:
-    """Whether this rank has written into the folder before, or another rank that has ended since."""
+    """Return whether this rank has written into a run's folder before, or another rank that has ended since, or
+    whether its folders of traces have other files."""
     try:
-        manifests = [one for path in run_folder.glob("*/.manifest") for one in read_manifest(path.parent)]
+        folders = [path.parent for path in run_folder.glob("*/.manifest")]
+        manifests = [one for folder in folders for one in read_manifest(folder)]
     except TraceFileError:
+        return True
+    unknown = [run_folder / name for name in _TRACE_FOLDERS if run_folder / name not in folders]
+    if any(_find_stranger(folder) is not None for folder in unknown if folder.is_dir()):
         return True
     return any(one.rank == ranks.rank or one.closed or _is_dead(one.started, run_folder) for one in manifests)
 
@@ -330,10 +326,16 @@ def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
     return owner_state(live_folder_of(run_folder, started.start), started.attempt) is Owner.DEAD
 
 
-def _first_file(paths: Iterable[Path]) -> Path | None:
-    """The first of the ``paths``, or of what is below them, that is not a folder, or that cannot be read; else None."""
-    waiting = list(paths)
+_TRACE_FOLDERS = ("traces", "torch_traces")
+"""Where a run has its traces, unless its handlers were given other folders."""
+
+
+def _find_stranger(folder: Path) -> Path | None:
+    """Return the first file in a folder, at any depth, that is not this run's, or a folder that cannot be read."""
+    waiting = [path for path in folder.iterdir() if not _is_ours_now(path)]
     for path in waiting:
+        if path.name == MANIFESTS:  # of traces of this run in a folder in this one
+            continue
         if path.is_symlink() or not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
             return path
         waiting.extend(path.iterdir())

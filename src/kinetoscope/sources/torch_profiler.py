@@ -100,6 +100,11 @@ class TorchProfiler(Callback):
         self._folder.set_defaults(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
 
     @property
+    def needs_folder(self) -> bool:
+        """Whether it was given no folder of its own."""
+        return self._folder.is_default
+
+    @property
     def saved_traces(self) -> list[Any]:
         """``[(Timestamp, [Path of each rank])]`` of the traces that are kept."""
         return self._folder.saved_traces

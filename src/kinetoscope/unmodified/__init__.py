@@ -2,5 +2,5 @@
 
 The profiler begins at the process's first step of a torch optimizer, so processes that never take one stay as they are.
 `injected/sitecustomize.py` is Python's way in, `settings` what was asked for, `step_rule` says when a step ends and
-`evaluation_rule` what is an evaluation; `launch_folder` chooses the folder; `training` begins and ends the profiler.
+`evaluation_rule` what is an evaluation; `training` begins and ends the profiler.
 """

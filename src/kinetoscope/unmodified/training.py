@@ -24,7 +24,6 @@ from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
-from kinetoscope.unmodified.launch_folder import choose_folder
 from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
 from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
@@ -333,7 +332,7 @@ class ProcessRuns:
             schedule = TimedSchedule(schedule.plan, schedule.per)
         is_pulse_only = number > MAX_WINDOWS
         profiler = profile(
-            choose_folder(asked.out if self._folder is None else f"{self._folder}/{number}", current_ranks()),
+            asked.out if self._folder is None else f"{self._folder}/{number}",
             schedule=PulseOnly(PULSE_ONLY) if is_pulse_only else replace(schedule, advice="Pass a smaller --after."),
             first_step=num_over,
             diagnose=asked.diagnose,
@@ -382,8 +381,12 @@ def _is_within(package: str, frame: FrameType | None) -> bool:
 def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
     """The call, whose errors are logged, and not the training's."""
 
+    is_finalizing = sys.is_finalizing  # the globals of modules are None by then
+
     @wraps(call)
     def spared(*arguments: Any) -> None:
+        if is_finalizing():
+            return
         try:
             call(*arguments)
         except Exception:

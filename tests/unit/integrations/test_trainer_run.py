@@ -3,6 +3,7 @@
 import pytest
 
 import kinetoscope
+from kinetoscope import JSONTraceHandler
 from kinetoscope.errors import FolderNotEmptyError
 from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.integrations.trainer_run import TrainerRun
@@ -98,7 +99,7 @@ def test_what_cannot_begin_says_so_before_training(tmp_path):
     (tmp_path / "run" / "traces").mkdir(parents=True)
     (tmp_path / "run" / "traces" / "other.json").write_text("[]")
     with pytest.raises(FolderNotEmptyError):
-        run_of(tmp_path / "run").begin()
+        run_of(tmp_path, handlers=[JSONTraceHandler(str(tmp_path / "run" / "traces"))]).begin()
 
 
 class Breaks(kinetoscope.Callback):

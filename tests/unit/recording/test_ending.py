@@ -12,7 +12,7 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.ending import Ending
-from kinetoscope.recording.process import RUN_FILE_VARIABLE
+from kinetoscope.recording.process import RUN_FILE_VARIABLE, this_process
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.run import Run
 from kinetoscope.testing import MemoryTraceHandler
@@ -249,3 +249,39 @@ def test_the_composer_face_ends_likewise(tmp_path, monkeypatch):
     handler.may_end.set()
     profiler.close()
     assert handler.num_spans == 5
+
+
+@pytest.mark.parametrize("way", ["close", "SIGTERM"])
+def test_an_exception_of_another_signals_handler_waits_until_everything_is_saved(tmp_path, caplog, way):
+    """As torch's for SIGCHLD raises, when a signal to the process group has ended DataLoader workers as well."""
+
+    def handle(number, frame):
+        handled.append(number)
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
+
+    class Signalling(Callback):
+        def close(self, state, logger):
+            signal.raise_signal(signal.SIGCHLD)
+            closed.append(self)
+
+    handled, closed, ended_by = [], [], []
+    before = [signal.signal(signal.SIGCHLD, handle), signal.getsignal(signal.SIGTERM)]
+    try:
+        profiler = Profiler(ALWAYS, JSONTraceHandler(str(tmp_path)), sources=[Signalling(), Signalling()], quiet=True)
+        profiler.start()
+        list(profiler.batches(range(2)))
+        if way == "close":
+            with pytest.raises(RuntimeError, match="DataLoader worker"):
+                profiler.close()
+        else:
+            termination = this_process._termination
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(os, "kill", lambda pid, number: ended_by.append(number))
+                termination._on_signal(signal.SIGTERM, None)
+            assert ended_by[-1] == signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGCHLD, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+    assert len(handled) >= len(closed) == 2  # the merge process may have ended, too
+    assert list(tmp_path.glob("ep*.json"))
+    assert "failed" not in caplog.text

@@ -1,14 +1,8 @@
-"""When a step of a training ends, by what is seen of it; and whose folder is whose."""
-
-import errno
-import multiprocessing
-import os
+"""When a step of a training ends, by what is seen of it."""
 
 import pytest
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.training.ranks import Ranks
-from kinetoscope.unmodified.launch_folder import choose_folder
 from kinetoscope.unmodified.settings import VARIABLE, AutoSettings, settings_of
 from kinetoscope.unmodified.step_rule import StepRule
 
@@ -164,49 +158,3 @@ def test_settings_come_back_from_the_environment():
     assert settings_of({}) == AutoSettings()
     with pytest.raises(SettingsError, match="what `kinetoscope run` sets"):
         settings_of({VARIABLE: '{"num_steps": 0}'})
-
-
-def claim(out, answers):
-    answers.put(choose_folder(out, Ranks()))
-
-
-def refused(*_):
-    raise PermissionError(errno.EPERM, "Operation not permitted")
-
-
-@pytest.mark.parametrize("has_links", [True, False], ids=["", "without second names of files"])
-def test_each_of_many_trainings_at_once_gets_a_folder_of_its_own(tmp_path, monkeypatch, has_links):
-    if not has_links:
-        monkeypatch.setattr(os, "link", refused)
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    processes = [context.Process(target=claim, args=(str(tmp_path / "run"), answers)) for _ in range(8)]
-    for process in processes:
-        process.start()
-    found = sorted(answers.get(timeout=60) for _ in processes)
-    for process in processes:
-        process.join()
-    assert found == [str(tmp_path / "run"), *(str(tmp_path / "run" / str(number)) for number in range(2, 9))]
-    assert os.listdir(tmp_path / "run" / "2") == [".launch"]
-
-
-def test_ranks_of_a_launch_share_a_folder_also_after_a_restart(tmp_path, monkeypatch):
-    for rank in (0, 1, 0):
-        monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setenv("MASTER_PORT", "29500")
-        assert choose_folder(str(tmp_path), Ranks(rank, rank, 2, 2)) == str(tmp_path)
-    monkeypatch.setenv("MASTER_PORT", "29501")
-    assert choose_folder(str(tmp_path), Ranks(0, 0, 2, 2)) == str(tmp_path / "2")
-
-
-def test_ranks_of_which_the_first_starts_the_others_share_a_folder(tmp_path, monkeypatch):
-    """As Lightning's do, and without a number in their environment."""
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", "41234")
-    for rank, parent in enumerate((10, 11)):
-        monkeypatch.setattr(os, "getppid", lambda parent=parent: parent)
-        assert choose_folder(str(tmp_path), Ranks(rank, rank, 2, 2)) == str(tmp_path)
-    monkeypatch.setattr(os, "getppid", lambda: 12)
-    monkeypatch.delenv("MASTER_PORT")
-    assert choose_folder(str(tmp_path), Ranks(0, 0, 2, 2)) == str(tmp_path / "2")
