@@ -186,6 +186,8 @@ export interface AllSteps {
   slowest_phase: string | null;
   changed_at: number | null;
   change: number | null;
+  recorded_ns: number | null;
+  unrecorded_ns: number | null;
   recorded_change: number | null;
   is_odd: boolean;
   pieces: Piece[];

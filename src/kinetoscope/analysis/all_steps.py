@@ -6,6 +6,8 @@ from math import ceil, sqrt
 from statistics import fmean, median
 from typing import NamedTuple, TypedDict
 
+from kinetoscope.analysis.periods import ordinal, period_of
+from kinetoscope.analysis.step_time import stretches
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
@@ -28,6 +30,9 @@ _DEVIATION = 1.4826
 _SUMS = ("duration_ns", "num_steps")
 _ODD, _SURELY_ODD = 0.1, 3.0
 """Recorded steps are odd if they take this part more or less than the others, and by so many standard errors."""
+
+_LONG_STEP, _MIN_PERIODIC_SHARE = 1.1, 0.02
+"""A step is long beyond so many medians; what periodic steps take longer matters from this share of the run on."""
 
 _FEWEST_OTHERS = 20
 """Fewer other steps do not tell how far they are apart."""
@@ -54,6 +59,9 @@ class AllSteps(TypedDict):
     of what it took longer than others, None where there is none or that is not known. From the step ``changed_at`` on,
     a step takes ``change`` more of what it took before, -0.1 being a tenth less; None where nothing has changed. Steps
     that were recorded, or that ran while their trace was saved, do not count there: these take longer by that.
+    ``recorded_ns`` and ``unrecorded_ns`` are the median durations of steps that were recorded and of others, without
+    evaluations and the first step after a window, in which ranks wait for others that close theirs. They are None where
+    too few steps are known one by one.
     ``recorded_change`` is what recorded steps take more than the others, None where that is not known; ``is_odd``
     whether that is so much that what they show may not hold for the others. ``pieces`` are those of the first rank.
     """
@@ -67,6 +75,8 @@ class AllSteps(TypedDict):
     slowest_phase: str | None
     changed_at: int | None
     change: float | None
+    recorded_ns: float | None
+    unrecorded_ns: float | None
     recorded_change: float | None
     is_odd: bool
     pieces: list[Piece]
@@ -85,6 +95,7 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
     pieces = _pieces(first.rows, recorded)
     changed = _change(_pieces([row for row in first.rows if not recorded.slows(row)], recorded))
     recorded_change, is_odd = _compared(first.rows, recorded)
+    recorded_ns, unrecorded_ns = _medians_ns(pulses, steps)
     total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
     return {
         "num_steps": max(pulse.header.num_steps for pulse in pulses),
@@ -96,6 +107,8 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
         "slowest_phase": _phase_of(slowest, of_slowest.rows),
         "changed_at": changed.step if changed else None,
         "change": changed.ratio - 1 if changed else None,
+        "recorded_ns": recorded_ns,
+        "unrecorded_ns": unrecorded_ns,
         "recorded_change": recorded_change,
         "is_odd": is_odd,
         "pieces": pieces,
@@ -133,12 +146,20 @@ class _Recorded:
     def __init__(self, steps: Sequence[StepRow], rank: int) -> None:
         rows = sorted((row.begin_ns, row.begin_ns + row.duration_ns) for row in steps if row.rank in (rank, None))
         self._begins, self._ends = [begin for begin, _ in rows], [end for _, end in rows]
+        self._window_ends = sorted(row.begin_ns + row.duration_ns for row in steps if row.between_ns is None)
         self.middles: list[int] = [(begin + end) // 2 for begin, end in rows]
 
     def has(self, row: StepsRow) -> bool:
         """Whether the step of this row was recorded. In a pulse a step has the wait for its batch, too."""
         place = bisect_right(self.middles, row.begin_ns)
         return place < len(self.middles) and self.middles[place] < row.begin_ns + row.duration_ns
+
+    def is_first_after(self, row: StepsRow) -> bool:
+        """Return whether the step follows a window of any rank: ranks wait there for others that close theirs."""
+        if self.has(row):
+            return False
+        index = bisect_right(self._window_ends, row.begin_ns + row.duration_ns // 2) - 1
+        return index >= 0 and row.begin_ns - row.duration_ns // 2 < self._window_ends[index]
 
     def slows(self, row: StepsRow) -> bool:
         """Whether recording may have made steps of this row longer: some were recorded, or some shortly before."""
@@ -241,7 +262,8 @@ def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | No
     ours = [row.duration_ns for row in alone if recorded.has(row)]
     if not ours or len(ours) < len(recorded.middles):
         return None, False
-    ours_ns, others = sum(ours), [row for row in rows if row.num_steps > 1 or not recorded.has(row)]
+    ours_ns = sum(ours)
+    others = [row for row in rows if row.num_steps > 1 or not (recorded.has(row) or recorded.is_first_after(row))]
     count = sum(row.num_steps for row in others)
     others_ns = sum(row.duration_ns for row in others) / max(1, count)
     if count < _FEWEST_OTHERS or not others_ns:
@@ -251,3 +273,42 @@ def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | No
     error_ns = sqrt(variance * (1 / len(ours) + 1 / count))
     is_odd = abs(change) >= _ODD and abs(change) * others_ns >= _SURELY_ODD * error_ns
     return change, is_odd
+
+
+def _medians_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[float | None, float | None]:
+    """The median durations of recorded and of unrecorded steps, of all ranks."""
+    recorded_ns: list[int] = []
+    unrecorded_ns: list[int] = []
+    for pulse in pulses:
+        recorded = _Recorded(steps, pulse.header.process.ranks.rank)
+        rows = (row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION])
+        recorded_ns += [row.duration_ns for row in rows if recorded.has(row)]
+        unrecorded_ns += [row.duration_ns for row in _usual_rows(pulse, steps)]
+    enough = len(unrecorded_ns) >= _FEWEST_OTHERS
+    return (float(median(recorded_ns)) if recorded_ns else None), (float(median(unrecorded_ns)) if enough else None)
+
+
+def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[str]:
+    """Return a sentence if windows are shorter than the period in which the loop's steps are long."""
+    longest = max((len(stretch.rows) for stretch in stretches(steps)), default=0)
+    rows = _usual_rows(pulses[0], steps) if pulses and longest else []
+    if len(rows) < _FEWEST_OTHERS:
+        return []
+    usual_ns = median(row.duration_ns for row in rows)
+    extra_ns = {row.step: max(0.0, row.duration_ns - _LONG_STEP * usual_ns) for row in rows}
+    period = period_of(extra_ns, rows[-1].step - rows[0].step + 1)
+    share = sum(extra_ns.values()) / sum(row.duration_ns for row in rows)
+    if period is None or period <= longest or share < _MIN_PERIODIC_SHARE:
+        return []
+    return [
+        f"Every {ordinal(period)} step takes longer than the others, and windows of {longest} steps are shorter than "
+        f"that: their steps and findings are not typical of the loop. Record {2 * period} steps or more."
+    ]
+
+
+def _usual_rows(pulse: Pulse, steps: Sequence[StepRow]) -> list[StepsRow]:
+    """Return the rows of single steps that were not recorded, nor first after a window, without the warm-up."""
+    recorded = _Recorded(steps, pulse.header.process.ranks.rank)
+    rows = [row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION]]
+    rows = [row for row in rows if row.step >= _WARMUP_STEPS]
+    return [row for row in rows if not recorded.has(row) and not recorded.is_first_after(row)]

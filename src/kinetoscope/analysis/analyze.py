@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import polars as pl
 
-from kinetoscope.analysis.all_steps import about_all_steps, on_odd_steps
+from kinetoscope.analysis.all_steps import about_all_steps, notes_on_period, on_odd_steps
 from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
@@ -59,6 +59,8 @@ from kinetoscope.analysis.summaries import (
     sum_trace,
 )
 from kinetoscope.analysis.titles import title_of
+from kinetoscope.analysis.unrecorded_steps import without_recording_cost
+from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import pulses_of, slow_steps_of, stuck_phases_of
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
@@ -124,7 +126,8 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
         return report
     pulses = pulses_of(source, attempt)
     report = with_findings(report, find_hangs(stuck_phases_of(source, pulses)))
-    about = about_all_steps(pulses, report.steps, report.run["num_steps"])
+    report = _with_unrecorded_steps(report, pulses)
+    about = report.run["all_steps"]
     if about is None:
         return report
     if said := on_odd_steps(about):
@@ -135,7 +138,17 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
         report = replace(report, findings=findings)
     slow = slow_step_rows(slow_steps_of(source, pulses))
     report = with_findings(report, find_slow_steps(slow, about["num_steps"], about["mean_ns"]))
-    return replace(report, run=report.run | {"all_steps": about, "slow_steps": slow})
+    return replace(report, run=report.run | {"slow_steps": slow})
+
+
+def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:
+    """Return the report with all steps of the run, and with shares of savings that leave the cost of recording out."""
+    about = about_all_steps(pulses, report.steps, report.run["num_steps"])
+    if about is None:
+        return report
+    findings = without_recording_cost(report.findings, about, report.run["step_ns"])
+    notes = [*notes_on_period(pulses, report.steps), *report.run["notes"]]
+    return replace(report, findings=findings, run=report.run | {"all_steps": about, "notes": notes})
 
 
 def with_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:
@@ -190,19 +203,19 @@ def _report_and_sample(
     return report, [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
 
 
-def report_to_keep(names: Sequence[str]) -> RunReport:
-    """The report on the traces of these names, kept in the user's cache for whoever asks next.
+def report_to_keep(names: Sequence[str], run: PathLike) -> RunReport:
+    """The report on the traces of these names, in the folder ``run``, kept in the user's cache for whoever asks next.
 
     Unlike `report_of`, it does not keep the traces as columns: that takes time, and much more room.
     """
     selection = Selection()
     kept = KeptReport.of(names, selection)
     if kept is not None and (rows := kept.read()) is not None:
-        return RunReport(**vars(rows))
+        return _with_unrecorded_steps(RunReport(**vars(rows)), pulses_of(run))
     report = _work_out(names, selection, map, cache=False)
     if kept is not None:
         kept.write(report)
-    return report
+    return _with_unrecorded_steps(report, pulses_of(run))
 
 
 def _traces_in(source: Source, attempt: int | None) -> Sequence[str | Trace]:

@@ -36,7 +36,7 @@ def print_first(inputs: Sequence[str], report: Path | None = None) -> int:
         return 1
     run_folder = Path(run_of_traces(os.path.abspath(inputs[0])))
     run = find_run(run_folder, most_entries=_MOST_ENTRIES)
-    found = report_to_keep(names)
+    found = report_to_keep(names, run_folder)
     row = row_of(found, run.made_from if run is not None else "")
     _say({"title": row.finding, "saving_ns_per_step": row.saving_ns} if row.finding else None)
     if run is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kinetoscope.analysis.analyze import report_to_keep
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.paths.run_folder import RunFolder
@@ -59,7 +60,7 @@ def worked_out(path: Path, made_from: str) -> RunRow:
         names = names_in(str(path))
         if (size_bytes := num_bytes(names)) > MOST_BYTES:
             return RunRow(made_from=made_from, why_unknown=f"Its traces are large ({sized(size_bytes)}).")
-        return row_of(report_to_keep(names), made_from)
+        return row_of(report_to_keep(names, path), made_from)
     except (KinetoscopeError, OSError) as error:
         return RunRow(made_from=made_from, why_unknown=f"{error}")
 
@@ -75,7 +76,7 @@ def row_of(report: RunReport, made_from: str) -> RunRow:
         num_steps=run["num_steps"],
         step_ns=run["step_ns"],
         finding=finding.title if finding else "" if report.is_judged else None,
-        saving_ns=finding.saving_ns_per_step if finding else None,
+        saving_ns=_whole(shown_saving_ns(finding, run)) if finding else None,
         mfu=run["mfu"],
         peak_bytes=max(peaks, default=None),
         peak_is_hosts=not on_devices,
@@ -84,6 +85,10 @@ def row_of(report: RunReport, made_from: str) -> RunRow:
         devices=sorted({row.device_name for row in report.ranks if row.device_name}),
         why_unknown="" if report.is_judged else "No fault was looked for: its report says why.",
     )
+
+
+def _whole(time_ns: float | None) -> int | None:
+    return None if time_ns is None else round(time_ns)
 
 
 def num_bytes(names: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from kinetoscope.analysis.periods import how_often, ordinal
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.slow_steps import PHASE_WORDS, SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
 from kinetoscope.texts.wording import counted, in_percent, numbers_named, printable, shortened, shown
@@ -169,13 +170,13 @@ def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
 
 def worth(finding: Finding, run: RunFacts | None = None) -> str:
     """What it costs and saves, with the shares of a step of its run, and how sure that is."""
-    parts = {"costs": finding.cost_ns_per_step, "mending saves": finding.saving_ns_per_step}
+    saving_ns = finding.saving_ns_per_step if run is None else shown_saving_ns(finding, run)
+    parts = {"costs": finding.cost_ns_per_step, "mending saves": saving_ns}
     known = {what: time_ns for what, time_ns in parts.items() if time_ns is not None}
-    shares = {
-        what: None if run is None else share_of_step(time_ns, run, finding.kind) for what, time_ns in known.items()
-    }
+    shares = {} if run is None else {"costs": share_of_step(finding.cost_ns_per_step, run, finding.kind)}
+    shares["mending saves"] = finding.saving_share if run is not None else None
     times = [
-        f"{what} {in_ms(time_ns)} ms" + ("" if shares[what] is None else f" ({shares[what]:.0%})")
+        f"{what} {in_ms(time_ns)} ms" + ("" if (share := shares.get(what)) is None else f" ({share:.0%})")
         for what, time_ns in known.items()
     ]
     return "; ".join([*([f"{', '.join(times)} of a step"] if times else []), f"confidence {finding.confidence}"])

@@ -7,7 +7,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
-from kinetoscope.analysis.all_steps import about_all_steps, on_odd_steps
+from kinetoscope.analysis.all_steps import about_all_steps, notes_on_period, on_odd_steps
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.report.sentences import all_steps_line
@@ -128,7 +128,7 @@ def test_recorded_steps_that_mostly_wait_for_their_batches_are_compared_too(tmp_
     ]
     said = about_all_steps(pulses, steps, len(steps))
     assert said["is_odd"]
-    assert re.fullmatch(r"They took 8\.\d times as long as the others\.", on_odd_steps(said, "They"))
+    assert re.fullmatch(r"They took 9\.\d times as long as the others\.", on_odd_steps(said, "They"))
 
 
 def test_recorded_steps_like_the_others_are_not_odd_nor_are_some_by_chance(tmp_path):
@@ -169,3 +169,36 @@ def test_a_run_without_a_pulse_knows_only_its_recorded_steps(tmp_path):
     assert kinetoscope.analyze(tmp_path).run["all_steps"] is None
     frame = kinetoscope.load(tmp_path).all_steps
     assert (frame.height, "duration_ns" in frame.columns) == (0, True)
+
+
+# -- steps that were not recorded
+
+
+def test_the_step_after_a_window_is_neither_recorded_nor_like_the_others(tmp_path):
+    """In it a rank waits for others that close their windows."""
+    durations = noisy(5, 60)
+    durations[10:14] = noisy(15, 4)
+    durations[14] = 400.0
+    said = about(tmp_path, durations)
+    assert said["recorded_ns"] == pytest.approx(15 * MS, rel=0.1)
+    assert said["unrecorded_ns"] == pytest.approx(5 * MS, rel=0.1)
+    assert said["is_odd"]
+
+
+def test_the_median_of_too_few_unrecorded_steps_is_unknown(tmp_path):
+    assert about(tmp_path, [5.0] * 25)["unrecorded_ns"] is None
+
+
+def steps_of(pulses, recorded):
+    rows = [row for row in pulses[0].rows if row.step in recorded]
+    return [
+        StepRow(rank=0, step=row.step, begin_ns=row.begin_ns, duration_ns=row.duration_ns, between_ns=0) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(("every", "num_recorded", "is_noted"), [(20, 10, True), (20, 25, False), (1000, 10, False)])
+def test_a_window_that_is_shorter_than_the_period_of_the_loop_is_noted(tmp_path, every, num_recorded, is_noted):
+    durations = [20.0 if step % every == 19 else 5.0 for step in range(400)]
+    pulses = run_of(tmp_path, durations, range(30, 30 + num_recorded))
+    notes = notes_on_period(pulses, steps_of(pulses, range(30, 30 + num_recorded)))
+    assert [note.startswith("Every 20th step") for note in notes] == [True] * is_noted

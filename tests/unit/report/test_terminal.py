@@ -255,6 +255,7 @@ def test_a_finding_that_is_worth_little_comes_last_in_one_line(report):
         build_finding("garbage_collection", title, "Advice.", confidence="low", evidence={}, saving_ns=share * step_ns)
         for title, share in (("Little is lost", 0.029), ("More is lost", 0.031))
     )
+    little, more = replace(little, saving_share=0.029), replace(more, saving_share=0.031)
     lines = screen(replace(report, findings=[more, little]), 120)
     place = lines.index("1. More is lost")
     assert "Advice." in [line.strip() for line in lines[place : place + 4]]

@@ -1,6 +1,6 @@
 """analysis: a run as the rules of findings see it: what its steps take, and replays of it without a fault."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -318,6 +318,23 @@ class Case:
     def pauses(self) -> frozenset[str]:
         """The replay's parts that stop the loop now and then. What they take is not the cost of a sync before them."""
         return frozenset(part for part in ("gc", "compile", "profiler", "blocked") if self.host_ns(part) > 0)
+
+    def operators_of(self, ranks: Collection[int | None]) -> float:
+        """Return how many operators a step has on the rank with most of them, of these ``ranks``."""
+        return max((num for rank, num in self._operators_by_rank.items() if rank in ranks), default=0.0)
+
+    def share_of_operators(self, num_operators: float) -> float | None:
+        """Return the share that so many operators have of a step's; None where none were recorded."""
+        most = self.operators_of(self._operators_by_rank)
+        return min(1.0, num_operators / most) if most else None
+
+    @cached_property
+    def _operators_by_rank(self) -> dict[int | None, float]:
+        num_steps = Counter(row.rank for row in self.report.steps)
+        totals = Counter[int | None]()
+        for one in self.signs:
+            totals[one.rank] += one.num_operators
+        return {rank: num / num_steps[rank] for rank, num in totals.items() if num_steps[rank]}
 
     def small_kernels(self) -> tuple[float, float]:
         """How many kernels of runs of small ones a step has, and what the host takes for them."""

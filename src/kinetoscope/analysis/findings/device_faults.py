@@ -145,7 +145,11 @@ def small_kernels(case: Case) -> Finding | None:
         "it has one. Work on one large tensor, not on many small ones in a loop.",
         cost_ns=host_ns,
         fix=Fix(Change(frozenset(["launch", "transfer"])), variant=FaultGraph.only_small_runs),
-        evidence={"num_small_kernels": num_kernels, "host_ns": host_ns},
+        evidence={
+            "num_small_kernels": num_kernels,
+            "host_ns": host_ns,
+            "share_of_operators": case.share_of_operators(num_kernels),
+        },
     )
 
 
@@ -171,6 +175,7 @@ def _small_operators(case: Case) -> Finding | None:
         where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops(kind)).lines),
         evidence={
             "num_small_operators": num_calls,
+            "share_of_operators": case.share_of_operators(num_calls),
             "num_items": num_items or None,
             "self_ns": own_ns,
             "python_ns": python_ns,

@@ -78,7 +78,7 @@ def ranked(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
 
 def _with_saving_share(finding: Finding, step_ns: float) -> Finding:
     saving_ns = finding.saving_ns_per_step
-    return finding if saving_ns is None else replace(finding, saving_share=round(saving_ns / step_ns, 4))
+    return finding if saving_ns is None else replace(finding, saving_share=saving_ns / step_ns)
 
 
 def notes_on_replay(graph: ReplayGraph | None) -> list[str]:

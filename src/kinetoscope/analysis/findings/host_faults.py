@@ -127,6 +127,7 @@ def python_overhead(case: Case) -> Finding | None:
         where=case.where(case.stops("python")),
         evidence={
             "python_ns": python_ns,
+            "share_of_operators": case.share_of_operators(case.calls("python")),
             "without_work_ns": idle_ns if case.has_device else None,
             **case.evidence_of_line("python"),
         },

@@ -100,13 +100,24 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
         _title(case, rows),
         _advice(case, rows) + on_most + (case.may_wait_for_core() if _may_be_chance(rows) else ""),
         confidence=_confidence(case, rows, share),
-        evidence={**_evidence(rows), "saving_at_most_ns": most_ns},
+        evidence={
+            **_evidence(rows),
+            "share_of_operators": _share_of_more_operators(case, ranks),
+            "saving_at_most_ns": most_ns,
+        },
         where=case.where_late(rows),
         cost_ns=cost_ns,
         saving_ns=saving_ns,
         period=_period(rows),
     )
     yield case.keep_fix(found, fix)
+
+
+def _share_of_more_operators(case: Case, ranks: frozenset[int]) -> float | None:
+    """Return the share of a late rank's operators that the other ranks do not have; None if it has no more."""
+    others = frozenset(case.report.run["ranks"]) - ranks
+    more = case.operators_of(ranks) - case.operators_of(others)
+    return case.share_of_operators(more) if more > 0 else None
 
 
 def _confidence(case: Case, rows: Sequence[StragglerRow], share: float) -> str:

@@ -65,6 +65,7 @@ class Signs:
     was seen to be in float64.
     ``library_calls`` are those of the function `library_calls`.
     ``exposed_to_device_ns`` is for how long a device did nothing but copy from the host; the mean of several devices.
+    ``num_operators`` is the number of operators on all threads.
     ``items`` is how many values the loop reads with ``.item()``, without those that operators read, and
     ``items_of_optimizer`` how many of them in an optimizer's own step.
     ``lines_in_every_sample`` are those of `lines_in_every_sample`.
@@ -90,6 +91,7 @@ class Signs:
     processors: dict[str, int]
     exposed_to_device_ns: float
     library_calls: pl.DataFrame
+    num_operators: int = 0
     items: int = 0
     items_of_optimizer: int = 0
     is_sampled: bool = False
@@ -116,6 +118,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         python_before=host.ordinary_python,
         float64=tuple(note for said in window.noted(FLOAT64) if (note := _in_float64(said)) is not None),
         has_operators=host.knows_operators,
+        num_operators=len(window.operators),
         epoch_start_share=host.epoch_start_share,
         processors=processors,
         exposed_to_device_ns=_exposed_to_device_ns(window),

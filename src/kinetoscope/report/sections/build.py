@@ -11,6 +11,7 @@ from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.findings.chapters import chapters
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import call_tables
 from kinetoscope.report.chapters import html_of_chapter
@@ -95,7 +96,7 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
         call_tables=call_tables(report.operators, report.kernels),
         tensor_cores_said=tensor_cores_said(report.run),
         comparison_said=comparison_sentences(comparison) if comparison else [],
-        report=_since(report, origin_ns).to_dict(),
+        report=_as_shown(_since(report, origin_ns)).to_dict(),
         comparison=comparison and comparison.to_dict(),
         timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
         memory=memory.build(origin_ns, report),
@@ -164,6 +165,18 @@ def _origin_ns(report: RunReport, *firsts: int | None) -> int:
     """The first moment of all: the begin of a step or a call, or one of ``firsts``."""
     begins = [row.begin_ns for row in report.steps] + [first for first in firsts if first is not None]
     return min([*begins, *(begin for row in report.collectives for begin in row.starts_ns)], default=0)
+
+
+def _as_shown(report: RunReport) -> RunReport:
+    """Return the report with savings of steps that were not recorded, as people are shown them."""
+    shown = [(finding, shown_saving_ns(finding, report.run)) for finding in report.findings]
+    return replace(
+        report,
+        findings=[
+            replace(finding, saving_ns_per_step=None if saving_ns is None else round(saving_ns))
+            for finding, saving_ns in shown
+        ],
+    )
 
 
 def _since(report: RunReport, origin_ns: int) -> RunReport:

@@ -39,7 +39,7 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
         profiler_share=share_of_step(profiler_ns_per_step, run),
         costs=[share_of_step(finding.cost_ns_per_step, run, finding.kind) for finding in report.findings],
         are_minor=[is_minor(finding, run["step_ns"]) for finding in report.findings],
-        savings=[share_of_step(finding.saving_ns_per_step, run) for finding in report.findings],
+        savings=[finding.saving_share for finding in report.findings],
     )
 
 

@@ -1,0 +1,46 @@
+"""Savings of unrecorded steps: those of a training run, which recording makes longer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.all_steps import AllSteps
+from kinetoscope.analysis.findings.finding import Finding
+
+if TYPE_CHECKING:
+    from kinetoscope.analysis.run_report import RunFacts
+
+
+def shown_saving_ns(finding: Finding, run: "RunFacts") -> float | None:
+    """Return the saving per step that people are shown: of a step that was not recorded, where the pulse has such.
+
+    ``saving_ns_per_step`` is that of a recorded step, which `whatif --fix N` reproduces.
+    """
+    if finding.saving_share is None:
+        return finding.saving_ns_per_step
+    unrecorded_ns = run["all_steps"]["unrecorded_ns"] if run["all_steps"] is not None else None
+    step_ns = run["step_ns"] if unrecorded_ns is None else unrecorded_ns
+    return finding.saving_ns_per_step if step_ns is None else finding.saving_share * step_ns
+
+
+def without_recording_cost(findings: Sequence[Finding], about: AllSteps, step_ns: float | None) -> list[Finding]:
+    """Return the findings with shares of savings that leave the cost of recording out.
+
+    Recording costs about the same for each operator, so that a finding has as much of the whole as it has of the
+    operators (``share_of_operators`` of its evidence).
+    """
+    cost_ns = _recording_cost_ns(about)
+    return [_without_cost(finding, cost_ns, step_ns) for finding in findings] if cost_ns and step_ns else [*findings]
+
+
+def _recording_cost_ns(about: AllSteps) -> float:
+    recorded_ns, unrecorded_ns = about["recorded_ns"], about["unrecorded_ns"]
+    return 0.0 if recorded_ns is None or unrecorded_ns is None else max(0.0, recorded_ns - unrecorded_ns)
+
+
+def _without_cost(finding: Finding, cost_ns: float, step_ns: float) -> Finding:
+    share = dict(finding.evidence).get("share_of_operators")
+    if share is None or finding.saving_ns_per_step is None:
+        return finding
+    saving_ns = max(0.0, finding.saving_ns_per_step - share * cost_ns)
+    return replace(finding, saving_share=saving_ns / step_ns)

@@ -1,0 +1,46 @@
+"""Savings that people are shown: those of steps that were not recorded."""
+
+from dataclasses import replace
+
+import pytest
+
+from kinetoscope.analysis.findings.finding import build_finding
+from kinetoscope.analysis.unrecorded_steps import shown_saving_ns, without_recording_cost
+from kinetoscope.report.sentences import worth
+
+MS = 1_000_000
+RECORDED = {"all_steps": {"recorded_ns": 30 * MS, "unrecorded_ns": 10 * MS}, "step_ns": 30 * MS}
+
+
+def finding_of(kind, saving_ns, **evidence):
+    found = build_finding(
+        kind, "A fault", "", confidence="high", evidence=evidence, cost_ns=saving_ns, saving_ns=saving_ns
+    )
+    return replace(found, saving_share=saving_ns / RECORDED["step_ns"])
+
+
+def test_the_saving_that_is_shown_is_that_of_a_step_that_was_not_recorded():
+    found = finding_of("input_bound", 15 * MS)
+    assert shown_saving_ns(found, RECORDED) == 5 * MS
+    assert "mending saves 5.00 ms (50%)" in worth(found, RECORDED)
+
+
+@pytest.mark.parametrize("about", [None, {"recorded_ns": 30 * MS, "unrecorded_ns": None}])
+def test_without_unrecorded_steps_it_is_that_of_a_recorded_one(about):
+    assert shown_saving_ns(finding_of("input_bound", 15 * MS), RECORDED | {"all_steps": about}) == 15 * MS
+
+
+def test_the_cost_of_recording_its_operators_is_no_saving_of_a_finding():
+    """Of 20 ms that recording costs, 0.75 are for the operators that only the late rank has."""
+    late, slow = finding_of("straggler", 21 * MS, share_of_operators=0.75), finding_of("input_bound", 3 * MS)
+    found = without_recording_cost([late, slow], RECORDED["all_steps"], RECORDED["step_ns"])
+    assert [one.saving_share for one in found] == [pytest.approx(0.2), pytest.approx(0.1)]
+    assert [one.saving_ns_per_step for one in found] == [21 * MS, 3 * MS]
+    assert shown_saving_ns(found[0], RECORDED) == 2 * MS
+
+
+def test_recording_that_costs_nothing_takes_nothing_off():
+    found = finding_of("straggler", 15 * MS, share_of_operators=1.0)
+    for recorded_ns in (None, 8 * MS):
+        about = {"recorded_ns": recorded_ns, "unrecorded_ns": 10 * MS}
+        assert without_recording_cost([found], about, RECORDED["step_ns"]) == [found]
