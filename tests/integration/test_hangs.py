@@ -365,3 +365,30 @@ def test_the_hang_of_a_run_with_traces_comes_before_its_other_findings(tmp_path)
         "Rank 0 hung in the backward pass at train.py(7): loss after step 11, for more than 40 s; 2 phases hung in all"
     )
     assert first.saving_ns_per_step is None
+
+
+SLOW_SAVE = """
+import sys, time, kinetoscope
+
+class Slow(kinetoscope.TraceHandler):
+    def process_cycle(self, cycle):
+        time.sleep(6)
+
+handlers = [kinetoscope.JSONTraceHandler(), Slow()]
+always = lambda state: kinetoscope.ProfilerAction.ACTIVE
+options = {"torch": False, "system": False, "hangs": True}
+with kinetoscope.profile(sys.argv[1], schedule=always, handlers=handlers, **options) as profiler:
+    for _ in range(60):
+        time.sleep(0.005)
+        profiler.step()
+"""
+
+
+def test_a_save_that_takes_long_is_never_a_hang(tmp_path):
+    environment = os.environ | {"KINETOSCOPE_HANG_S": str(LEAST_S)}
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_SAVE, str(tmp_path / "run")], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "hangs" not in done.stderr
+    assert stuck_phases(tmp_path / "run") == []

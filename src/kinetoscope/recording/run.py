@@ -614,6 +614,8 @@ class Run:
                 raise
 
     def _take_steps_of_close(self, ending: Ending, *, was_running: bool, clean: bool, at_exit: bool) -> None:
+        if self._watch is not None:
+            self._watch.note_saving()
         if self._slow_steps is not None:
             ending.take(self._slow_steps.stop)
         if at_exit:

@@ -151,7 +151,7 @@ class TrainingWatch:
         self._sequence = request_sequence(self._request) if self._request else 0
         self._num_unreadable = 0
         self._is_over = threading.Event()
-        self._has_failed = False
+        self._is_saving = self._has_failed = False
         self._thread = OwnThread(self._work, "kinetoscope-watch")
 
     def start(self) -> None:
@@ -161,6 +161,10 @@ class TrainingWatch:
         if self._held_stacks is not None:
             self._held_stacks.begin()
         self._thread.begin("Hangs are not looked for, and nobody can ask for a recording")
+
+    def note_saving(self) -> None:
+        """Note that training is over and the run is being saved, which is never a hang, however long it takes."""
+        self._is_saving = True
 
     def stop(self) -> None:
         """Ends."""
@@ -198,6 +202,8 @@ class TrainingWatch:
         return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
 
     def _limits(self) -> tuple[int, ...]:
+        if self._is_saving:
+            return (_NEVER_NS,) * len(Phase)
         return self._usual.limits(group_timeout_s(), is_after_loop=self._pulse.is_between_loops)
 
     def _look(self) -> None:
@@ -231,7 +237,7 @@ class TrainingWatch:
         looks = ThreadLooks(self._training, self._native_id, self._pulse.writer.ask_main_thread)
         looks.add()
         for _ in range(_NUM_LOOKS):
-            if self._is_over.wait(LOOK_S) or self._pulse.phase_now()[1] != since_ns:
+            if self._is_over.wait(LOOK_S) or self._is_saving or self._pulse.phase_now()[1] != since_ns:
                 return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
             looks.add()
             self._pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, self._training)  # nothing holds the GIL
