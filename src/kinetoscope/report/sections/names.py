@@ -1,42 +1,54 @@
-"""report: which names in a page the user chose, and what is written instead of them with ``--redact``."""
+"""Names in a page that are torch's, Kineto's or ours; ``--redact`` replaces all others."""
 
 import builtins
 import re
 
 from kinetoscope.formats.chrome_scan import ARGUMENTS
+from kinetoscope.formats.torch_names import is_backward_node, is_kernel, is_operator
 
-_NAMESPACES = (
-    "aten|prim|prims|c10|c10d|_c10d_functional|c10d_functional|torch|torchvision|torchaudio|quantized|autograd|inductor"
-    "|profiler|mkldnn|mkl|xnnpack|onednn|fbgemm"
-)
-_OPERATOR = rf"(?:{_NAMESPACES})::[\w:.]+|(?:nccl|gloo|mpi|ucc|xccl):\w+|\[memory\]"
 _OURS = (
     r"(?:event|kinetoscope)/(?:epoch|batch|dataloader|forward|backward|loss|optimizer|eval|stop|start|save|drain|merge)"
 )
-_BACKWARD = r"(?:\w+Backward\d+|(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|GraphRoot))"
-_ENGINE = rf"autograd::engine::evaluate_function: {_BACKWARD}"
-_KERNEL = (
-    r"(?:void )?(?:at|c10|cub|cutlass|cudnn|cublas|cublasLt|thrust|cask_cudnn\w*)::.*|(?:nccl|rccl)(?:Dev)?Kernel_\w+.*"
-    r"|void (?:gemm|gemv|split|dot|reduce|cublas|cudnn|cutlass)\w*_kernel\w*\b.*|cudnn_\w*(?:volta|ampere|cudnn)\w*"
-    r"|void (?:(?:im|ex)plicit_convolve_sgemm|wgrad_alg0_engine|fft2d_[rc]2[rc]_\w+|n[ch]\w{2}ToN[ch]\w{2}Kernel)<.*"
-    r"|void \(anonymous namespace\)::softmax_warp_\w+<.*"
-    r"|triton_(?:poi|red|per|tem|for|mm)_fused_\w*|(?:sm\d+|ampere|volta|turing|hopper|maxwell)_\w*(?:gemm|cudnn)\w*"
+_BACKWARD = r"(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|GraphRoot)"
+_ENGINE = "autograd::engine::evaluate_function: "
+_LIBRARY_OPERATOR = r"torchvision::(?:nms|(?:ps_)?roi_(?:align|pool)|deform_conv2d)"
+_API = (
+    r"(?:Launch|Memcpy|Memset|Malloc|Free|Stream|Event|Device|Func|Get|Set|Graph|Host|Occupancy|Peek|Ipc|Mem|Pointer|Module"
+    r"|Ctx|Thread|Driver|Runtime|Array|Kernel|Profiler|Init|Import|External|User|Link|Library|Tex|Surf|Destroy|Create)"
 )
 _CALL = (
-    r"cuda[A-Z]\w*|cu(?:Launch|Mem|Stream|Event|Module|Ctx)\w*|hip[A-Z]\w*|Mem(?:cpy|set) (?:[HDP]to[HDP] )?\(.*\)"
+    rf"(?:cuda|cu|hip){_API}(?:{_API}|[A-Z][a-z]+|[A-Z\d]|_v\d+|_ptsz)*"
+    r"|Mem(?:cpy|set) (?:[HDP]to[HDP] )?\((?:Pinned|Pageable|Device|Array|Managed|Unified|Unknown|Host)"
+    r"(?: -> (?:Pinned|Pageable|Device|Array|Managed|Unified|Unknown|Host))?\)"
     r"|(?:Context|Stream|Event) Sync\w*"
 )
 _MARK = (
     r"ProfilerStep#\d+|step \d+|Steps|PyTorch Profiler(?: \(\d+\))?|record_param_comms|detach_?|"
-    r"DistributedDataParallel\.forward|torch\.distributed\.ddp\.reducer::\w+|"
-    r"enumerate\(DataLoader\)#_(?:Multi|Single)Process\w*DataLoaderIter\.__next__|"
+    r"DistributedDataParallel\.forward|torch\.distributed\.ddp\.reducer::(?:copy_bucket_to_grad|search_unused_parameters|mul_out)|"
+    r"enumerate\(DataLoader\)#_(?:MultiProcessing|SingleProcess)DataLoaderIter\.__next__|"
     r"Optimizer\.\w+#(?:Adam|AdamW|SGD|RMSprop|Adagrad|Adadelta|Adamax|NAdam|RAdam|LBFGS|Muon)\.\w+|"
-    r"(?:Command|Activity) Buffer \w+"
+    r"(?:Command|Activity) Buffer (?:Full|Request|Flush)"
 )
-_FRAME = r"torch/[\w./]+\(\d+\): [\w<>.]+|<frozen [\w.]+>(?:\(\d+\): [\w<>.]+)?"
+_PACKAGES = (
+    "_C|_dynamo|_functorch|_higher_order_ops|_inductor|_library|_logging|_ops|_prims|_prims_common|_refs|_subclasses"
+    "|_tensor|_utils|_utils_internal|accelerator|ao|amp|autograd|backends|compiler|cpu|cuda|distributed|distributions|fft"
+    "|func|functional|futures|fx|hub|jit|library|linalg|masked|mps|mtia|multiprocessing|nested|nn|onnx|optim|overrides"
+    "|package|profiler|quantization|random|return_types|serialization|signal|sparse|special|storage|testing|types|utils"
+    "|version|xpu|__init__|_classes|_compile|_jit_internal|_linalg_utils|_lobpcg|_lowrank|_namedtensor_internals"
+    "|_python_dispatcher|_sources|_storage_docs|_tensor_str|_torch_docs|_vmap_internals|_weights_only_unpickler|_awaits"
+)
+_FROZEN = "importlib\\._bootstrap(?:_external)?|zipimport|abc|codecs|genericpath|io|os|posixpath|ntpath|runpy|site|stat"
+_FRAME = (
+    rf"torch/(?:{_PACKAGES})(?:\.py|/[\w./]+)\(\d+\): [\w<>.]+"
+    rf"|<frozen (?:{_FROZEN}|_collections_abc|getpath)>(?:\(\d+\): [\w<>.]+)?"
+)
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (\w+)(?: of ([\w.]+) object)?(?: at 0x[0-9a-fA-F]+)?>")
-_TORCHS_TYPES = re.compile(r"torch(?:\.\w+)*|Tensor|Parameter")
+_TORCHS_TYPES = re.compile(
+    r"torch(?:\._C(?:\.\w+)*|\._VF|\.(?:Tensor|Size|Generator|device|dtype|layout|memory_format|finfo|iinfo|Stream|Event"
+    r"|nn\.parameter\.Parameter|cuda\.(?:Stream|Event)|distributed\.\w*Group\w*))|Tensor|Parameter|PyCapsule|type|module"
+)
 _BUILT_INS = frozenset(dir(builtins)).union(*map(dir, (str, bytes, list, dict, set, tuple, int, float, object, type)))
+_ANYBODYS_TYPES = frozenset(("PyCapsule", "type", "module"))  # anyone's functions in C have these
 _FUNCTIONS = re.compile(
     r"linear|bilinear|conv1d|conv2d|conv3d|conv_transpose2d|relu|relu_|gelu|silu|softmax|log_softmax|embedding"
     r"|layer_norm|batch_norm|group_norm|rms_norm|dropout|dropout_|matmul|mm|bmm|addmm|einsum|cat|stack|split"
@@ -55,7 +67,8 @@ _COUNTER = (
 )
 _THREAD = (
     r"(?:(?:DataLoader worker \d+: )?samples of )?MainThread|DataLoader worker \d+|sampled every [\d.]+ ms"
-    r"|python\d*|(?:thread|stream)(?: -?\d+)?(?: \((?:python\d*|pt_main_thread)\))?\s*|kinetoscope-[a-z]+"
+    r"|python\d*|(?:thread|stream)(?: -?\d+)?(?: \((?:python\d*|pt_main_thread)\))?\s*"
+    r"|kinetoscope-(?:clock|merge|pulse|slow-steps|system|torch-writer|view|watch|writer)(?:-\d+)?"
     r"|pt_(?:main_thread|gloo_runloop|autograd_\d+|nccl_(?:watchdg|heartbt)|data_(?:worker|pin))|Thread-\d+|GPU \d+"
 )
 _STATE = (
@@ -68,18 +81,19 @@ _COLLECTIVE = (
 )
 _VALUE = (
     r"[-\[\](){}\d\s,.x]*|True|False|(?:unsigned |long )?(?:float|double|int|char|short|long|bool|Half|BFloat16)\d*"
+    r"|c10::(?:Half|BFloat16|Float8_\w{4,8}|complex<(?:float|double|c10::Half)>)"
     r"|Scalar|(?:Scalar|Tensor|Generic)List|Tensor|Int|Float|Bool|Long|Double|Byte|Device|Unknown"
 )
 _TORCHS = re.compile(
     "|".join(
         (
-            *(_OPERATOR, _OURS, _BACKWARD, _ENGINE, _KERNEL, _CALL, _MARK, _FRAME, _COUNTER, _THREAD),
-            *(_STATE, _COLLECTIVE, _VALUE),
+            *(_LIBRARY_OPERATOR, _OURS, _BACKWARD, rf"{_ENGINE}{_BACKWARD}", _CALL, _MARK, _FRAME, _COUNTER, _THREAD),
+            *(_STATE, _COLLECTIVE, _VALUE, r"\[memory\]", rf"(?:nccl|gloo|mpi|ucc|xccl):(?:{_COLLECTIVE})"),
         )
     ),
     re.DOTALL,
 )
-_ARGUMENT = re.compile("|".join((_OPERATOR, _COLLECTIVE, _VALUE)))
+_ARGUMENT = re.compile("|".join((_COLLECTIVE, _VALUE)))
 _DEVICE = re.compile(
     r"(?:(?:NVIDIA|AMD|Intel(?:\(R\))?|Apple|Tesla|Quadro|GeForce|GTX|RTX|TITAN|Radeon|Instinct|Arc|Max|Ti|Super|SUPER"
     r"|Generation|Ada|Graphics|Laptop|GPU|Data|Center|Device|Orin|Xavier|Thor|Superchip|PCIe|PCIE|NVL|SXM\d?|MIG|HBM\d?e?"
@@ -165,22 +179,32 @@ _CATEGORIES = frozenset(
 
 
 def is_known(text: str) -> bool:
-    """Whether a name is torch's or ours, and tells nothing about a user. A name that is not recognised is a user's."""
-    return not text or text in _CATEGORIES or _TORCHS.fullmatch(text) is not None or _is_built_in(text)
+    """Return whether a name is torch's or ours. A name that is not recognised is a user's."""
+    if not text or text in _CATEGORIES or _TORCHS.fullmatch(text) is not None:
+        return True
+    return is_operator(text) or is_backward_node(text.removeprefix(_ENGINE)) or is_kernel(text) or _is_built_in(text)
 
 
 def _is_built_in(text: str) -> bool:
-    """Whether a frame is of a function of Python's own, or of torch's, in C."""
+    """Return whether a frame is of a function of Python's own, or of torch's, in C."""
     match = _BUILT_IN.fullmatch(text)
     if match is None:
         return False
     name, of_type = match.groups()
-    return bool(name in _BUILT_INS or _FUNCTIONS.fullmatch(name) or _TORCHS_TYPES.fullmatch(of_type or ""))
+    if of_type is None:
+        return bool(name in _BUILT_INS or _FUNCTIONS.fullmatch(name))
+    is_torchs = _TORCHS_TYPES.fullmatch(of_type) is not None and of_type not in _ANYBODYS_TYPES
+    return is_torchs or (is_known_type(of_type) and bool(name in _BUILT_INS or _FUNCTIONS.fullmatch(name)))
+
+
+def is_known_type(name: str) -> bool:
+    """Return whether a type is one of Python's or of torch's."""
+    return name in _BUILT_INS or _TORCHS_TYPES.fullmatch(name) is not None
 
 
 def is_known_value(text: str) -> bool:
     """Whether a text in the arguments of a span is torch's or ours: a type, an operation, a shape."""
-    return _ARGUMENT.fullmatch(text) is not None
+    return _ARGUMENT.fullmatch(text) is not None or is_operator(text)
 
 
 def is_known_argument(name: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from kinetoscope.formats.torch_names import looks_like_kernel, redact_kernel
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.sections.names import is_known, is_known_argument, is_known_device, is_known_value
 from kinetoscope.report.sections.own_words import is_ours
@@ -105,9 +106,14 @@ class _Redaction:
         """What is written instead of a name, or of a frame of Python."""
         if match := _FRAME.fullmatch(text):
             return f"{self._file(match[1])}({match[2]}): {self._instead(match[3], 'function')}"
+        if looks_like_kernel(text) and (kept := redact_kernel(text, self._type)) not in (text, self._type(text)):
+            return kept
         if match := _AFTER_ITS_KIND.fullmatch(text):
             return match[1] + self._instead(match[2], "name")
         return self._instead(text, "name")
+
+    def _type(self, identifier: str) -> str:
+        return self._instead(identifier, "type")
 
     def _device(self, name: str) -> str:
         return name if is_known_device(name) else self._instead(name, "device")

@@ -138,6 +138,30 @@ def test_what_torch_itself_names_stays(name):
         "MyFunctionBackward",
         "train.py(3): main",
         "forward pass",
+        "aten::titan",
+        "torch::titan",
+        "prims::titan",
+        "gloo:titan",
+        "autograd::engine::evaluate_function: TitanBackward0",
+        "TitanBackward0",
+        "torch/titan/x.py(1): f",
+        "cudaTitanxY_titan",
+        "Memcpy (titan)",
+        "enumerate(DataLoader)#_SingleProcessTitanDataLoaderIter.__next__",
+        "torch.distributed.ddp.reducer::titan",
+        "titan Buffer",
+        "Command Buffer titan",
+        "<frozen titan>(1): titan",
+        "<built-in method titan of torch.titan object>",
+        "<built-in function to of titan object at 0x1>",
+        "kinetoscope-titan",
+        "void at::native::vectorized_elementwise_kernel<4, titan::Functor<float>>(int)",
+        "void cub::DeviceReduceKernel<titan::Policy>(int)",
+        "void gemm_titan_kernel<float>(int)",
+        "triton_poi_fused_titan_0",
+        "ampere_titan_gemm",
+        "ncclDevKernel_titan",
+        "cudnn_titan_ampere",
     ],
 )
 def test_names_of_users_are_recognised(name):
@@ -209,3 +233,12 @@ def test_a_user_whose_name_is_a_word_of_ours_changes_no_field(monkeypatch, tmp_p
     assert page.report["run"]["name"] == "user"
     assert kinetoscope.analyze(trace, cache=False)._repr_html_()
     assert page.timeline.details == [{"note": "of user", "user": "1"}]  # what is a trace's is changed
+
+
+def test_what_is_torchs_in_the_name_of_a_users_kernel_stays(tmp_path):
+    kernel = "void at::native::vectorized_elementwise_kernel<4, secret::Functor<float>>(int, secret::Functor<float>)"
+    events = [span(f"ProfilerStep#{step}", 1000 * step, 900, category="user_annotation") for step in range(10)]
+    events += [span(kernel, 1000 * step + 10, 50, tid=7, category="kernel", stream=7, device=0) for step in range(10)]
+    text = text_of(page_of(write_trace(tmp_path / "rank0.json", events), redact=True))
+    assert "secret" not in text
+    assert "void at::native::vectorized_elementwise_kernel<4, type 1<float>>(int, type 1<float>)" in text
