@@ -1,13 +1,14 @@
 """report: what is written with ``--redact`` instead of names that users chose: of runs, hosts, files, code, markers."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from kinetoscope.formats.torch_names import looks_like_kernel, redact_kernel
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.sections.names import is_known, is_known_argument, is_known_device, is_known_value
+from kinetoscope.report.sections.own_sentences import find_values
 from kinetoscope.report.sections.own_words import is_ours
 
 _FRAME = re.compile(r"(.+)\((\d+)\): (.+)", re.DOTALL)
@@ -18,6 +19,48 @@ _WORD = re.compile(r"[^\s,;'\"()]+")
 _SHORTEST_IN_SENTENCE = 3
 _SENTENCES = frozenset(["notes", "title", "advice", "comparison_said", "said", "tensor_cores_said"])
 _UNKNOWN = "\N{HORIZONTAL ELLIPSIS}"
+_ABOUT = re.compile(r"(?:file|run|name) \d+: ")
+_NUMBER = re.compile(r"[+-]?[\d.,:/-]*\d[a-zA-Z%]{0,3}|%")
+_WORDS_OF_VALUES = frozenset(
+    (
+        *("file", "files", "name", "host", "run", "function", "device", "argument", "type", "thread", "rank", "ranks"),
+        *(
+            "step",
+            "steps",
+            "ns",
+            "us",
+            "ms",
+            "s",
+            "min",
+            "h",
+            "days",
+            "kB",
+            "MB",
+            "GB",
+            "KiB",
+            "MiB",
+            "GiB",
+            "TB",
+            "FLOP",
+        ),
+        *(
+            "of",
+            "and",
+            "to",
+            "from",
+            "in",
+            "a",
+            "the",
+            "none",
+            "record",
+            "records",
+            "event",
+            "events",
+            "cycle",
+            "cycles",
+        ),
+    )
+)
 LEFT_OUT = "A note is left out here: it has words that are not Kinetoscope's."
 """What is written instead of a note that is not ours alone, such as one in the header of a trace."""
 
@@ -141,16 +184,48 @@ class _Redaction:
         for name in _longest_first((name for name in self._written if not (name.isalpha() and is_ours(name))), text):
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", lambda _, name=name: self._written[name], text)
         text = _FILE.sub(lambda match: self._instead(match[0], "file"), text)
+        if field == "notes":
+            return self._note(text)
+        return self._known_part(text, _known_word)
+
+    def _note(self, text: str) -> str:
+        """Return a note if it is a sentence of ours, without words of users among its values."""
+        prefix = match[0] if (match := _ABOUT.match(text)) else ""
+        kept = self._fixed_part(text[len(prefix) :])
+        return LEFT_OUT if kept is None else prefix + kept
+
+    def _fixed_part(self, text: str) -> str | None:
+        """Return a sentence of ours without words of users among its values, which may be sentences too; else None."""
+        values = find_values(text)
+        if values is None:
+            return None
+        pieces, done = [], 0
+        for begin, end in values:
+            value = text[begin:end]
+            inner = self._fixed_part(value) if len(value) < len(text) else None
+            pieces += [text[done:begin], self._known_part(value, _known_value) if inner is None else inner]
+            done = end
+        return "".join([*pieces, text[done:]])
+
+    def _known_part(self, text: str, known_word: Callable[[re.Match[str]], str]) -> str:
+        """Return a part of a sentence without the words that ``known_word`` replaces."""
         kept = _longest_first(self._kept, text)
         parts = re.split(f"({'|'.join(map(re.escape, kept))})", text) if kept else [text]
-        known = "".join(part if part in self._kept else _WORD.sub(_known_word, part) for part in parts)
-        return known if known == text or field != "notes" else LEFT_OUT
+        return "".join(part if part in self._kept else _WORD.sub(known_word, part) for part in parts)
 
 
 def _longest_first(names: Iterable[str], text: str) -> list[str]:
     """The names that are in a text."""
     found = [name for name in names if len(name) >= _SHORTEST_IN_SENTENCE and name in text]
     return sorted(found, key=len, reverse=True)
+
+
+def _known_value(match: re.Match[str]) -> str:
+    """Return a word among the values of a sentence, or what stands for one that a user may have chosen."""
+    word = match[0].rstrip(".:!?")
+    if is_known(word) or _NUMBER.fullmatch(word) or word in _WORDS_OF_VALUES:
+        return match[0]
+    return _UNKNOWN + match[0][len(word) :]
 
 
 def _known_word(match: re.Match[str]) -> str:

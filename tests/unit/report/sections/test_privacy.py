@@ -1,5 +1,7 @@
 """What a page does not tell, since it is made to be sent."""
 
+import re
+
 import pytest
 
 import kinetoscope
@@ -242,3 +244,31 @@ def test_what_is_torchs_in_the_name_of_a_users_kernel_stays(tmp_path):
     text = text_of(page_of(write_trace(tmp_path / "rank0.json", events), redact=True))
     assert "secret" not in text
     assert "void at::native::vectorized_elementwise_kernel<4, type 1<float>>(int, type 1<float>)" in text
+
+
+USERS_NOTES = [
+    "the project is for google, meta and apple",
+    "project titan",
+    "steps of the model for the next report",
+    "Not here: the rank of data, of 8.",
+]
+
+
+@pytest.mark.parametrize("note", USERS_NOTES)
+def test_a_note_of_a_user_is_left_out_also_if_our_code_has_its_words(tmp_path, note):
+    header = HEADER | {"kinetoscope": HEADER["kinetoscope"] | {"notes": [note]}}
+    path = write_trace(tmp_path / "rank0.json", steps_with_secrets(), **header)
+    text = text_of(page_of(path, redact=True))
+    assert note not in text
+    assert not {"google", "titan", "apple"} & set(text.lower().split())
+
+
+def test_a_note_of_ours_stays_with_its_numbers_and_without_names(tmp_path):
+    events = [*steps_with_secrets(), *({"ph": "X", "name": "secret", "pid": 1, "tid": 1, "ts": 5, "dur": -1},) * 3]
+    page = page_of(write_trace(tmp_path / "secret_rank0.json", events, **HEADER), redact=True)
+    notes = page.report["run"]["notes"]
+    assert "file 1: Events with a negative duration were left out: 3." in [_numbered(note) for note in notes], notes
+
+
+def _numbered(note):
+    return re.sub(r"^file \d+", "file 1", note)

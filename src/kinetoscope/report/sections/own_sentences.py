@@ -1,0 +1,81 @@
+"""Sentences of ours, told apart from those of users by the templates in our code."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import NamedTuple
+
+import kinetoscope
+
+_ROOMS = ("analysis", "clock", "formats", "merge", "pulse", "report", "table")
+_MIN_WORDS = 3  # written in a template; with fewer, another text could match it by chance
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+class Template(NamedTuple):
+    """A sentence in our code: its fixed parts, between which there are values."""
+
+    parts: tuple[str, ...]
+
+    def values_in(self, text: str) -> "list[tuple[int, int]] | None":
+        """Return where the values are in a text that this sentence may be; None if it is another one."""
+        if not all(part in text for part in self.parts):
+            return None
+        match = re.fullmatch("(.*?)".join(map(re.escape, self.parts)), text, re.DOTALL)
+        return None if match is None else [match.span(number) for number in range(1, len(self.parts))]
+
+
+def find_values(text: str) -> list[tuple[int, int]] | None:
+    """Return the ranges of a text that its template does not fix; None if it is no sentence of ours."""
+    found = [values for template in _templates() if (values := template.values_in(text)) is not None]
+    return min(found, key=lambda values: sum(end - begin for begin, end in values), default=None)
+
+
+@cache
+def _templates() -> list[Template]:
+    return list(dict.fromkeys(template for tree in _trees() for template in _templates_in(tree)))
+
+
+def _trees() -> Iterator[ast.Module]:
+    for room in _ROOMS:
+        folder = Path(kinetoscope.__path__[0]) / room
+        for module in walk_packages([str(folder)], f"kinetoscope.{room}."):
+            loader = getattr(find_spec(module.name), "loader", None)
+            source = loader.get_source(module.name) if loader is not None else None
+            if source is not None:
+                yield ast.parse(source)
+
+
+def _templates_in(tree: ast.Module) -> Iterator[Template]:
+    inner = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield from _template(node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield from _of_constant(node.value)
+
+
+def _template(values: list[ast.expr]) -> Iterator[Template]:
+    parts = [""]
+    for value in values:
+        if isinstance(value, ast.Constant):
+            parts[-1] += str(value.value)
+        else:
+            parts.append("")
+    yield from _if_distinct(tuple(parts))
+
+
+def _of_constant(text: str) -> Iterator[Template]:
+    """Yield a constant as it is, and as a format with values in braces."""
+    yield from _if_distinct((text,))
+    if "{" in text:
+        yield from _if_distinct(tuple(re.split(r"\{[^{}]*\}", text)))
+
+
+def _if_distinct(parts: tuple[str, ...]) -> Iterator[Template]:
+    if sum(len(_WORD.findall(part)) for part in parts) >= _MIN_WORDS:
+        yield Template(parts)
