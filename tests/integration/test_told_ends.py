@@ -116,6 +116,20 @@ def test_with_closed_or_full_stderr_the_run_ends_as_it_should(streams, tmp_path)
     assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
 
 
+BUFFERED = "import os, sys\nsys.stderr = os.fdopen(2, 'w', buffering=8192, closefd=False)\n"
+"""As stderr is from Python 3.14 on."""
+
+
+@pytest.mark.parametrize("stderr", ["/dev/full", "a pipe that is closed"])
+def test_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_alone(stderr, tmp_path):
+    (tmp_path / "train.py").write_text(BUFFERED + training())
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full" if stderr == "/dev/full" else writer, "wb") as target:
+        ended = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, stderr=target, timeout=LONGEST_WAIT_S)
+    assert ended.returncode == 0
+
+
 def test_with_closed_stderr_the_log_is_told(tmp_path):
     before = f'logging.basicConfig(level=logging.INFO, filename="log", format="%(message)s")\n{IN_LONG_TIME}'
     (tmp_path / "train.py").write_text(training(before=before))

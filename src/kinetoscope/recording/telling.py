@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from kinetoscope.texts.wording import printable_lines
+from kinetoscope.writing.standard_error import write_line
 
 _log = logging.getLogger("kinetoscope")
 _NAME = "Kinetoscope: "
@@ -60,8 +61,7 @@ class _Stderr:
             return
         with suppress(Exception):  # also if a signal came while the program itself was writing there
             if _takes_more(self._stream):
-                self._stream.write(f"{_wrapped(said, self._stream) if self.is_watched else said}\n")
-                self._stream.flush()
+                write_line(self._stream, _wrapped(said, self._stream) if self.is_watched else said)
 
 
 def _takes_more(stream: Any) -> bool:

@@ -28,6 +28,7 @@ from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
 from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
 from kinetoscope.unmodified.timed_schedule import TimedSchedule
+from kinetoscope.writing.standard_error import write_line
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
@@ -359,7 +360,8 @@ def describe_training(number: int, optimizer: object) -> TrainingFacts:
 
 def _tell_given_up(why: str) -> None:
     if current_ranks().rank == 0:
-        print(f"kinetoscope run: nothing is recorded: {why}", file=sys.stderr)
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+            write_line(sys.stderr, f"kinetoscope run: nothing is recorded: {why}")
 
 
 _training: UnmodifiedTraining | None = None

@@ -1,13 +1,31 @@
-"""Leaves lines out of what this process writes on its standard error, for as long as a library is called that does."""
+"""The standard error of this process: writes lines to it, and leaves lines of libraries out of it."""
 
+import io
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 _STDERR = 2
+
+
+def write_line(stream: Any, line: str) -> None:
+    """Write a line to ``stream``, which is ``sys.stderr``. Raises what the stream raises.
+
+    A file is written past its buffer. What cannot be written to a full disk or a closed pipe would stay in the buffer,
+    and Python, which flushes it at exit, would end the process with the status 120.
+    """
+    if not isinstance(stream, io.TextIOWrapper):
+        stream.write(f"{line}\n")
+        stream.flush()
+        return
+    stream.flush()
+    rest = f"{line}\n".encode(stream.encoding, stream.errors or "strict")
+    while rest:
+        rest = rest[os.write(stream.fileno(), rest) :]
 
 
 @contextmanager
