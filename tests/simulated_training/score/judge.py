@@ -16,8 +16,8 @@ from simulated_training.score.scenario import Drawn, Plant, Scenario
 from simulated_training.settings import Ideal
 
 if TYPE_CHECKING:
-    from kinetoscope.analysis.analyze import RunReport
     from kinetoscope.analysis.findings.finding import Finding
+    from kinetoscope.analysis.run_report import RunReport
 
 MIN_GAIN_SHARE = 0.05
 """A plant whose rerun gains less of a step is too small to be judged: neither its report nor its absence is wrong."""
