@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "serving": {"paths", "texts", "writing", "formats", "live", "pages", "status"},
     "composer": LIVE,
     "auto": {"unmodified"},
-    "unmodified": {"assemble", "pulse", "recording", "sources", "training", "writing"},
+    "unmodified": GROUND | {"assemble", "formats", "pulse", "recording", "sources"},
     "integrations": LIVE | {"assemble", "unmodified"},
     "cli": LIVE
     | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"},

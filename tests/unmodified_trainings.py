@@ -49,14 +49,14 @@ def plain():
     return len(steps), steps[-1]
 
 
-def accumulation():
+def accumulation(num_accumulated=4):
     model = network()
     optimizer = torch.optim.Adam(model.parameters())
     num_steps = 0
-    for number, batch in enumerate(data(4 * NUM_BATCHES)):
+    for number, batch in enumerate(data(num_accumulated * NUM_BATCHES)):
         loss = loss_of(model, batch)
         loss.backward()
-        if number % 4 == 3:
+        if number % num_accumulated == num_accumulated - 1:
             optimizer.step()
             optimizer.zero_grad()
             num_steps += 1
@@ -379,6 +379,30 @@ def rollout():
     return NUM_BATCHES, loss
 
 
+def descend(model, batch):
+    """Update by hand, without an optimizer of torch."""
+    loss = loss_of(model, batch)
+    loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+            parameter.grad = None
+    return loss
+
+
+def own_optimizer(num_epochs=2, num_batches=NUM_BATCHES):
+    model = network()
+    steps = [descend(model, batch) for _ in range(num_epochs) for batch in data(num_batches)]
+    return len(steps), steps[-1]
+
+
+def by_hand():
+    """Neither an optimizer nor a DataLoader."""
+    model, (samples, labels) = network(), next(iter(data(1)))
+    steps = [descend(model, (samples, labels)) for _ in range(NUM_BATCHES)]
+    return len(steps), steps[-1]
+
+
 def train_anew(width, num_batches=30):
     model = nn.Sequential(nn.Linear(8, width), nn.Linear(width, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -437,6 +461,10 @@ def slow_phases():
 KINDS = {
     "plain": plain,
     "accumulation": accumulation,
+    "accumulation of 20": lambda: accumulation(20),
+    "own optimizer": own_optimizer,
+    "own optimizer, briefly": lambda: own_optimizer(1, 6),
+    "by hand": by_hand,
     "gan 5": lambda: gan(5),
     "gan 15": lambda: gan(15),
     "hooks of its own": hooks_of_its_own,

@@ -34,9 +34,20 @@ pytest.importorskip("torch")
 
 TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
 RANKS = ("ddp", "fsdp")
-QUICK = ("plain", "accumulation", "validation", "fetched ahead", "compiled step", "ppo", "hooks of its own", "ddp")
+QUICK = (
+    "plain",
+    "accumulation",
+    "accumulation of 20",
+    "validation",
+    "fetched ahead",
+    "compiled step",
+    "ppo",
+    "hooks of its own",
+    "ddp",
+)
 KINDS = (
     *QUICK,
+    "accumulation of 20",
     *("gan 5", "gan 15", "two optimizers", "optimizer in backward", "lbfgs", "autograd.grad", "iterable dataset"),
     *("validation with gradients", "validation first", "kept iterator"),
     *("no loader", "skipped by scaler", "compiled model", "spawn workers", "fsdp", "fetched between", "rollout"),
@@ -179,6 +190,50 @@ def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(ki
         assert later["forward_ns"].null_count() == 15, "of steps before it was known, the phases are unknown"
         assert later["duration_ns"].min() >= 0 < later["duration_ns"].median()
     assert len(lines_added(ours, plain)) == 2, "one window is announced, and how to look at it"
+
+
+@pytest.mark.parametrize("options", [(), ("--count-by", "fetch")])
+def test_without_a_torch_optimizer_a_fetch_after_a_backward_pass_is_a_step(options, tmp_path):
+    plain = run_script(TRAININGS, "own optimizer", folder=tmp_path)
+    ours = run_recorded(
+        "--num-steps", "4", "-o", "run", *options, command=[TRAININGS, "own optimizer"], folder=tmp_path
+    )
+    assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain)), ours.stderr
+    report = kinetoscope.analyze(tmp_path / "run")
+    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps_told(plain), 4)
+    steps = frame_of(tmp_path / "run").filter(pl.col("step") > 17)
+    assert steps.filter((pl.col("forward_ns") == 0) | (pl.col("backward_ns") == 0)).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        ("by hand", "0 optimizer steps, 1 fetches and 36 backward passes"),
+        ("own optimizer, briefly", "0 optimizer steps, 7 fetches and 6 backward passes"),
+    ],
+)
+def test_a_training_without_steps_says_once_what_was_looked_for_and_seen(kind, seen, tmp_path):
+    plain = run_script(TRAININGS, kind, folder=tmp_path)
+    ours = run_recorded("-o", "run", command=[TRAININGS, kind], folder=tmp_path)
+    assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain))
+    (line,) = lines_added(ours, plain)
+    assert line.startswith("kinetoscope run: nothing was recorded: a step ends with a step of a torch optimizer")
+    assert seen in line
+    assert "profiler.step()" in line
+    for command in ("summary", "status"):
+        said = run_command(command, tmp_path / "run")
+        assert seen in " ".join((said.stdout + said.stderr).split())
+
+
+def test_the_process_of_the_command_says_so_if_there_was_no_sign_at_all_and_a_launcher_does_not(tmp_path):
+    (tmp_path / "idle.py").write_text("import torch\n")
+    command = [KINETOSCOPE, "run", "-o", "run", sys.executable, "idle.py"]
+    assert "0 optimizer steps, 0 fetches and 0 backward passes" in run(*command, folder=tmp_path).stderr
+    (tmp_path / "launch.py").write_text(
+        f"import subprocess, sys, torch\nsys.exit(subprocess.call([sys.executable, {str(TRAININGS)!r}, 'no loader']))\n"
+    )
+    done = run(KINETOSCOPE, "run", "-o", "launched", sys.executable, "launch.py", folder=tmp_path)
+    assert "nothing" not in done.stderr.lower()
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         diagnose=arguments.diagnose,
         report=arguments.report,
         slow_steps=arguments.slow_steps,
+        pid=os.getpid(),  # the command takes the place of this process
     )
     _become(command, environment_with(settings))
     return 0

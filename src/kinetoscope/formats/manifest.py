@@ -159,6 +159,10 @@ def read_manifest(folder: Path) -> list[RankManifest]:
 STARTED = "started.json"
 """In the folder of a run, what `kinetoscope run` notes before the command begins."""
 
+UNSEEN = ".unseen"
+"""In the folder of a run, what a process below `kinetoscope run` saw that was no training run, in a sentence."""
+
+_MAX_UNSEEN_BYTES = 4096
 _NO_TRAINING = (
     "kinetoscope run started a command here, but no process below it has reached a step of a torch optimizer. Does it "
     "train with torch? What only evaluates takes none: record it with kinetoscope.profile in its loop. A Python that "
@@ -177,7 +181,16 @@ def why_nothing(folder: Path) -> str:
         has_started = run.is_file(STARTED)
     except (OSError, KinetoscopeError):
         return ""
-    return reason_of(found) or (_NO_TRAINING if has_started and not found else "")
+    return reason_of(found) or (_unseen(run) if has_started and not found else "")
+
+
+def _unseen(run: RunFolder) -> str:
+    """Return why `kinetoscope run` recorded nothing, as the process said it, if one has."""
+    try:
+        said = run.read(UNSEEN, _MAX_UNSEEN_BYTES).decode()
+    except (OSError, KinetoscopeError, UnicodeDecodeError):
+        return _NO_TRAINING
+    return f"kinetoscope run: {said}"
 
 
 def reason_of(manifests: Sequence[RankManifest]) -> str:

@@ -81,6 +81,33 @@ def _do_nothing(*_: object) -> None:
     pass
 
 
+class BackwardWatch:
+    """While installed, calls ``entered`` before and ``left`` after each backward pass, on any thread."""
+
+    def __init__(self, entered: Callable[[], object], left: Callable[[], object]) -> None:
+        self._entered, self._left = entered, left
+        self._around: Callable[..., Any] | None = None
+        self._original: Any = None
+
+    def install(self) -> None:
+        """Start to watch, if torch is loaded."""
+        graph = sys.modules.get("torch.autograd.graph")
+        if run_backward.find() is None or graph is None:
+            return
+        self._original = getattr(sys.modules["torch.autograd"], run_backward.attribute)  # it may be others' by now
+        names: dict[str, Any] = {}
+        exec(compile(_AROUND, str(graph.__file__), "exec"), names)
+        self._around = names["around"](self._original, self._entered, self._left)
+        setattr(sys.modules["torch.autograd"], run_backward.attribute, self._around)
+
+    def remove(self) -> None:
+        """Stop. If other code has replaced the function since, ours stays beneath it."""
+        autograd = sys.modules.get("torch.autograd")
+        if self._around is not None and getattr(autograd, run_backward.attribute, None) is self._around:
+            setattr(autograd, run_backward.attribute, self._original)
+        self._around = None
+
+
 class PhaseHooks:
     """While installed, tells ``pulse``, which must be open, what the thread that installed it does, or that
     `follow_thread` has named since. Without torch nothing happens.
@@ -90,8 +117,6 @@ class PhaseHooks:
         self._pulse = pulse
         self._is_installed = False
         self._removals: list[Callable[[], object]] = []
-        self._around: Callable[..., Any] | None = None
-        self._original: Any = None
         self._unhooked: list[tuple[str, str]] = []
         """Functions that write checkpoints, whose modules are not loaded yet."""
 
@@ -121,11 +146,7 @@ class PhaseHooks:
         self._pulse.writer.watch_graph(None)
         while self._removals:
             self._removals.pop()()
-        autograd = sys.modules.get("torch.autograd")
-        if self._around is not None and getattr(autograd, run_backward.attribute, None) is self._around:
-            setattr(autograd, run_backward.attribute, self._original)
         self._unhooked = []
-        self._around = None  # else other code has replaced it since: ours stays beneath it, and tells nothing
 
     def _hook_optimizers(self) -> None:
         writer = self._pulse.writer
@@ -137,15 +158,10 @@ class PhaseHooks:
                 self._removals.append(register(hook).remove)
 
     def _hook_backward(self) -> None:
-        graph = sys.modules.get("torch.autograd.graph")
-        if run_backward.find() is None or graph is None:
-            return
-        original = getattr(sys.modules["torch.autograd"], run_backward.attribute)  # it may be others' by now
-        names: dict[str, Any] = {}
-        exec(compile(_AROUND, str(graph.__file__), "exec"), names)
         writer = self._pulse.writer
-        self._original, self._around = original, names["around"](original, writer.begin_backward, writer.end_backward)
-        setattr(sys.modules["torch.autograd"], run_backward.attribute, self._around)
+        watch = BackwardWatch(writer.begin_backward, writer.end_backward)
+        watch.install()
+        self._removals.append(watch.remove)
 
     def _watch_graph(self) -> None:
         """Let the writer see where the autograd graph is built, and where a stretch without gradients ends."""

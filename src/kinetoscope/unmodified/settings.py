@@ -30,6 +30,8 @@ class AutoSettings(msgspec.Struct, frozen=True):
     diagnose: bool = False
     report: bool = False
     slow_steps: bool = False
+    pid: int = 0
+    """The process of the command itself; 0 if that is unknown."""
 
     def to_variable(self) -> str:
         """The value of the environment variable `VARIABLE`."""

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -14,10 +15,14 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
+from kinetoscope.errors import UnsafePathError
+from kinetoscope.formats.manifest import UNSEEN
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.loader_watch import DataLoaderWatch
-from kinetoscope.recording.phase_hooks import release_hooks, reserve_hooks
+from kinetoscope.recording.phase_hooks import BackwardWatch, release_hooks, reserve_hooks
 from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
@@ -26,6 +31,7 @@ from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
 from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, CountBy, settings_of
+from kinetoscope.unmodified.sightings import NOTHING_SEEN, Sightings
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
 from kinetoscope.unmodified.timed_schedule import TimedSchedule
 from kinetoscope.writing.standard_error import write_line
@@ -65,7 +71,9 @@ class UnmodifiedTraining:
         self._removals: list[Callable[[], object]] = []
         self._profiler: Profiler | None = None
         self._rule: StepRule | None = None
-        self._has_fetched = self._has_given_up = self._is_due = False
+        self._has_given_up = self._is_due = False
+        self._seen = Sightings()
+        self._backward_watch = BackwardWatch(self._seen.backward_passed, lambda: None)
         self._following: FirstSteps | None = None
         """A training run that has started, while the thread that trains was within autograd."""
         self._num_trainings = 0
@@ -92,6 +100,7 @@ class UnmodifiedTraining:
             return
         self._has_gradients = sys.modules["torch"].is_grad_enabled
         self._loader_watch.install()
+        self._backward_watch.install()
         reserve_hooks()
         self._removals.append(register(_spared(self._optimizer_stepped)).remove)
         self._watch_scaler()
@@ -117,11 +126,13 @@ class UnmodifiedTraining:
     # -- what is seen of it --
 
     def _before_the_first_step(self, fetch: Callable[[Any], Any], iterator: Any) -> Any:
-        self._has_fetched = True
         if not self._has_begun.locked():
             self._thread = threading.get_ident()
+        has_many_steps = self._seen.fetches() and self._count_by != "optimizer"
         if self._is_due:
             _spared(self._begin_and_end_first)()
+        elif has_many_steps:
+            _spared(self._begin)()
         self._evaluations.is_evaluation(iterator, has_gradients=self._has_gradients())
         return fetch(iterator)
 
@@ -134,7 +145,9 @@ class UnmodifiedTraining:
     def _optimizer_stepped(self, optimizer: object, *arguments: object) -> None:
         del arguments
         self._num_stepped += 1
-        if self._profiler is None and not self._has_fetched and _is_pythons(threading.get_ident()):
+        if self._profiler is None:
+            self._seen.optimizer_stepped()
+        if self._profiler is None and not self._seen.num_fetches and _is_pythons(threading.get_ident()):
             self._thread = threading.get_ident()  # nothing else has told which thread trains
         is_elsewhere = threading.get_ident() != self._thread  # on a thread of autograd's, in a backward pass
         if is_elsewhere and self._rule is not None and self._is_next_training():
@@ -220,8 +233,12 @@ class UnmodifiedTraining:
             return
         if active_profiler() is not None:
             self._give_up("this process has a Profiler of its own")
-        elif self._start_profiler(0):
-            self._rule = StepRule(self._count_by, has_loader=self._has_fetched)
+            return
+        ends_ns, has_loader = self._seen.step_ends_ns, self._seen.num_fetches > 0
+        self._backward_watch.remove()
+        if self._start_profiler(len(ends_ns)) and self._profiler is not None:
+            self._rule = StepRule(self._count_by, has_loader=has_loader, by_backward=bool(ends_ns))
+            self._profiler.run.add_past_steps(ends_ns)
             self._loader_watch.remove()
             if self._ends_with_process:
                 self._end_with_process()
@@ -272,16 +289,23 @@ class UnmodifiedTraining:
     def _give_up(self, why: str) -> None:
         self._has_given_up = True
         self._loader_watch.remove()
+        self._backward_watch.remove()
         self._tell_given_up(why)
 
     def end(self) -> None:
         """Ends it, and all watching."""
         _spared(self._close)()
         self._loader_watch.remove()
+        self._backward_watch.remove()
         while self._removals:
             self._removals.pop()()
         self._rule = self._last_fetched = None
         release_hooks()
+
+    @property
+    def what_was_seen(self) -> str:
+        """A sentence on what was seen of a training run that was not recorded; "" if one was, or a reason was given."""
+        return "" if self._num_trainings or self._has_given_up else self._seen.describe()
 
     def _close_at_exit(self) -> None:
         if self._trains_elsewhere():  # Python waits for that thread, unless it is a daemon; the run ends after that
@@ -313,6 +337,7 @@ def watch_process() -> None:
         import torch  # noqa: F401 - who trains has it
 
         _training.watch()
+        atexit.register(_spared(_tell_unseen), settings)
 
 
 class ProcessRuns:
@@ -356,6 +381,26 @@ def describe_training(number: int, optimizer: object) -> TrainingFacts:
     rate = groups[0].get("lr") if groups else None
     name = "" if optimizer is None else type(optimizer).__name__
     return TrainingFacts(number, name, num_parameters or None, float(rate) if isinstance(rate, int | float) else None)
+
+
+def _tell_unseen(settings: AutoSettings) -> None:
+    """At the end of a process that has recorded nothing, say what was looked for, and keep it for ``summary``.
+
+    A launcher and the workers of a DataLoader see nothing: only the process of the command itself says so then, if no
+    other process of it has recorded or said anything.
+    """
+    seen = "" if _training is None or current_ranks().rank != 0 else _training.what_was_seen
+    if not seen or "{time}" in settings.out:
+        return
+    folder = RunFolder(settings.out)
+    if not _training_has_shown(folder) and (seen != NOTHING_SEEN or os.getpid() == settings.pid):
+        print(f"kinetoscope run: {seen}", file=sys.stderr)
+        with contextlib.suppress(OSError, UnsafePathError):
+            folder.write(UNSEEN, seen.encode())
+
+
+def _training_has_shown(folder: RunFolder) -> bool:
+    return folder.is_folder(FOLDER) or folder.is_file(UNSEEN)
 
 
 def _tell_given_up(why: str) -> None:
