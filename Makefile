@@ -25,7 +25,7 @@ TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py 
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -154,6 +154,9 @@ $(TRAINERS_VENV)/stamp: $(PACKAGE)
 
 test-trainers: $(TRAINERS_VENV)/stamp  ## Run `kinetoscope run` and our integrations with Transformers' Trainer, Lightning, accelerate and trackers (10 minutes)
 	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest $(addprefix tests/integration/test_,trainers.py integrations.py trackers.py)
+
+test-python:  ## Run the tests with other Pythons in a chroot, ROOT=FOLDER, as root: see tests/newer_python/run
+	nice tests/newer_python/run $(ROOT) $(TESTS)
 
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)

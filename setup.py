@@ -9,6 +9,7 @@ builds both for the tests under AddressSanitizer and UndefinedBehaviorSanitizer 
 """
 
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -82,6 +83,10 @@ class BuildExtensions(build_ext):
                 if extension.language == "c":
                     extension.extra_compile_args.append(QUICK_TLS)
         super().build_extensions()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the name that every CPython since 3.11 finds: 3.15 adds the platform to it, which others do not."""
+        return re.sub(r"\.abi3-[^.]+\.so$", ".abi3.so", super().get_ext_filename(fullname))
 
     def build_extension(self, ext: Extension) -> None:
         try:

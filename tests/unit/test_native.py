@@ -246,3 +246,15 @@ def test_columns_shorter_than_their_batch_are_refused(of_column, numbers):
     altered = AlteredStream(spans_table(), numbers, of_column=of_column)
     with pytest.raises(ValueError, match="The stream has other columns"):
         _native.nest_spans(altered.capsule)
+
+
+def test_an_extension_has_a_name_that_every_python_finds(monkeypatch):
+    """CPython 3.15 adds the platform to the suffix of modules for the limited API, for which 3.14 does not look."""
+    from distutils.core import run_setup
+
+    build_ext = pytest.importorskip("setuptools.command.build_ext")
+    monkeypatch.setattr(build_ext, "get_abi3_suffix", lambda: ".abi3-x86_64-linux-gnu.so")
+    monkeypatch.chdir(Path(__file__).parents[2])
+    command = run_setup("setup.py", ["--quiet"], stop_after="init").get_command_obj("build_ext")
+    command.ensure_finalized()
+    assert command.get_ext_filename("kinetoscope._native").endswith("_native.abi3.so")

@@ -20,6 +20,7 @@ from kinetoscope.merge.check import (
     unreadable,
 )
 from kinetoscope.merge.trace_output import STDOUT
+from kinetoscope.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.texts.wording import counted, printable_lines
 
 _EXAMPLES = """\
@@ -81,9 +82,9 @@ def _repair_one(pair: tuple[str, Path], on_progress: Progress) -> RepairedTrace 
 
 
 def _targets(files: list[str], output: Path) -> list[Path]:
-    if len(files) > 1 and (output.is_file() or output == STDOUT):
+    if len(files) > 1 and (is_regular_file(output) or output == STDOUT):
         raise SettingsError(f"{len(files)} files do not fit into {output}. Pass a folder to --output.")
-    targets = [output / Path(file).name for file in files] if len(files) > 1 or output.is_dir() else [output]
+    targets = [output / Path(file).name for file in files] if len(files) > 1 or is_folder(output) else [output]
     require_distinct(targets)
     return targets
 

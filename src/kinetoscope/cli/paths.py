@@ -26,6 +26,7 @@ from kinetoscope.paths.attempt_folders import (
     places_of_traces,
     say_its_runs,
 )
+from kinetoscope.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob, require_run_folders
@@ -60,11 +61,11 @@ def run_folder_of(name: str) -> Path:
     require_there([name])
     require_run_folders(name)
     path = Path(name)
-    folder = path if path.is_dir() else path.parent
-    while not any((folder / part).is_dir() for part in _OF_RUNS):
+    folder = path if is_folder(path) else path.parent
+    while not any(is_folder(folder / part) for part in _OF_RUNS):
         real = folder.resolve()  # a name such as "." does not say what the folder is called
         is_named = real.name in _IN_RUNS or (real.parent.name in _IN_RUNS and attempt_of_name(real.name))
-        if not is_named or not (real / MANIFESTS).is_dir():  # else it may be one of the user's that holds runs
+        if not is_named or not is_folder(real / MANIFESTS):  # else it may be one of the user's that holds runs
             break
         folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
     return folder
@@ -80,6 +81,8 @@ def print_later_run(names: Sequence[str]) -> None:
 
 def nothing_of(run_folder: Path) -> str:
     """What to say of a folder in which no rank of a run has a pulse."""
+    if why := why_nothing(run_folder):
+        return why
     what_to_pass = "Pass the run's folder, the one with `pulse` and `traces` in it."
     return f"There is no pulse of a run in the folder {run_folder}. {say_its_runs(run_folder) or what_to_pass}"
 
@@ -136,7 +139,7 @@ def trace_inputs(
         files = TraceInputs()
         for number, name in enumerate(names):
             require_regular(name)
-            if name == STDIN or (is_open_already(name) and not Path(name).is_file()):
+            if name == STDIN or (is_open_already(name) and not is_regular_file(name)):
                 files.add(_kept(name, Path(folder, str(number))), name)
                 continue
             for path in _expand(name, output, attempt, files.notes):
@@ -194,7 +197,7 @@ def _in_folder(folder: Path, place: str, output: Path | None) -> list[FoundFile]
 
 def _of_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
     if not by_attempt:
-        unsaved = Path(name, "live").is_dir()
+        unsaved = is_folder(Path(name, "live"))
         if not unsaved and (why := why_nothing(Path(name)) or say_its_runs(Path(name))):
             raise MergeError(f"No trace in {name}. {why}")
         saved_in = f" What its processes have not saved is in {name}/live: kinetoscope recover {quote(name)}"
@@ -230,7 +233,7 @@ def require_free(outputs: Iterable[Path], *, force: bool) -> None:
     An empty file may be replaced.
     """
     for output in outputs:
-        if not force and output.is_file() and output.stat().st_size and not _is_ours(output):
+        if not force and is_regular_file(output) and output.stat().st_size and not _is_ours(output):
             raise SettingsError(
                 f"There is a file {output} already, and it does not look as if Kinetoscope wrote it. "
                 "Choose another name, or pass --force to replace it."
@@ -249,7 +252,7 @@ def require_distinct(outputs: Iterable[Path]) -> None:
 def require_output(output: Path, *, force: bool) -> None:
     """Raises `SettingsError` for an output that is named by its place alone and is there as a trace that was not
     merged: it may be one of the inputs. Without ``force`` only."""
-    if force or not output.name.endswith(SUFFIXES) or not output.is_file() or not output.stat().st_size:
+    if force or not output.name.endswith(SUFFIXES) or not is_regular_file(output) or not output.stat().st_size:
         return
     ours = read_header(output).get("kinetoscope")
     if not (isinstance(ours, dict) and ours.get("merged")):

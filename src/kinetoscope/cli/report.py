@@ -21,6 +21,7 @@ from kinetoscope.cli.paths import require_free, require_there
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.summary import add_selection, selection_of
 from kinetoscope.pages.html_file import render_page
+from kinetoscope.paths.file_kinds import is_folder, is_there
 from kinetoscope.report.sections.build import Recorded, build_page
 from kinetoscope.report.sections.rank_traces import RankTraces, Source
 from kinetoscope.table.load import STDIN, is_url, load_one, names_in, notes_on_attempts
@@ -127,7 +128,7 @@ def _output(arguments: argparse.Namespace) -> Path:
     """The file to write: in the folder of a run, or of a trace; here for a URL."""
     if arguments.output is not None:
         given = Path(arguments.output)
-        return given / FILE_NAME if given.is_dir() else given
+        return given / FILE_NAME if is_folder(given) else given
     path = Path(arguments.inputs[-1])
-    folder = path if path.is_dir() else path.parent if path.exists() else Path()
+    folder = path if is_folder(path) else path.parent if is_there(path) else Path()
     return folder / FILE_NAME

@@ -1,5 +1,6 @@
 """Reads and writes gzip and zstandard files; when writing, the name of the file decides."""
 
+import importlib
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,10 @@ _WINDOW = 15
 _GZIP_WINDOW = 16 + _WINDOW  # zlib's code for gzip: header and trailer around the largest window
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # deflate; no name, no time, no system
 _NO_MORE = b"\x03\0"  # an empty last block of a deflate stream
+try:
+    _in_python: Any = importlib.import_module("compression.zstd")
+except ImportError:  # before CPython 3.14, or built without it
+    _in_python = None
 # isal's stubs declare its error as an instance.
 _GZIP_ERROR = cast("type[Exception]", IsalError)
 _PIECE_BYTES = 1 << 20  # as much may be lost at a damaged spot
@@ -182,11 +187,16 @@ def _gzip_reader(packed: _Packed) -> Callable[[int], bytes]:
 
 def _zstandard_reader(packed: _Packed, name: str) -> Callable[[int], bytes]:
     zstandard = _zstandard(name)
-    reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True, closefd=False)
+    if zstandard is _in_python:
+        read_some: Any = zstandard.ZstdFile(packed).read1  # `read` would lose what comes before damage
+    else:
+        read_some = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True, closefd=False).read
 
     def read(most_bytes: int) -> bytes:
         try:
-            return reader.read(most_bytes)
+            return read_some(most_bytes)
+        except EOFError as error:
+            raise _DamagedError("The zstandard data ends too early.") from error
         except zstandard.ZstdError as error:
             raise _DamagedError(f"The zstandard data is damaged ({error}).") from error
 
@@ -202,7 +212,12 @@ def compressed_by_name(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterat
     """
     name = os.fspath(path)
     if name.endswith(".zst"):
-        with _zstandard(name).ZstdCompressor(level=_ZSTD_LEVEL).stream_writer(stream, closefd=False) as packed:
+        zstandard = _zstandard(name)
+        if zstandard is _in_python:
+            packing: Any = zstandard.ZstdFile(stream, "w", level=_ZSTD_LEVEL)
+        else:
+            packing = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).stream_writer(stream, closefd=False)
+        with packing as packed:
             yield packed
         return
     if not name.endswith(".gz"):
@@ -244,6 +259,9 @@ def write_gzip(stream: BinaryIO, blocks: Iterable[Block]) -> None:
 
 
 def _zstandard(name: str) -> Any:
+    """Return the module that reads and writes zstandard: Python's own from 3.14 on, else the package."""
+    if _in_python is not None:
+        return _in_python
     try:
         import zstandard
     except ImportError as error:

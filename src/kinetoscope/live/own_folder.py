@@ -33,6 +33,7 @@ from kinetoscope.live.window_log import (
     WindowOpened,
     WindowSaved,
 )
+from kinetoscope.paths.file_kinds import is_folder
 from kinetoscope.paths.network import is_on_network
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.training.ranks import Attempt
@@ -294,7 +295,7 @@ class TemporaryFiles:
     def _in_live_folder(self, cycle: int) -> Path | None:
         live = self._live.path
         with contextlib.suppress(OSError):
-            if live is not None and live.is_dir():
+            if live is not None and is_folder(live):
                 folder = contributed_folder(live, cycle)
                 folder.mkdir(parents=True, exist_ok=True)
                 return folder

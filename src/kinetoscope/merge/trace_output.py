@@ -13,6 +13,7 @@ from kinetoscope.formats.chrome import ChromeWriter, Event
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.formats.perfetto import PerfettoWriter
+from kinetoscope.paths.file_kinds import is_folder, is_regular_file, is_there
 from kinetoscope.writing.atomic_file import atomic_file
 
 STDOUT = Path("-")
@@ -100,7 +101,7 @@ def _open_if_read(path: str, flags: int) -> int:
 
 def is_pipe_or_device(path: Path) -> bool:
     """Whether it exists and is neither file nor folder: it must not be replaced, and can be read only once."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    return is_there(path) and not is_regular_file(path) and not is_folder(path)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from shlex import quote
 
+from kinetoscope.paths.file_kinds import is_folder
 from kinetoscope.paths.run_folder import find_kind
 
 _NAME = re.compile("attempt([0-9]{1,9})")
@@ -37,7 +38,7 @@ def say_its_runs(folder: Path) -> str:
     """Of a folder that has runs in it, and is none, which ones: "" of any other folder."""
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-        runs = [name for name in names if any((folder / name / part).is_dir() for part in _SHOW_A_RUN)]
+        runs = [name for name in names if any(is_folder(folder / name / part) for part in _SHOW_A_RUN)]
     except OSError:
         return ""
     if not runs or any(name in _SHOW_A_RUN for name in names):
@@ -75,7 +76,7 @@ def places_of_traces(folder: Path) -> tuple[str, str]:
     """In which order to look for the traces of a folder, in it and in its folder ``traces``: in a run's folder there
     may be other JSON files."""
     attempts = attempt_folders(folder / "traces").values()
-    is_run = any((attempt / MANIFESTS).is_dir() for attempt in attempts)
+    is_run = any(is_folder(attempt / MANIFESTS) for attempt in attempts)
     return ("traces", ".") if is_run else (".", "traces")
 
 
@@ -94,11 +95,11 @@ def note_on_attempts(found: Collection[int], attempt: int | None) -> list[str]:
 
 def attempt_folders(traces: Path) -> dict[int, Path]:
     """The folders that are there for the attempts of a run, by number. Links are left out: they may lead anywhere."""
-    if not traces.is_dir():
+    if not is_folder(traces):
         return {}
     found = {0: traces}
     for path in traces.iterdir():
         number = attempt_of_name(path.name)
-        if number and path.is_dir() and not path.is_symlink():
+        if number and is_folder(path) and not path.is_symlink():
             found[number] = path
     return found

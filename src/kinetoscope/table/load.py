@@ -18,6 +18,7 @@ from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import STARTED, why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces, say_its_runs
+from kinetoscope.paths.file_kinds import is_folder
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
@@ -169,7 +170,7 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
     path = Path(name)
     require_regular(path)
     try:
-        found: list[str] = _in_folder(path, attempt) if path.is_dir() else [*find_glob(name)]
+        found: list[str] = _in_folder(path, attempt) if is_folder(path) else [*find_glob(name)]
     except UnsafePathError:
         raise
     except OSError as error:

@@ -23,13 +23,15 @@ _BUILT_IN = "<built-in "
 def _prefixes() -> tuple[str, ...]:
     """What the names of our frames begin with: our package's path, without whatever part of it is in `sys.path`.
 
-    The last one is the end of each ``with marker:``, which is a C function called from the user's frame.
+    The last two are the start and the end of each ``with marker:``, C functions called from the user's frame. CPython
+    shows the start from 3.14 on.
     """
     folder = Path(kinetoscope.__file__).resolve().parent
     paths = [folder, Path(kinetoscope.__file__).parent]
     parts = [path.parts[first:] for path in paths for first in range(1, len(path.parts))]
     names = {"/".join(part) + "/" for part in parts} | {f"{path}/" for path in paths}
-    return (*sorted(names, key=len), "<built-in method __exit__ of kinetoscope.")
+    with_marker = (f"<built-in method {name} of kinetoscope." for name in ("__enter__", "__exit__"))
+    return (*sorted(names, key=len), *with_marker)
 
 
 PREFIXES = _prefixes()

@@ -104,7 +104,7 @@ def find_all(*wanted: PrivateObject) -> list[Any] | None:
 
 # -- CPython
 
-_TRIED = ((3, 11), (3, 13), (3, 14))
+_TRIED = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 """The versions of CPython with which `_PyEval_SetProfile` was tried; in others, a call could crash."""
 
 _set_profile = PrivateObject(
