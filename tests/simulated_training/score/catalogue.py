@@ -596,9 +596,7 @@ SCENARIOS = (
         planted="a side stream copies batches for longer than a step",
         draw_run=_slow_side_copies,
     ),
-    Scenario(
-        name="matmul-names", planted="nothing; matmuls have misleading names", draw_run=_matmul_names, rules_of=_DEVICE
-    ),
+    Scenario(name="matmul-names", planted="nothing; matmuls have misleading names", draw_run=_matmul_names),
     Scenario(name="cpu-optimizer", planted="the optimizer runs on the CPU", draw_run=_cpu_optimizer, rules_of=_DEVICE),
     Scenario(name="unequal-batches", planted="batches of unequal lengths", draw_run=_unequal_batches, rules_of=_GROUPS),
     Scenario(
