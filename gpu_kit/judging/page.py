@@ -70,8 +70,8 @@ def _ms(value_ns: float | None) -> str:
     return UNKNOWN if value_ns is None else f"{value_ns / 1e6:,.2f}"
 
 
-def _mib(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value / 2**20:,.1f} MiB"
+def _growth(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value / 2**20:,.1f} MiB/step"
 
 
 def _percent(value: float | None) -> str:
@@ -124,8 +124,7 @@ def _fault(row: dict[str, Any]) -> Row:
     expected = "yes" if row.get("is_named") else f"no: {missed}"
     measured, predicted = _ms(row.get("measured_ns")), _ms(row.get("predicted_ns"))
     if row.get("predicted_bytes_per_step") is not None:
-        measured = f"{_mib(row.get('faulty_bytes_per_step'))}/step"
-        predicted = f"{_mib(row['predicted_bytes_per_step'])}/step"
+        measured, predicted = (_growth(row.get(f"{which}_bytes_per_step")) for which in ("faulty", "predicted"))
     ratio = UNKNOWN if row.get("ratio") is None else f"{row['ratio']:.2f}"
     faulty = "out of memory" if row["faulty_is_out_of_memory"] else _ms(row["faulty_ns"])
     return (
