@@ -16,8 +16,9 @@ WEIGHTS = torch.ones(12, requires_grad=True)
 class Recording:
     """A recorded loop; what was noted of it is there afterwards."""
 
-    def __init__(self, num_batches=NUM_STEPS + 1):
+    def __init__(self, num_batches=NUM_STEPS + 1, more_sources=()):
         self._handler, self._num_batches = MemoryTraceHandler(), num_batches
+        self._sources = [*more_sources, GrowingMemory()]
 
     def __iter__(self):
         def schedule(state):
@@ -27,7 +28,7 @@ class Recording:
                 else ProfilerAction.ACTIVE
             )
 
-        with Profiler(schedule, self._handler, sources=[GrowingMemory()], strict=True) as profiler:
+        with Profiler(schedule, self._handler, sources=self._sources, strict=True) as profiler:
             yield from profiler.batches(range(self._num_batches))
 
     @property

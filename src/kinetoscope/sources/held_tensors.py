@@ -51,7 +51,7 @@ class TensorFacts:
         self._undisturbed = undisturbed
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._get_graph, self._get_device, self._get_dtype = graph.__get__, device.__get__, dtype.__get__
-        self._double = torch.float64
+        self._double, self._strided = torch.float64, torch.strided
         self._saved_names: dict[type, list[str]] = {}
 
     def graph(self, tensor: Any) -> Any:
@@ -69,14 +69,20 @@ class TensorFacts:
         """Whether it has numbers of 64 bits, and more than one."""
         with self._undisturbed():
             is_double = self._get_dtype(tensor) is self._double
-        return is_double and (type(tensor) not in self._plain or tensor.numel() > 1)
+        return is_double and (type(tensor) not in self._plain or _num_elements(tensor) > 1)
 
     def memory(self, tensor: Any) -> dict[int, int]:
-        """The bytes of its memory by their address, without a graph; nothing for classes that may compute them."""
-        if type(tensor) not in self._plain:
+        """Return the bytes of its memory by their address, without a graph.
+
+        Nothing for classes that may compute them, and for tensors without such memory: sparse, meta, functional.
+        """
+        if type(tensor) not in self._plain or tensor.layout != self._strided or tensor.is_meta:
             return {}
-        storage = tensor.untyped_storage()
-        return {storage.data_ptr(): storage.nbytes()} if tensor.layout == sys.modules["torch"].strided else {}
+        try:
+            storage = tensor.untyped_storage()
+            return {storage.data_ptr(): storage.nbytes()}
+        except RuntimeError:  # of a functional tensor, say; NotImplementedError is one, too
+            return {}
 
     def graph_memory(self, graph: Any) -> dict[int, int] | None:
         """The memory that a graph keeps for its backward pass, as far as it is looked at, without that of parameters;
@@ -107,6 +113,13 @@ class TensorFacts:
                     yield None
                 elif saved.data is not None:
                     yield saved.data
+
+
+def _num_elements(tensor: Any) -> int:
+    try:
+        return tensor.numel()
+    except RuntimeError:  # of some nested tensors
+        return 0
 
 
 def find_facts() -> TensorFacts | None:

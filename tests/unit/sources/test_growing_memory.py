@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 import pytest
 
 from growing_memory import NUM_STEPS, Recording, forward, line_here
-from kinetoscope import GrowingMemory, Profiler, ProfilerAction
+from kinetoscope import Float64Tensors, GrowingMemory, Profiler, ProfilerAction
 from kinetoscope.sources import held_objects
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -435,3 +435,29 @@ def test_a_list_that_a_class_shares_between_its_objects_is_named():
     holder = recording.holders["trainer.shared"]
     assert holder["line"] == line_here(KeepsInItsClass.step)
     KeepsInItsClass.shared.clear()
+
+
+ODD_TENSORS = {
+    "sparse COO": lambda: torch.eye(4).to_sparse(),
+    "sparse CSR": lambda: torch.eye(4).to_sparse_csr(),
+    "strided nested": lambda: torch.nested.nested_tensor([torch.randn(n, 4) for n in (3, 5)]),
+    "jagged nested": lambda: torch.nested.nested_tensor([torch.randn(n, 4) for n in (3, 5)], layout=torch.jagged),
+    "meta": lambda: torch.empty(4, 4, device="meta"),
+    "functional": lambda: torch._to_functional_tensor(torch.randn(4, 4)),
+    "without a storage": lambda: torch.randn(4, 4).to_mkldnn(),
+    "sparse with a graph": lambda: torch.eye(4, requires_grad=True).to_sparse() * 2,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ODD_TENSORS)
+def test_kept_tensors_without_memory_of_their_own_end_no_source(kind, caplog):
+    try:
+        ODD_TENSORS[kind]()
+    except RuntimeError as error:
+        pytest.skip(f"this torch does not have them: {error}")
+    recording, kept = Recording(more_sources=[Float64Tensors()]), []
+    for _ in recording:
+        kept.append(ODD_TENSORS[kind]())
+    assert "kept" in recording.holders
+    assert caplog.text == ""
