@@ -15,6 +15,7 @@ PUBLIC = [
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",
+    "KinetoscopeError",
     "LoaderFacts",
     "Marker",
     "Profiler",

@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import analyze
     from kinetoscope.analysis.compare.compare import compare
     from kinetoscope.assemble import profile
+    from kinetoscope.errors import KinetoscopeError
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
     from kinetoscope.recording.contract import TraceHandler
@@ -38,6 +39,7 @@ _HOMES = {
     "GCPauses": "kinetoscope.sources.gc_pauses",
     "GrowingMemory": "kinetoscope.sources.growing_memory",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
+    "KinetoscopeError": "kinetoscope.errors",
     "LoaderFacts": "kinetoscope.sources.loader_facts",
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
@@ -69,6 +71,7 @@ __all__ = [
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",
+    "KinetoscopeError",
     "LoaderFacts",
     "Marker",
     "Profiler",

@@ -144,9 +144,23 @@ def test_nothing_is_left_behind(shown):
     assert said(shown["unload"], "stdout").split() == ["False"]
 
 
-def test_a_line_that_is_no_arguments_is_refused_in_a_sentence():
-    class Shell:
-        user_ns = {}
+class Shell:
+    user_ns = {"folder": "runs/x"}
 
-    with pytest.raises(SettingsError, match="After %%kinetoscope come the arguments"):
-        notebook.profile_cell(Shell(), "'runs/x", "")
+
+@pytest.mark.parametrize("line", ["'runs/x", "--diagnos runs/x", "-o runs/x"])
+def test_a_line_that_is_no_arguments_is_refused_with_the_forms_there_are(line):
+    with pytest.raises(SettingsError, match=r"After %%kinetoscope.*%%kinetoscope --diagnose runs/mine"):
+        notebook.profile_cell(Shell(), line, "")
+
+
+@pytest.mark.parametrize(
+    "line", ["--diagnose runs/x", "runs/x --diagnose", "--diagnose 'runs/x'", "folder, torch=False --diagnose"]
+)
+def test_diagnose_may_be_an_option_as_in_the_command(line, monkeypatch):
+    made = []
+    monkeypatch.setattr(notebook, "ProfileArguments", lambda out="", **options: made.append((out, options)))
+    notebook._arguments_of(line, Shell.user_ns)
+    ((out, options),) = made
+    assert out == "runs/x"
+    assert options["diagnose"] is True

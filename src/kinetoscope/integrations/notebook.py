@@ -15,6 +15,10 @@ from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.telling import short_path
 
 _MAGIC = "kinetoscope"
+_FORMS = (
+    "Its forms: %%kinetoscope; %%kinetoscope runs/mine; %%kinetoscope --diagnose runs/mine; or the arguments of "
+    'kinetoscope.profile, as in %%kinetoscope "runs/mine", diagnose=True.'
+)
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -36,7 +40,10 @@ def profile_cell(ipython: Any, line: str, cell: str) -> None:
         for batch in loader:
             train(batch)
 
-    After the magic come the arguments of `kinetoscope.profile`, or only a folder. Steps are found as `kinetoscope run`
+        %%kinetoscope --diagnose runs/mine
+
+    After the magic come the arguments of `kinetoscope.profile`, or a folder, with ``--diagnose`` before or after it if
+    all that findings use is to be recorded. Steps are found as `kinetoscope run`
     finds them: by what is fetched from torch's DataLoaders and by steps of optimizers.
     """
     __tracebackhide__ = True  # IPython leaves these frames out when the cell raises
@@ -58,21 +65,31 @@ def profile_cell(ipython: Any, line: str, cell: str) -> None:
 
 def _arguments_of(line: str, names: dict[str, Any]) -> ProfileArguments:
     """What the line of a magic says; names in it are the notebook's."""
+    words = line.split()
+    if "--diagnose" in words:
+        words.remove("--diagnose")
+        rest = " ".join(words)
+        line = f"{rest!r}, diagnose=True" if _is_folder(rest) else f"{rest}, diagnose=True".lstrip(", ")
     line = line.strip()
-    if line and not set(line) & set("\"'=,()"):
+    if line.startswith("-"):
+        raise SettingsError(f"After %%kinetoscope, there is no option {line.split()[0]}. {_FORMS}")
+    if _is_folder(line):
         return ProfileArguments(line, quiet=True)
     try:
         call = ast.parse(f"ProfileArguments({line})", "<%%kinetoscope>", "eval")
     except SyntaxError as error:
-        raise SettingsError(
-            f"After %%kinetoscope come the arguments of kinetoscope.profile, or a folder; not {line!r}."
-        ) from error
+        raise SettingsError(f"After %%kinetoscope, {line!r} cannot be read. {_FORMS}") from error
 
     def quiet_arguments(*arguments: Any, **options: Any) -> ProfileArguments:
         return ProfileArguments(*arguments, **({"quiet": True} | options))
 
     code = compile(call, "<%%kinetoscope>", "eval")
     return eval(code, {**names, "ProfileArguments": quiet_arguments})
+
+
+def _is_folder(line: str) -> bool:
+    """Return whether the line of a magic is a folder, and not arguments of Python's."""
+    return bool(line) and not set(line) & set("\"'=,()")
 
 
 class _CellProfiling:

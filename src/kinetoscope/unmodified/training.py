@@ -16,7 +16,8 @@ from typing import Any
 
 from kinetoscope.assemble import profile
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.formats.manifest import UNSEEN
+from kinetoscope.formats.manifest import STARTED, UNSEEN
+from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.own_pulse import TrainingFacts
@@ -392,15 +393,26 @@ def _tell_unseen(settings: AutoSettings) -> None:
     seen = "" if _training is None or current_ranks().rank != 0 else _training.what_was_seen
     if not seen or "{time}" in settings.out:
         return
-    folder = RunFolder(settings.out)
-    if not _training_has_shown(folder) and (seen != NOTHING_SEEN or os.getpid() == settings.pid):
+    if not _has_shown(Path(settings.out)) and (seen != NOTHING_SEEN or os.getpid() == settings.pid):
         print(f"kinetoscope run: {seen}", file=sys.stderr)
         with contextlib.suppress(OSError, UnsafePathError):
-            folder.write(UNSEEN, seen.encode())
+            RunFolder(settings.out).write(UNSEEN, seen.encode())
 
 
-def _training_has_shown(folder: RunFolder) -> bool:
-    return folder.is_folder(FOLDER) or folder.is_file(UNSEEN)
+def _has_shown(out: Path) -> bool:
+    """Return whether a process of this command has recorded, or said why not. An earlier run may be in the folder."""
+    signs = [out / FOLDER, out / UNSEEN]
+    if (later := find_later_run(out)) is not None:
+        signs.append(later / FOLDER)
+    started_ns = _changed_ns(out / STARTED)
+    return any(started_ns <= _changed_ns(sign) for sign in signs)
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return -1
 
 
 def _tell_given_up(why: str) -> None:
