@@ -178,6 +178,8 @@ class Session:
     _pid: int = field(default_factory=os.getpid, init=False)
     _is_replaced: bool = field(default=False, init=False)
     _others: ReplacedMethod | None = field(default=None, init=False)
+    _profile_hook: Any = field(default=None, init=False)
+    """The function of `sys.setprofile` that torch has replaced, to record stacks."""
 
     @property
     def recording(self) -> bool:
@@ -211,6 +213,7 @@ class Session:
             if not self._warms_a_device():
                 private_names.prepare_trace(self.autograd_profile)
             _exit.note_start()
+            self._profile_hook = sys.getprofile() if self.options.with_stack else None
             private_names.start_trace(self.autograd_profile)
             if self.options.with_stack:
                 spare_own_threads()
@@ -253,8 +256,7 @@ class Session:
     def end_with_thread(self) -> None:
         """End the recording on the thread that started it, which is about to end; `stop` returns it on any thread."""
         if self.phase is Phase.RECORDING and self.may_end_here and not self.is_forked and not self._taken_over():
-            self.autograd_profile.__exit__(None, None, None)
-            _exit.note_end()
+            self._stop_kineto()
             self.phase = Phase.ENDED
 
     def forget(self) -> None:
@@ -288,10 +290,17 @@ class Session:
 
     def _end(self) -> None:
         try:
-            self.autograd_profile.__exit__(None, None, None)
-            _exit.note_end()
+            self._stop_kineto()
         finally:
             self._release()
+
+    def _stop_kineto(self) -> None:
+        self.autograd_profile.__exit__(None, None, None)
+        _exit.note_end()
+        hook, self._profile_hook = self._profile_hook, None
+        # cProfile's hook is in C, and Python code cannot set it again.
+        if callable(hook) and sys.getprofile() is None and self._thread == threading.get_ident():
+            sys.setprofile(hook)
 
     def _unprepare(self) -> None:
         # If another profiler is running by now, its prepare has replaced ours, and there is nothing to undo.

@@ -8,6 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, SystemProfiler, TorchProfiler, cyclic_schedule
 from older_torch import needs_frames_among_events
+from prepared_python import run_with_torch
 
 torch = pytest.importorskip("torch")
 profile = pytest.importorskip("kinetoscope.torch").profile
@@ -111,3 +112,37 @@ def test_an_events_parent_is_the_users_function_above_our_wrapper():
     assert by_name["helper"].python_parent_id == by_name["multiply"].python_id
     assert by_name["square"].python_parent_id == by_name["train"].python_id
     assert by_name["helper"].cpu_parent is by_name["multiply"]
+
+
+PROFILE_HOOK = """
+import sys, threading, torch
+from kinetoscope.torch import profile
+
+def hook(frame, event, argument):
+    if event == "call" and frame.f_code is called.__code__:
+        calls.append(1)
+
+def called():
+    pass
+
+calls = []
+sys.setprofile(hook)
+called()
+for _ in range(2):
+    with profile(with_stack=True):
+        called()
+    assert sys.getprofile() is hook
+    called()
+with profile():
+    called()
+sys.setprofile(None)
+with profile(with_stack=True):
+    pass
+assert sys.getprofile() is None
+print(len(calls))
+"""
+
+
+def test_another_tracers_hook_is_given_back_after_a_window_with_stacks():
+    done = run_with_torch(PROFILE_HOOK)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
