@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "sources": GROUND | {"formats", "recording", "torch", "storage"},
     "merge": {"paths", "texts", "clock", "writing", "formats", "live", "native", "_native"},
     "handlers": GROUND | {"formats", "live", "pulse", "recording", "storage", "merge", "_native"},
-    "assemble": LIVE,
+    "assemble": LIVE | {"native"},
     "testing": LIVE,
     "table": {"paths", "texts", "clock", "writing", "formats", "live", "pulse", "native"},
     "analysis": {"paths", "texts", "pulse", "table", "clock", "formats", "native"},
@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "serving": {"paths", "texts", "writing", "formats", "live", "pages", "status"},
     "composer": LIVE,
     "auto": {"unmodified"},
-    "unmodified": GROUND | {"assemble", "formats", "pulse", "recording", "sources"},
+    "unmodified": GROUND | {"assemble", "formats", "native", "pulse", "recording", "sources"},
     "integrations": LIVE | {"assemble", "unmodified"},
     "cli": LIVE
     | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"},

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
-from kinetoscope.errors import FolderNotWritableError, SettingsError
+from kinetoscope.errors import FolderNotWritableError, SettingsError, UnsupportedSystemError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
+from kinetoscope.native import WITHOUT_GIL, has_gil
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.recording.launch_folder import choose_run_folder
 from kinetoscope.recording.profiler import Profiler
@@ -117,6 +118,10 @@ def profile(
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
     _check_can_keep(keep, [*handlers, *asked])
     out = _checked_out(out)
+    if not has_gil():
+        if strict:
+            raise UnsupportedSystemError(WITHOUT_GIL)
+        return _without_recording(WITHOUT_GIL)
     if not HAS_RUN_FOLDERS:
         if strict:
             require_run_folders(out)

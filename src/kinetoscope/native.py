@@ -56,7 +56,7 @@ def why_pure_recorder() -> str:
 @cache
 def _load_native():
     """The module and an empty text; or None, and why Python does its work."""
-    if not _has_gil():
+    if not has_gil():
         return None, "this Python has no GIL, which the module in C relies on"
     try:
         from kinetoscope import _native
@@ -67,7 +67,14 @@ def _load_native():
     return _native, ""
 
 
-def _has_gil() -> bool:
+WITHOUT_GIL = (
+    "This Python runs without the GIL, on which the recorder relies. Use the Python of the same version that has it: "
+    "docs/decisions/028-without-the-gil.md."
+)
+
+
+def has_gil() -> bool:
+    """Return whether this Python has a global interpreter lock, switched on or not to be switched off."""
     asked = getattr(sys, "_is_gil_enabled", None)  # from 3.13 on
     is_free_threaded = "t" in getattr(sys, "abiflags", "")  # a GIL that was switched on does not make it the usual ABI
     return not is_free_threaded and (asked is None or asked())

@@ -110,6 +110,21 @@ def test_without_the_gil_python_records_and_says_why():
     assert said.count("this Python has no GIL, which the module in C relies on. With it a span costs") == 1
 
 
+@pytest.mark.parametrize("entry", ["kinetoscope.profile(folder)", "import kinetoscope.auto"])
+def test_without_the_gil_a_training_goes_unrecorded_with_one_line(entry, tmp_path):
+    """Simulated: no such Python was at hand."""
+    pytest.importorskip("torch")
+    said = output_of(
+        f"import sys, os; sys._is_gil_enabled = lambda: False\nimport kinetoscope\nfolder = {str(tmp_path / 'run')!r}\n"
+        f"os.environ['KINETOSCOPE_AUTO'] = '{{\"out\": \"' + folder + '\"}}'\n"
+        f"sys.stderr = sys.stdout\nimport logging; logging.basicConfig(stream=sys.stdout)\n"
+        f"made = {entry!r}\nexec(made)\n",
+        KINETOSCOPE_PURE="",
+    )
+    assert said.count("This Python runs without the GIL") == 1
+    assert not (tmp_path / "run").exists()
+
+
 # No recording: msgspec, which that needs, cannot be imported in every second interpreter.
 CHOOSING = """
 import logging

@@ -17,6 +17,7 @@ from typing import Any
 from kinetoscope.assemble import profile
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.manifest import STARTED, UNSEEN
+from kinetoscope.native import WITHOUT_GIL, has_gil
 from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER
@@ -330,7 +331,9 @@ class UnmodifiedTraining:
 def watch_process() -> None:
     """Waits for a training in this process, once torch is loaded; once in a process, however often it is asked."""
     global _training
-    if _training is None:
+    if _training is None and not has_gil():
+        _tell_given_up(WITHOUT_GIL)
+    elif _training is None:
         settings = settings_of()
         _training = UnmodifiedTraining(
             ProcessRuns(settings).make, _tell_given_up, count_by=settings.count_by, ends_with_process=True
