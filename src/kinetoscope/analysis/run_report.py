@@ -31,7 +31,7 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import some
-from kinetoscope.texts.wording import counted, shown
+from kinetoscope.texts.wording import counted, printable_json, shown
 
 SCHEMA = 1
 _MOST_FINDINGS = 5
@@ -181,7 +181,7 @@ class RunReport(ReportRows, ShownInNotebooks):
 
     def to_json(self) -> str:
         """The report as JSON."""
-        return msgspec.json.encode(self.to_dict()).decode()
+        return printable_json(msgspec.json.encode(self.to_dict()).decode())
 
 
 _ENDINGS = {

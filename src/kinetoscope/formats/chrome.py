@@ -18,7 +18,13 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_event import FURTHEST_NS, UNIX_NS, event_to_nanoseconds, has_negative_duration
+from kinetoscope.formats.chrome_event import (
+    FURTHEST_NS,
+    UNIX_NS,
+    event_to_nanoseconds,
+    has_negative_duration,
+    without_surrogates,
+)
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, require_trace, stream_chrome
 from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.formats.health import Health, are_timeless, lost_its_time
@@ -222,7 +228,7 @@ def header_in(metadata: Sequence[Event]) -> dict[str, Any]:
     empty for any other list."""
     found = next((event for event in metadata if event.get("name") == _HEADER_EVENT), {})
     args = found.get("args")
-    return args if isinstance(args, dict) else {}
+    return without_surrogates(args) if isinstance(args, dict) else {}
 
 
 def _read_content(name: str) -> tuple[bytes, str]:

@@ -224,6 +224,17 @@ def read_fields(fields: str) -> dict[str, Any]:
     return {}
 
 
+def without_surrogates(value: Any) -> Any:
+    """Return a JSON value in which each lone surrogate, half of a character that UTF-8 cannot hold, is text."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return value
+
+
 def is_ordinary(event: dict[str, Any]) -> bool:
     """Whether the fields of an event, with times as in the file, have the types that the format demands."""
     return (

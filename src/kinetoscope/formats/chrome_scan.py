@@ -22,6 +22,7 @@ from kinetoscope.formats.chrome_event import (
     is_ordinary,
     nanoseconds,
     ordinary_event,
+    without_surrogates,
 )
 from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, ChromeStream, Event, Stop, skip_separators
 from kinetoscope.formats.compression import UnpackedStream
@@ -150,17 +151,7 @@ def decode_json_text(value: bytes) -> Any:
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _without_surrogates(decode_leniently(value.decode(errors="replace").strip())[0])
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
-    if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    return value
+        return without_surrogates(decode_leniently(value.decode(errors="replace").strip())[0])
 
 
 class ChromeScan:

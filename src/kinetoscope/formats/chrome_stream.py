@@ -28,6 +28,7 @@ from kinetoscope.formats.chrome_event import (
     reach_of,
     read_event,
     read_fields,
+    without_surrogates,
 )
 from kinetoscope.formats.compression import UnpackedStream, is_packed
 from kinetoscope.formats.health import Health
@@ -303,7 +304,7 @@ class ChromeStream:
             return msgspec.json.decode(b"{" + text.strip().rstrip(b",") + b"}", type=dict[str, Any])
         except _NOT_JSON:
             self._is_strict = self._are_fields_strict = False
-            return read_fields(text.decode(errors="replace"))
+            return without_surrogates(read_fields(text.decode(errors="replace")))
 
     # -- the events --
 
@@ -519,7 +520,7 @@ def _two_headers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
         fields, end = decode_leniently(text)
     except (ValueError, RecursionError):
         return {}, {}
-    return fields, read_fields(text[end:].strip().removeprefix("{"))
+    return without_surrogates(fields), without_surrogates(read_fields(text[end:].strip().removeprefix("{")))
 
 
 def _identity(header: dict[str, Any]) -> list[Any]:

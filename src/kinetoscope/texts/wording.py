@@ -100,6 +100,11 @@ def printable(text: object) -> str:
     return shown(text, _MOST_OF_SENTENCE)
 
 
+def printable_json(text: str) -> str:
+    """Return JSON of one line with the letters escaped that turn the direction of writing in a terminal."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def shortened(name: object, longest: int) -> str:
     """A foreign name for a cell of a table, of at most ``longest`` letters: of a long one begin and end."""
     return cut_in_middle(_escaped(cut_in_middle(_as_text(name), 2 * longest)), longest)

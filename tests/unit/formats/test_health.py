@@ -226,3 +226,36 @@ def test_check_exits_with_1_and_summary_with_0(tmp_path, bad):
     ]
     assert [process.returncode for process in ran] == [1, 0]
     assert all("left out" in " ".join(process.stdout.split()) for process in ran)
+
+
+HALF, BIDI = "\ud800", "\u202e"
+
+
+@both
+@pytest.mark.parametrize("form", ["object", "list"])
+def test_half_a_character_in_any_header_field_is_read_as_text(tmp_path, form):
+    odd = f"x{HALF}{BIDI}y"
+    fields = ("traceName", "trace_id", "host_name", odd)
+    header = dict.fromkeys(fields, odd) | {"deviceProperties": [{"id": 0, "name": odd}]}
+    header["distributedInfo"] = {"rank": 0, "world_size": 1, "backend": odd, "pg_config": [{"pg_desc": odd}]}
+    header["kinetoscope"] = {"rank": 0, "run_name": odd, "host": odd, "notes": [odd], "start": odd}
+    named = [
+        {"ph": "M", "name": "kinetoscope_header", "pid": 1, "tid": 1, "args": {"baseTimeNanoseconds": BASE_NS} | header}
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(named + steps(4)) if form == "list" else json.dumps(document(steps(4), **header)))
+    assert not {"events", "times"} & set(findings(path))
+    repair_trace(path, tmp_path / "repaired.json")
+    merge_traces(tmp_path / "merged.json", path)
+    assert load(path, cache=False).header["traceName"] == f"x\\ud800{BIDI}y"
+    ran = [
+        subprocess.run([sys.executable, "-m", "kinetoscope", *verb, path], capture_output=True, text=True, check=False)
+        for verb in (
+            ["summary", "--no-cache"],
+            ["summary", "--no-cache", "--json"],
+            ["info", "--no-cache"],
+            ["report", "--no-cache", "-o", tmp_path / "report.html"],
+        )
+    ]
+    assert not [process.stderr for process in ran if "Traceback" in process.stderr]
+    assert BIDI not in "".join(process.stdout + process.stderr for process in ran)

@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
 from kinetoscope.table.display import some
-from kinetoscope.texts.wording import shown
+from kinetoscope.texts.wording import printable_json, shown
 
 SCHEMA = 1
 _MOST_LINES = 8
@@ -109,7 +109,7 @@ class Comparison(ShownInNotebooks):
 
     def to_json(self) -> str:
         """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""
-        return msgspec.json.encode(self.to_dict()).decode()
+        return printable_json(msgspec.json.encode(self.to_dict()).decode())
 
 
 def _line(row: ComparisonRow) -> str:
