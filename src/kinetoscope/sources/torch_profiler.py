@@ -18,7 +18,7 @@ from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
 from kinetoscope.torch.private_names import MissingNameError
 from kinetoscope.torch.results import KinetoResults
-from kinetoscope.torch.session import Activity, select_activities
+from kinetoscope.torch.session import Activity, import_compiler, select_activities
 from kinetoscope.training.event import Callback, unless_skipped
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.timestamp import Moment, plain_count
@@ -130,6 +130,8 @@ class TorchProfiler(Callback):
         )
 
     def fit_start(self, state: ProfiledState, logger: object) -> None:
+        if self._options["with_stack"]:
+            import_compiler()  # here rather than in the first step that is recorded
         self.profiler = self.make_profile(state, state.profiler.get_action)
         try:
             self.profiler.start()

@@ -26,6 +26,7 @@ from kinetoscope.torch.session import (
     Activity,
     RecordingOptions,
     Session,
+    import_compiler,
     keep_cupti_alive,
     select_activities,
     uses_cuda_graphs,
@@ -137,6 +138,8 @@ class KinetoProfile:
 
     def prepare_trace(self) -> None:
         """Readies Kineto, so that the start takes less time."""
+        if self.with_stack:
+            import_compiler()
         self.has_cudagraphs = uses_cuda_graphs()
         if self.profiler is not None and not self.acc_events:
             warn_once(

@@ -11,6 +11,7 @@ other code uses Kineto in between.
 import atexit
 import contextlib
 import copy
+import importlib
 import inspect
 import json
 import os
@@ -422,6 +423,16 @@ def _without_trace_only(config: Any) -> Any:
     config = copy.copy(config)
     config.trace_only = False
     return config
+
+
+def import_compiler() -> None:
+    """Import torch's compiler, as torch's own profiler does before it records.
+
+    Else its first use inside a window, such as the first optimizer's, is recorded with a million Python frames.
+    """
+    with contextlib.suppress(Exception):  # a torch without it, or one that it cannot be imported into
+        importlib.import_module("torch._inductor.config")
+        importlib.import_module("torch._dynamo")
 
 
 def uses_cuda_graphs() -> bool:

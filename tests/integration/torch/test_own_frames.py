@@ -1,6 +1,8 @@
 """With stacks, a trace shows the user's Python frames and none of ours: not those of our threads, nor our wrappers."""
 
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -146,3 +148,24 @@ print(len(calls))
 def test_another_tracers_hook_is_given_back_after_a_window_with_stacks():
     done = run_with_torch(PROFILE_HOOK)
     assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
+
+
+FIRST_OPTIMIZER = """
+import sys, torch
+from kinetoscope.torch import profile
+net = torch.nn.Linear(8, 4)
+with profile(with_stack=True) as profiler:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+assert "torch._dynamo" in sys.modules
+profiler.export_chrome_trace(sys.argv[1])
+"""
+
+
+def test_the_first_use_of_the_compiler_is_not_recorded_with_all_its_imports(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FIRST_OPTIMIZER, str(tmp_path / "t.json")], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    names = [event.get("name", "") for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]]
+    assert len(names) < 100_000
+    assert not any("torch/_dynamo/__init__.py" in name and "<module>" in name for name in names)
