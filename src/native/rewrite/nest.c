@@ -233,6 +233,17 @@ void nest_place(NestLevel *level, NestSpan span, NestOutcome *outcome)
     place_now(level, span, outcome);
 }
 
+static void free_spans(NestLevel *level)
+{
+    free(level->open);
+    free(level->repeats);
+    free(level->moved);
+    level->open = level->moved = NULL;
+    level->repeats = NULL;
+    level->num_open = level->num_moved = level->num_repeats = 0;
+    level->open_capacity = level->moved_capacity = level->repeats_capacity = 0;
+}
+
 void nest_finish(NestLevel *level, NestOutcome *outcome)
 {
     for (; level != NULL; level = level->next) {
@@ -240,15 +251,8 @@ void nest_finish(NestLevel *level, NestOutcome *outcome)
             qsort(level->moved, level->num_moved, sizeof *level->moved, nest_compare_serials);
         for (size_t i = 0; i < level->num_moved; i++) nest_place(level, level->moved[i], outcome);
         while (level->num_repeats > 0) place_now(level, repeats_pop(level), outcome);
-        level->num_open = level->num_moved = 0;
+        free_spans(level); /* else n spans that all overlap would take n * n / 2 places */
     }
-}
-
-static void free_spans(NestLevel *level)
-{
-    free(level->open);
-    free(level->repeats);
-    free(level->moved);
 }
 
 void nest_free(NestLevel *level)

@@ -246,6 +246,22 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert (tmp_path / "out.json").stat().st_size > 30_000_000
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from Linux")
+def test_memory_does_not_grow_with_the_square_of_spans_that_overlap(tmp_path):
+    pytest.importorskip("kinetoscope._native", reason="Python is too slow for so many")
+    num_spans = 8_000
+    spans = [span(number, 2 * num_spans, cat="user_annotation") for number in range(num_spans)]
+    (tmp_path / "in.json").write_text(json.dumps(spans))
+    peak = subprocess.run(
+        [sys.executable, "-c", PEAK, tmp_path / "in.json", tmp_path / "out.json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(peak.stdout) < MOST_BYTES
+    assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"clock"}
+
+
 def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
     """Writes events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
     args = {"External id": 1, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "more": "x" * 60}
