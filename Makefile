@@ -153,7 +153,7 @@ $(TRAINERS_VENV)/stamp: $(PACKAGE)
 	touch $@
 
 test-trainers: $(TRAINERS_VENV)/stamp  ## Run `kinetoscope run` and our integrations with Transformers' Trainer, Lightning, accelerate and trackers (10 minutes)
-	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest $(addprefix tests/integration/test_,trainers.py integrations.py trackers.py)
+	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest $(addprefix tests/integration/test_,trainers.py libraries.py integrations.py trackers.py)
 
 test-python:  ## Run the tests with other Pythons in a chroot, ROOT=FOLDER, as root: see tests/newer_python/run
 	nice tests/newer_python/run $(ROOT) $(TESTS)

@@ -1,0 +1,35 @@
+"""`kinetoscope run` with libraries that train several times or step no torch optimizer: `make test-trainers`."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from unmodified_runs import KINETOSCOPE, frame_of, run
+
+pytest.importorskip("torch")
+
+TRAININGS = Path(__file__).parents[1] / "library_trainings.py"
+HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
+STEPS = {
+    "optuna": [24] * 4,
+    "sklearn": [24] * 4,
+    "sklearn in two processes": [24] * 4,
+    "fastai": [48],
+    "keras": [48],
+}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_each_training_run_of_a_library_is_found_with_all_its_steps(kind, tmp_path):
+    library = kind.split()[0]
+    if importlib.util.find_spec(library) is None:
+        assert not HAS_ALL, f"{library} is missing"
+        pytest.skip(f"{library} is not installed")
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, TRAININGS, kind, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    pulses = sorted(folder.parent for pattern in ("run*/pulse", "run*/*/pulse") for folder in tmp_path.glob(pattern))
+    assert [len(frame_of(folder)) for folder in pulses] == STEPS[kind]
+    assert "nothing was recorded" not in done.stderr

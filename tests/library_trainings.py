@@ -1,0 +1,87 @@
+"""Trainings with libraries that run many, or step no torch optimizer: ``python tests/library_trainings.py KIND``."""
+
+import os
+import sys
+
+os.environ["KERAS_BACKEND"] = "torch"
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+NUM_BATCHES = 24
+
+
+def data():
+    return TensorDataset(torch.randn(4 * NUM_BATCHES, 8), torch.randn(4 * NUM_BATCHES, 1))
+
+
+def fit(width, samples=None):
+    model = nn.Sequential(nn.Linear(8, width), nn.Linear(width, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for features, target in DataLoader(samples or data(), batch_size=4):
+        optimizer.zero_grad()
+        loss = (model(features) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def optuna_study():
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.create_study().optimize(lambda trial: fit(trial.suggest_int("width", 4, 32)), n_trials=4)
+
+
+def grid_search(num_jobs):
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.model_selection import GridSearchCV
+
+    class Network(RegressorMixin, BaseEstimator):
+        def __init__(self, width=4):
+            self.width = width
+
+        def fit(self, features, target):
+            self.n_features_in_ = 8
+            fit(self.width, TensorDataset(torch.tensor(features), torch.tensor(target)[:, None]))
+            return self
+
+        def predict(self, features):
+            return features[:, 0]
+
+    features = torch.randn(8 * NUM_BATCHES, 8)
+    search = GridSearchCV(Network(), {"width": [4, 8]}, cv=2, refit=False, n_jobs=num_jobs)
+    search.fit(features.numpy(), features[:, 0].numpy())
+
+
+def fastai_learner():
+    from fastai.basics import DataLoaders, Learner
+    from fastai.data.load import DataLoader as Loader
+
+    loaders = DataLoaders(Loader(data(), bs=4), Loader(data(), bs=4))
+    learner = Learner(loaders, nn.Linear(8, 1), loss_func=nn.functional.mse_loss)
+    learner.fit(2)
+
+
+def keras_fit():
+    import keras
+
+    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    features = torch.randn(4 * NUM_BATCHES, 8).numpy()
+    model.fit(features, features[:, :1], batch_size=4, epochs=2, verbose=0)
+
+
+KINDS = {
+    "optuna": optuna_study,
+    "sklearn": lambda: grid_search(1),
+    "sklearn in two processes": lambda: grid_search(2),
+    "fastai": fastai_learner,
+    "keras": keras_fit,
+}
+
+if __name__ == "__main__":
+    KINDS[sys.argv[1]]()
