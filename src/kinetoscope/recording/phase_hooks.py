@@ -179,7 +179,7 @@ class PhaseHooks:
         after. Within the call of a module, it is a part of the forward pass."""
         result = original(*arguments)
         writer = self._pulse.writer
-        if writer.has_no_graph() and not _is_in_module_call(sys._getframe(1)):
+        if writer is not None and writer.has_no_graph() and not _is_in_module_call(sys._getframe(1)):
             writer.enter(_OTHER)
         return result
 
