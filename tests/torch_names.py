@@ -11,9 +11,14 @@ TESTED = ("_test", "_inductor_test", "debugprims")
 
 
 def registered_names() -> list[str]:
-    """Return the names of all operators, without their overloads, and those of the nodes of torch's autograd."""
+    """Return the names of all operators, without their overloads, and those of the nodes of torch's autograd.
+
+    Some are registered when a part of torch is imported.
+    """
     import torch
-    import torch.distributed
+    import torch._inductor.lowering
+    import torch.distributed.fsdp
+    import torch.nn.attention.flex_attention
 
     operators = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     headers = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "autograd" / "generated" / "Functions.h"

@@ -106,7 +106,8 @@ def test_the_end_tells_the_first_finding_and_its_saving_however_training_was_sta
     assert len(FOUND.findall(done.stderr)) == 1, done.stderr
     files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith("pulse/")} == {
-        f"traces/{name}" for name in ("ep0-ba12-rank0.json", "merged_trace.json", ".manifest/rank0.jsonl")
+        ".launch",
+        *(f"traces/{name}" for name in ("ep0-ba12-rank0.json", "merged_trace.json", ".manifest/rank0.jsonl")),
     }
 
 
@@ -147,7 +148,7 @@ def test_a_report_that_takes_too_long_is_not_written_and_its_command_is_named(tm
     assert done.returncode == 0, done.stderr
     assert "There is no report" in done.stderr
     assert "To write it: kinetoscope report run." in done.stderr
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["pulse", "traces"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".launch", "pulse", "traces"]
 
 
 def test_a_report_is_written_even_if_the_run_says_nothing(tmp_path):

@@ -88,8 +88,8 @@ UNTRACED = {
                 for batch in profiler.batches(range(10)):
                     train(batch)
         """,
-        "Nothing was recorded: the first batch to record is 11; the longest epoch had 10. To count batches across "
-        'epochs pass per="run" to cyclic_schedule',
+        "Nothing was recorded: the first batch to record is 11; the longest epoch had 10. Pass a schedule with a "
+        'smaller skip_first or wait. To count batches across epochs pass per="run" to cyclic_schedule',
     ),
     "no step": (
         """

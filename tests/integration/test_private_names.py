@@ -59,6 +59,7 @@ train(sys.argv[2])
 """
 WITH_ANOTHER_RANK = """
 import os, torch.distributed
+os.environ["MASTER_PORT"] = "29500"  # names the launch, which ranks that fork each other could not know
 child = os.fork()
 store = "file://" + sys.argv[2] + "-store"
 torch.distributed.init_process_group("gloo", init_method=store, rank=int(child == 0), world_size=2)

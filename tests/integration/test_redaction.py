@@ -105,7 +105,8 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
     with temporary_files_in(tmp_path / "tmp"):
         train(profiler, body=body)
     assert secrets_below(tmp_path) == []
-    assert list((tmp_path / "tmp").iterdir()) == []
+    left = [path.name for path in (tmp_path / "tmp").iterdir()]
+    assert [name for name in left if not name.startswith("torchinductor_")] == []  # torch's compiler makes it
     (trace,) = (run / "traces").glob("ep*.json")
     names = {event["name"] for event in events_of(trace)}
     assert names >= {"### outer", "### step of mine", "### loss", "### moment", "### op", "aten::addmm", "event/batch"}

@@ -22,6 +22,9 @@ from kinetoscope.recording.source_events import SourceEvent, SourceEvents
 from kinetoscope.training.ranks import Attempt, Ranks, torch_distributed
 from kinetoscope.training.timestamp import Moment, plain_count
 
+_MAX_SHIFT_NS = 1_000_000_000
+"""Anchors are taken within this time after a window has closed; a larger difference is one between two clocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
@@ -277,12 +280,12 @@ class Window:
             self._recorder.action = 0
         if self._begin is None:
             return None
-        # Before the recorder closes the window: not later than the first record of the next one.
-        following_begin = take_anchor(self._clock) if following is not None else None
         recorded = self._recorder.close_window(continues=following is not None)
         if following is not None:
             self._recorder.action = ACTION_BITS[following[0]]
         end = take_anchor(self._clock)
+        if following is not None:  # spans that are open in both windows must not overlap
+            end = _anchor_before(end, recorded.closed_ns)
         cycle = Cycle(
             number=self._num_cycles,
             run_name=run_name,
@@ -303,11 +306,19 @@ class Window:
         )
         self._num_cycles += 1
         self._begin, self._epochs, self._first_active = None, [], None
-        if following is not None and following_begin is not None:
-            self._begin_at(following_begin, following[1])
+        if following is not None:
+            self._begin_at(end, following[1])
             self._epoch = plain_count(following[1].epoch)
         self.contributions = Contributions(cycle=self._num_cycles)
         return cycle
+
+
+def _anchor_before(anchor: Anchor, monotonic_ns: int) -> Anchor:
+    """Return an anchor at an earlier moment of the monotonic clock; ``anchor`` if that is later, or of another clock."""
+    earlier_ns = anchor.monotonic_ns - monotonic_ns
+    if not 0 <= earlier_ns < _MAX_SHIFT_NS:
+        return anchor
+    return replace(anchor, monotonic_ns=monotonic_ns, unix_ns=anchor.unix_ns - earlier_ns)
 
 
 def _distributed_info(ranks: Ranks) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The folder of a run: the one that was asked for, or where an earlier run is in it, another one beside it."""
 
 import contextlib
+import hashlib
 import itertools
 import logging
 import os
@@ -63,11 +64,15 @@ def _path_of(folder: str, ranks: Ranks, run_name: str | None) -> Path:
 
 
 def _launch(ranks: Ranks) -> str:
-    """Return a name that all ranks of a launch share, and no other launch has."""
+    """Return a name that all ranks of a launch share, and no other launch has. It contains no name of the user's."""
     is_named = ranks.world_size > 1 and "MASTER_PORT" in os.environ  # also where the first rank starts the others
     if is_named or "RANK" in os.environ or "SLURM_PROCID" in os.environ:
-        return launch_name()
-    return f"{socket.gethostname()}-{os.getppid() if ranks.world_size > 1 else os.getpid()}"
+        return _digest(launch_name())
+    return f"{_digest(socket.gethostname())}-{os.getppid() if ranks.world_size > 1 else os.getpid()}"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def _claims(folder: Path, launch: str, ranks: Ranks) -> bool:
@@ -96,7 +101,7 @@ def _is_abandoned(folder: Path, ranks: Ranks) -> bool:
     claim = folder / CLAIM
     if ranks.world_size > 1 or not claim.exists():
         return False
-    owner = re.fullmatch(rf"{re.escape(socket.gethostname())}-([0-9]+)", _text_of(folder))
+    owner = re.fullmatch(rf"{_digest(socket.gethostname())}-([0-9]+)", _text_of(folder))
     return owner is not None and not is_process_alive(int(owner[1])) and not is_used(folder, ranks)
 
 

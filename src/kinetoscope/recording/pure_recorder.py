@@ -156,7 +156,7 @@ class PureRecorder:
             ]
             return threads + _unpack_threads(bytes(packed_up))
 
-        return WindowRecords(finish)
+        return WindowRecords(finish, closed_ns=boundary)
 
     def threads(self) -> Iterator[_Thread]:
         """The threads that have recorded something, unless they have ended and been drained."""

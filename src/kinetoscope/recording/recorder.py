@@ -36,10 +36,10 @@ class WindowRecords:
     """What was recorded in a window that has closed.
 
     ``threads`` takes it out of the recorder, on the thread that calls it. ``release`` deletes the files that kept it
-    until it was saved. ``window`` is the recorder's number for the window, and ``closed_ns`` when it closed on the
-    monotonic clock; both are 0 for a recorder that keeps no files. ``set_aside`` makes it take less space until it is
-    saved. ``in_files`` says whether it is kept in files. ``keep_on_disk`` writes to the live folder what is in memory
-    only, as far as the disk has space, and returns how many records are in memory only after that.
+    until it was saved. ``window`` is the recorder's number for the window, 0 for a recorder that keeps no files, and
+    ``closed_ns`` when it closed on the monotonic clock. ``set_aside`` makes it take less space until it is saved.
+    ``in_files`` says whether it is kept in files. ``keep_on_disk`` writes to the live folder what is in memory only, as
+    far as the disk has space, and returns how many records are in memory only after that.
     """
 
     threads: Callable[[], list[ThreadRecords]]

@@ -50,10 +50,23 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises `FolderNotWritableError` if the folder cannot be made or written to, OSError when the disk is full.
     """
     make_folder(path.parent)
+    if _is_special(path):
+        with path.open("wb") as stream:
+            yield stream
+        return
     with _partial(path) as partial:
         with partial.open("wb") as stream:
             yield stream
         partial.replace(path)
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether a path is a pipe or a device, which must not be replaced: ``/dev/null`` is, if root may."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 @contextmanager

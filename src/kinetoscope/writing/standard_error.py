@@ -18,14 +18,25 @@ def write_line(stream: Any, line: str) -> None:
     A file is written past its buffer. What cannot be written to a full disk or a closed pipe would stay in the buffer,
     and Python, which flushes it at exit, would end the process with the status 120.
     """
-    if not isinstance(stream, io.TextIOWrapper):
+    descriptor = _descriptor_of(stream)
+    if descriptor is None:
         stream.write(f"{line}\n")
         stream.flush()
         return
     stream.flush()
     rest = f"{line}\n".encode(stream.encoding, stream.errors or "strict")
     while rest:
-        rest = rest[os.write(stream.fileno(), rest) :]
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _descriptor_of(stream: Any) -> int | None:
+    """Return the file descriptor of a stream; None if it has none, as one that is captured in memory."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    try:
+        return stream.fileno()
+    except OSError:
+        return None
 
 
 @contextmanager

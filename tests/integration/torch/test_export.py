@@ -273,9 +273,9 @@ def test_tensorboards_handler_writes_in_the_background_and_is_done_when_the_with
     threads = []
     export = KinetoResults.export_chrome_trace
 
-    def watched(results, path) -> None:
+    def watched(results, path, **options) -> None:
         threads.append(threading.current_thread())
-        export(results, path)
+        export(results, path, **options)
 
     monkeypatch.setattr(KinetoResults, "export_chrome_trace", watched)
     handler = tensorboard_trace_handler(tmp_path)
