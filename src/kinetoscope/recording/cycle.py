@@ -314,7 +314,7 @@ class Window:
 
 
 def _anchor_before(anchor: Anchor, monotonic_ns: int) -> Anchor:
-    """Return an anchor at an earlier moment of the monotonic clock; ``anchor`` if that is later, or of another clock."""
+    """Return the anchor of an earlier moment; ``anchor`` if the moment is later, or of another clock."""
     earlier_ns = anchor.monotonic_ns - monotonic_ns
     if not 0 <= earlier_ns < _MAX_SHIFT_NS:
         return anchor
