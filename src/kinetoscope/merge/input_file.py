@@ -246,7 +246,11 @@ def count_overlapping_steps(spans: Iterable[Event]) -> int:
     """Count steps that begin on their thread before the step before them ends, as in a file of several ranks."""
     steps = (span for span in spans if _batch_of(span) is not None and "ts" in span and span.get("dur", 0) > 0)
     return count_overlapping(
-        ((span.get("pid"), span.get("tid"), span.get("name") == BATCH), span["ts"], span["ts"] + span["dur"])
+        (
+            (*map(plain_pid, (span.get("pid"), span.get("tid"))), span.get("name") == BATCH),
+            span["ts"],
+            span["ts"] + span["dur"],
+        )
         for span in steps
         if span.get("cat") != "gpu_user_annotation"
     )

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from types import FrameType
@@ -179,8 +180,9 @@ class PhaseHooks:
         after. Within the call of a module, it is a part of the forward pass."""
         result = original(*arguments)
         writer = self._pulse.writer
-        if writer is not None and writer.has_no_graph() and not _is_in_module_call(sys._getframe(1)):
-            writer.enter(_OTHER)
+        with suppress(OSError):  # of a clock: torch leaves such stretches anywhere, also while it compiles
+            if writer is not None and writer.has_no_graph() and not _is_in_module_call(sys._getframe(1)):
+                writer.enter(_OTHER)
         return result
 
     def _hook_checkpoints(self) -> None:
