@@ -103,9 +103,12 @@ class HostTime:
 
     @cached_property
     def fetches(self) -> pl.DataFrame:
-        """Where the loop waits for its next batch; not where an evaluation waits for one of its own."""
+        """The loop's waits for its next batch, without those of an evaluation.
+
+        A wait that has two spans, torch's and one of ours around it, counts once.
+        """
         fetches = self.window.on_loop(self.window.named(FETCH))
-        fetches = fetches if len(fetches) else self.of_phase("data")
+        fetches = outermost(fetches if len(fetches) else self.of_phase("data"))
         if not len(self.evaluations):
             return fetches
         evaluated = Coverage(self.evaluations).within(fetches["begin"], fetches["end"])

@@ -12,8 +12,15 @@ from simulated_training.settings import Fault, Settings
 SECOND = 1_000_000_000
 
 
-def input_bound(folder, *, build_ns, own=1.0, others=0.0, cores=8, wall_ns=SECOND, batch_size=32, **settings):
-    """The finding on a loop on the CPU that builds its batches itself; ``own`` and ``others`` are cores in use."""
+def input_bound(
+    folder, *, build_ns, own=1.0, others=0.0, cores=8, wall_ns=SECOND, batch_size=32, is_marked=False, **settings
+):
+    """Return the finding on a loop on the CPU that builds its batches itself, and its evidence.
+
+    Args:
+        own: cores in use by the run, and ``others`` those in use by other processes.
+        is_marked: give each fetch a span of ours around torch's, as a recorded run has.
+    """
     fault = Fault(kind="slow_loader", cost_ns=build_ns)
     settings = {"num_ranks": 1, "num_steps": 10, "num_workers": 0, "has_device": False, "jitter_ns": 0} | settings
     used = {"wall_ns": wall_ns, "own_ns": round(own * wall_ns), "busy_ns": round((own + others) * wall_ns)}
@@ -25,6 +32,12 @@ def input_bound(folder, *, build_ns, own=1.0, others=0.0, cores=8, wall_ns=SECON
         trace = json.loads(path.read_text(encoding="utf-8"))
         step = next(event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep#"))
         place = {key: step[key] for key in ("pid", "tid", "ts")}
+        fetches = [event for event in trace["traceEvents"] if event["name"].startswith("enumerate(DataLoader)")]
+        trace["traceEvents"] += [
+            {**event, "name": "event/dataloader", "cat": "dataloader", "ts": event["ts"] - 1, "dur": event["dur"] + 2}
+            for event in fetches
+            if is_marked
+        ]
         trace["traceEvents"] += [
             {"ph": "i", "s": "t", "name": name, "cat": category, "args": args, **place}
             for (name, category), args in notes.items()
@@ -45,6 +58,12 @@ def test_workers_are_advised_with_what_the_claim_rests_on_where_cores_are_free(t
     assert (evidence["num_cores"], evidence["num_free_cores"]) == (8, 7)
     assert evidence["median_batch_ns"] == pytest.approx(8_000_000, rel=0.05)
     assert evidence["sending_ns"] > 0
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_no_more_workers_are_advised_than_find_a_core(tmp_path, is_marked):
+    found, _ = input_bound(tmp_path, build_ns=60_000_000, cores=2, batch_size=4, is_marked=is_marked)
+    assert "num_workers=2" in found.advice
 
 
 @pytest.mark.parametrize(("own", "others"), [(2.0, 0.0), (1.0, 1.0), (1.5, 0.4)])
