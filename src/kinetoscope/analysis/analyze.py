@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import polars as pl
 
-from kinetoscope.analysis.all_steps import about_all_steps, notes_on_period, on_odd_steps
+from kinetoscope.analysis.all_steps import about_all_steps, notes_on_period
 from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
@@ -59,7 +59,7 @@ from kinetoscope.analysis.summaries import (
     sum_trace,
 )
 from kinetoscope.analysis.titles import title_of
-from kinetoscope.analysis.unrecorded_steps import without_recording_cost
+from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import pulses_of, slow_steps_of, stuck_phases_of
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
@@ -130,12 +130,8 @@ def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int |
     about = report.run["all_steps"]
     if about is None:
         return report
-    if said := on_odd_steps(about):
-        findings = [
-            found if found.worth_ns is None else replace(found, advice=f"{found.advice} {said}")
-            for found in report.findings
-        ]
-        report = replace(report, findings=findings)
+    findings = with_odd_steps(report.findings, about, report.run["step_ns"] or 0.0)
+    report = replace(report, findings=findings)
     slow = slow_step_rows(slow_steps_of(source, pulses))
     report = with_findings(report, find_slow_steps(slow, about["num_steps"], about["mean_ns"]))
     return replace(report, run=report.run | {"slow_steps": slow})

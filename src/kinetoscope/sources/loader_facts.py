@@ -1,5 +1,6 @@
-"""sources: how the DataLoaders are set up from which batches are fetched."""
+"""Source of the settings and batch sizes of torch DataLoaders."""
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,16 +15,20 @@ from kinetoscope.sources.held_objects import own_attributes
 from kinetoscope.sources.private_names import loader_dataset, loader_sampler, loader_settings
 from kinetoscope.sources.window_source import WindowSource
 
+_MAX_VISITED = 1_000
+_PLAIN = (str, bytes, int, float, bool, type(None))
+
 _name_of = type.__dict__["__qualname__"].__get__
 
 
 class LoaderFacts(WindowSource):
-    """Records how each torch DataLoader is set up from which a batch is fetched in a window, as an instant at its first
+    """Record the settings of each torch DataLoader that is fetched from in a window, as an instant after its first
     fetch there.
 
     Its args are ``dataset``, the class of the dataset, and ``batch_size``, ``num_workers``, ``prefetch_factor``,
     ``pin_memory`` (false without an accelerator, where it does nothing) and ``persistent_workers``, as far as the
-    loader has them. Loaders that are set up alike are recorded once.
+    loader has them; ``tensors`` and ``bytes`` are the number of tensors of that batch and their size, unless it has
+    objects of classes other than torch's and Python's. Loaders with equal settings are recorded once.
     """
 
     def __init__(self) -> None:
@@ -35,10 +40,11 @@ class LoaderFacts(WindowSource):
         self._watch.install()
 
     def _fetch(self, run: RunInside, loaders: "_Loaders", fetch: Callable[[Any], Any], iterator: Any) -> Any:
-        """Fetches a batch, the first time after noting the loader."""
+        """Fetch a batch; record the loader after its first one."""
+        batch = fetch(iterator)
         if loaders.last() is not iterator:
-            run.call_in_hook(self, loaders.look, iterator)
-        return fetch(iterator)
+            run.call_in_hook(self, loaders.record, iterator, batch)
+        return batch
 
     def remove(self) -> None:
         watch, self._watch = self._watch, None
@@ -56,24 +62,24 @@ class _Loaders:
     def __init__(self, run: RunInside) -> None:
         self._run = run
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._noted: list[dict[str, Any]] = []
+        self._recorded: list[dict[str, Any]] = []
         self.last: Callable[[], Any] = _nothing
         """Gives the iterator that was seen last, as long as it lives."""
 
-    def look(self, iterator: Any) -> None:
-        """Notes the loader of an iterator that is new."""
+    def record(self, iterator: Any, batch: Any) -> None:
+        """Record the loader of a new iterator, which has fetched ``batch``."""
         if self._run.is_recording:
             if iterator not in self._seen:
-                self._note(iterator)
+                self._record_new(iterator, batch)
             self.last = weakref.ref(iterator)
 
-    def _note(self, iterator: Any) -> None:
+    def _record_new(self, iterator: Any, batch: Any) -> None:
         self._seen.add(iterator)
         facts = _facts(iterator)
-        if facts not in self._noted:
-            self._noted.append(facts)
+        if facts not in self._recorded:
+            self._recorded.append(facts)
             now_ns, tid = self._run.clock.monotonic_ns(), threading.get_native_id()
-            self._run.note(SourceEvent("DataLoader", LOADER, now_ns, None, tid, facts))
+            self._run.note(SourceEvent("DataLoader", LOADER, now_ns, None, tid, facts | _size_of(batch)))
 
 
 def _facts(iterator: Any) -> dict[str, Any]:
@@ -90,3 +96,27 @@ def _facts(iterator: Any) -> dict[str, Any]:
     facts = {name: value for name, value in facts.items() if type(value) in (int, bool)}
     dataset = loader_dataset.get(own)
     return facts if dataset is None else {"dataset": _name_of(type(dataset)), **facts}
+
+
+def _size_of(batch: Any) -> dict[str, int]:
+    """Return the number of tensors in a batch and their bytes; nothing if it has objects of unknown classes.
+
+    Only plain containers and plain tensors are read, so no code of the user's runs.
+    """
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    num_tensors = num_bytes = 0
+    to_visit = [batch]
+    for _ in range(_MAX_VISITED):
+        if not to_visit:
+            return {"tensors": num_tensors, "bytes": num_bytes}
+        part = to_visit.pop()
+        if type(part) is tensor:
+            num_tensors += 1
+            num_bytes += part.element_size() * part.numel()
+        elif type(part) is dict:
+            to_visit += part.values()
+        elif type(part) in (list, tuple):
+            to_visit += part
+        elif type(part) not in _PLAIN:
+            break
+    return {}

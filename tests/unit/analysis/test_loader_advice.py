@@ -13,12 +13,23 @@ SECOND = 1_000_000_000
 
 
 def input_bound(
-    folder, *, build_ns, own=1.0, others=0.0, cores=8, wall_ns=SECOND, batch_size=32, is_marked=False, **settings
+    folder,
+    *,
+    build_ns,
+    own=1.0,
+    others=0.0,
+    cores=8,
+    wall_ns=SECOND,
+    batch_size=32,
+    is_marked=False,
+    sent=None,
+    **settings,
 ):
     """Return the finding on a loop on the CPU that builds its batches itself, and its evidence.
 
     Args:
         own: cores in use by the run, and ``others`` those in use by other processes.
+        sent: number of tensors of a batch and their bytes.
         is_marked: give each fetch a span of ours around torch's, as a recorded run has.
     """
     fault = Fault(kind="slow_loader", cost_ns=build_ns)
@@ -26,7 +37,7 @@ def input_bound(
     used = {"wall_ns": wall_ns, "own_ns": round(own * wall_ns), "busy_ns": round((own + others) * wall_ns)}
     notes = {
         ("processors", "processors"): used | {"cores": cores},
-        ("DataLoader", "loader"): {"num_workers": settings["num_workers"], "batch_size": batch_size},
+        ("DataLoader", "loader"): {"num_workers": settings["num_workers"], "batch_size": batch_size} | (sent or {}),
     }
     for path in simulate(Settings(faults=(fault,), **settings)).write(folder):
         trace = json.loads(path.read_text(encoding="utf-8"))
@@ -88,6 +99,13 @@ def test_cheap_batches_are_to_be_read_at_once(tmp_path):
     assert "num_workers=" not in found.advice
     assert found.confidence != "high"
     assert evidence["reachable_saving_ns"] < 0.8 * found.saving_ns_per_step
+
+
+@pytest.mark.parametrize("sent", [{"tensors": 2, "bytes": 3_500_000}, {"tensors": 20, "bytes": 80_000}])
+def test_batches_that_take_long_to_send_get_no_workers(tmp_path, sent):
+    found, _ = input_bound(tmp_path, build_ns=7_500_000, batch_size=32, sent=sent)
+    assert "num_workers=" not in found.advice
+    assert found.confidence != "high"
 
 
 def test_many_cheap_samples_on_busy_cores_are_to_be_read_at_once(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.analysis.findings.finding import build_finding
-from kinetoscope.analysis.unrecorded_steps import shown_saving_ns, without_recording_cost
+from kinetoscope.analysis.unrecorded_steps import shown_saving_ns, with_odd_steps, without_recording_cost
 from kinetoscope.report.sentences import worth
 
 MS = 1_000_000
@@ -44,3 +44,13 @@ def test_recording_that_costs_nothing_takes_nothing_off():
     for recorded_ns in (None, 8 * MS):
         about = {"recorded_ns": recorded_ns, "unrecorded_ns": 10 * MS}
         assert without_recording_cost([found], about, RECORDED["step_ns"]) == [found]
+
+
+def test_a_saving_that_may_be_of_the_recording_alone_is_not_sure():
+    """Recorded steps of 30 ms take 20 ms longer than the others."""
+    about = RECORDED["all_steps"] | {"recorded_change": 2.0, "is_odd": True}
+    small, large = finding_of("input_bound", 15 * MS), finding_of("blocked", 25 * MS)
+    found = with_odd_steps([small, large], about, RECORDED["step_ns"])
+    assert [one.confidence for one in found] == ["medium", "high"]
+    assert all("3.0 times as long" in one.advice for one in found)
+    assert with_odd_steps([small], about | {"is_odd": False}, RECORDED["step_ns"]) == [small]

@@ -52,7 +52,31 @@ def over(loader):
 def test_a_loader_is_recorded_once_in_a_window_though_its_loop_began_before():
     loader = data.DataLoader(Rows(), batch_size=4)
     facts = {"batch_size": 4, "dataset": "Rows", "num_workers": 0, "persistent_workers": False, "pin_memory": False}
-    assert record(over(loader)) == [facts]
+    assert record(over(loader)) == [facts | {"tensors": 1, "bytes": 32}]
+
+
+def collate_into_a_dict(rows):
+    torch = pytest.importorskip("torch")
+    return {"x": torch.zeros(len(rows), 5), "pair": (torch.zeros(len(rows)), [torch.zeros(2, dtype=torch.int64)])}, "id"
+
+
+class Batch(list):
+    def __iter__(self):
+        raise AssertionError("code of the user's ran")
+
+
+def collate_into_a_class_of_the_users(rows):
+    return {"x": Batch(rows)}
+
+
+def test_a_batch_is_measured_wherever_its_tensors_are():
+    (facts,) = record(over(data.DataLoader(Rows(), batch_size=4, collate_fn=collate_into_a_dict)))
+    assert (facts["tensors"], facts["bytes"]) == (3, 4 * 5 * 4 + 4 * 4 + 2 * 8)
+
+
+def test_a_batch_with_objects_of_the_users_has_no_known_size():
+    (facts,) = record(over(data.DataLoader(Rows(), batch_size=4, collate_fn=collate_into_a_class_of_the_users)))
+    assert facts.keys().isdisjoint({"tensors", "bytes"})
 
 
 def test_workers_are_recorded_with_what_they_prefetch():

@@ -11,9 +11,14 @@ from kinetoscope.texts.wording import in_percent
 MIN_REACHED_SHARE = 0.8
 """Advice that can reach a smaller share of a saving is of medium confidence at most (the contract's share)."""
 
-_SENDING_NS = 500_000
-"""CPU time of the loop to receive a batch of one or two tensors from a worker, which takes as long to send it: 0.41 to
-0.49 ms with torch 2.13 on a Xeon at 2.1 GHz."""
+_NS_PER_SENT_BATCH, _NS_PER_SENT_TENSOR = 200_000, 200_000
+_NS_PER_SENT_BYTE, _NS_PER_RECEIVED_BYTE = 0.7, 0.1
+"""CPU time to send a batch from a worker to the loop, on each side. Measured with torch 2.13 on a Xeon at 2.1 GHz, in ms of
+the worker and of the loop: 0.55 and 0.53 for one small tensor, 0.76 and 0.52 for 2, 1.29 and 1.02 for 4, 4.1 and 5.1 for
+20; 4.2 and 1.4 for 2 tensors of 4 MB together, 9.9 and 3.3 for 16 MB."""
+
+_DEFAULT_NUM_TENSORS = 2
+"""Inputs and labels, where the batches were not recorded."""
 
 _MIN_SENDINGS = 3
 """A batch that is built in less than so many times the cost of sending it is cheap: workers gain less than 70 %."""
@@ -114,6 +119,12 @@ class _Loop:
         self.case, self.num_workers, self.loader, self.saving_ns = case, num_workers, loader, saving_ns
         self.waits, self.is_waiting = waits, waits is not None and waits >= _WAITING_SHARE
         self.cores = _cores(case)
+        num_tensors, num_bytes = loader.get("tensors", _DEFAULT_NUM_TENSORS), loader.get("bytes", 0)
+        to_send_ns = _NS_PER_SENT_BATCH + _NS_PER_SENT_TENSOR * num_tensors
+        self.sending_ns = to_send_ns + _NS_PER_SENT_BYTE * num_bytes
+        """CPU time of a worker to send a batch."""
+        self.receiving_ns = to_send_ns + _NS_PER_RECEIVED_BYTE * num_bytes
+        """CPU time of the loop to receive it."""
         self.num_batches = max(case.calls("data"), 1 / max(1, case.num_steps))
         self.median_ns = case.median_ns("data") or 0.0
         """What the loop takes to fetch a batch: without workers, to build it. The mean of batches that take tenths of a
@@ -142,7 +153,7 @@ class _Loop:
         if self.num_workers is None:
             return None
         if self.num_workers == 0:
-            return self.case.total_ns("data") + _SENDING_NS * self.num_batches
+            return self.case.total_ns("data") + self.sending_ns * self.num_batches
         return self.num_workers * self.case.step_ns
 
     @property
@@ -153,7 +164,7 @@ class _Loop:
         if self.num_workers:
             return rest_ns
         on_host_ns = max(0.0, self.case.step_ns - self.case.total_ns("data"))
-        return max(rest_ns, on_host_ns + _SENDING_NS * self.num_batches)
+        return max(rest_ns, on_host_ns + self.receiving_ns * self.num_batches)
 
     def _num_wanted(self, limit: int | None) -> int | None:
         """How many workers keep up with the loop, as far as cores are free for them; None where that is unknown."""
@@ -169,8 +180,8 @@ class _Loop:
         assert self._worker_ns is not None
         after_ns = max(self._rest_ns, self._worker_ns / max(1, num_workers))
         if self.cores is not None and not self.is_waiting:
-            sending_ns = 0.0 if self.num_workers else 2 * _SENDING_NS * self.num_batches / (self.cores.num or 1)
-            own_ns = self.cores.own * self.case.step_ns + sending_ns
+            moving_ns = 0.0 if self.num_workers else (self.sending_ns + self.receiving_ns) * self.num_batches
+            own_ns = self.cores.own * self.case.step_ns + moving_ns / (self.cores.num or 1)
             after_ns = max(after_ns, own_ns / max(1e-3, 1 - self.cores.others))
         return min(self.saving_ns, max(0.0, self.case.step_ns - after_ns))
 
@@ -187,8 +198,8 @@ class _Loop:
         if self.num_workers is None:
             return False
         if self.num_workers == 0:
-            return self.median_ns < _MIN_SENDINGS * _SENDING_NS
-        return self.num_workers * self.case.step_ns / self.num_batches < _MIN_SENDINGS_OF_POOL * _SENDING_NS
+            return self.median_ns < _MIN_SENDINGS * self.sending_ns
+        return self.num_workers * self.case.step_ns / self.num_batches < _MIN_SENDINGS_OF_POOL * self.sending_ns
 
     @property
     def _has_cheap_samples(self) -> bool:
@@ -202,7 +213,7 @@ class _Loop:
             "num_cores": self.cores and self.cores.num,
             "num_free_cores": self.cores and self.cores.num_free,
             "median_batch_ns": self.median_ns if is_built else None,
-            "sending_ns": _SENDING_NS if is_built else None,
+            "sending_ns": self.sending_ns if is_built else None,
         }
 
     # -- in words
@@ -211,12 +222,12 @@ class _Loop:
         if self.num_workers == 0:
             return (
                 f"The loop makes its batches itself, in {self.median_ns / 1e6:.2f} ms each. A worker takes about "
-                f"{_SENDING_NS / 1e6:.1f} ms to send one, so workers would save little. {_VECTORIZE}"
+                f"{self.sending_ns / 1e6:.1f} ms to send one, so workers would save little. {_VECTORIZE}"
             )
         batch_ms = (self._worker_ns or 0.0) / self.num_batches / 1e6
         return (
             f"A batch takes a worker at most {batch_ms:.2f} ms, of which about "
-            f"{_SENDING_NS / 1e6:.1f} ms are to send it, so more workers would save little. {_VECTORIZE} With "
+            f"{self.sending_ns / 1e6:.1f} ms are to send it, so more workers would save little. {_VECTORIZE} With "
             "num_workers=0 nothing has to be sent."
         )
 
