@@ -393,3 +393,14 @@ def test_what_the_sampler_notes_of_the_cores_says_how_busy_they_were_too(tmp_pat
     finding = found(report, "input_bound")
     assert dict(finding.evidence)["processor_percent"] == 100.0
     assert "more workers would not help" in finding.advice
+
+
+@pytest.mark.parametrize(("contention_by", "confidence"), [("other programs", "medium"), ("this job", "high")])
+def test_transfers_on_cpus_that_others_use_are_not_sure(tmp_path, contention_by, confidence):
+    """The threads of a backend on the CPU wait for a CPU as well, and it is not recorded how long."""
+    slow = Fault(kind="slow_network", cost_ns=2_000_000)
+    faults = (slow, replace(PREEMPTED, cost_ns=150_000))
+    settings = {"num_ranks": 2, "num_steps": 40, "contention_by": contention_by, "faults": faults}
+    simulate(replace(CPU, **settings)).write(tmp_path)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    assert found(report, "exposed_communication").confidence == confidence

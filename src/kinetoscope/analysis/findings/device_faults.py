@@ -79,6 +79,9 @@ _ON_HIDDEN_GAPS = (
 )
 
 
+_MIN_CROWDED_SHARE = 0.5
+
+
 def exposed_communication(case: Case) -> Finding | None:
     """Devices transfer data while they compute nothing; what they wait for late ranks is not counted, as far as that is
     known."""
@@ -95,7 +98,7 @@ def exposed_communication(case: Case) -> Finding | None:
         advice if share < _LITTLE_NOT_KNOWN else f"{_on_share_not_known(share)} {advice}",
         cost_ns=max(0.0, exposed_ns - waits_ns),
         fix=None if is_hiding else Fix(Change(frozenset(["transfer"]))),
-        is_estimate=is_hiding,
+        is_estimate=is_hiding or _is_slowed_by_others(case),
         evidence={
             "exposed_communication_ns": exposed_ns,
             "waits_for_late_ranks_ns": waits_ns if share < 1 else None,
@@ -106,6 +109,12 @@ def exposed_communication(case: Case) -> Finding | None:
     if found is None or is_sure or found.confidence != "high":
         return found
     return replace(found, confidence="medium")
+
+
+def _is_slowed_by_others(case: Case) -> bool:
+    """Return whether collectives run on CPUs that other processes use most of: their threads wait for them, too."""
+    is_crowded = (case.cpu_use.others_share or 0.0) >= _MIN_CROWDED_SHARE
+    return not case.has_device and is_crowded and not case.cpu_use.is_own_fault
 
 
 def _transfers_little(case: Case) -> bool:
