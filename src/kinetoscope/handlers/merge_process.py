@@ -130,12 +130,12 @@ def _work(task: MergeTask) -> int:
 
 
 def _merge(task: MergeTask, wait_s: float) -> bool:
-    from kinetoscope.merge.manifest_merge import merge_manifest
+    from kinetoscope.merge.manifest_merge import merge_or_link
     from kinetoscope.storage.upload_queue import delete_when_uploaded
 
-    report = merge_manifest(
-        task.folder,
-        task.output,
+    return merge_or_link(
+        Path(task.folder),
+        Path(task.output),
         wait_s,
         node_rank=task.node_rank,
         start=task.start,
@@ -144,7 +144,6 @@ def _merge(task: MergeTask, wait_s: float) -> bool:
         run_folder=Path(task.run_folder),
         delete=partial(delete_when_uploaded, Path(task.run_folder)),
     )
-    return report is not None
 
 
 def _upload(task: MergeTask, rank: int, url: str) -> None:

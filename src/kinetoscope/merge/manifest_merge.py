@@ -2,13 +2,14 @@
 
 import logging
 import os
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, BinaryIO
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
@@ -19,6 +20,7 @@ from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.paths.run_folder import FoundFile, RunFolder
 from kinetoscope.texts.wording import ranks_named
+from kinetoscope.writing.atomic_file import temporary_folder
 
 _log = logging.getLogger("kinetoscope")
 
@@ -95,19 +97,95 @@ def merge_manifest(
     when it is merged again. Without ``replaces``, a merged file that has other traces in it is kept, and this one gets
     another name. A manifest can name nothing outside of ``folder``.
     """
-    folder, traces = Path(folder), RunFolder(folder)
-    waiting = _Waiting(run_folder or folder.parent, ranks, num_cycles)
-    attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start, ranks), wait_s)
+    run_folder = run_folder or Path(folder).parent
+    waiting = _Waiting(run_folder, ranks, num_cycles)
+    chosen = _choose(Path(folder), Path(output_file), waiting, wait_s, node_rank, start, replaces=replaces)
+    return None if chosen is None else _merge(chosen, align_on, on_progress, as_list=as_list, delete=delete)
+
+
+def merge_or_link(
+    folder: Path,
+    output: Path,
+    wait_s: float,
+    *,
+    node_rank: int,
+    start: str,
+    as_list: bool,
+    num_cycles: int | None,
+    run_folder: Path,
+    delete: Callable[[Path], object],
+) -> bool:
+    """Merge as `merge_manifest` does, but link the only trace of a job of one rank. Return whether there is a trace."""
+    waiting = _Waiting(run_folder, None, num_cycles)
+    chosen = _choose(folder, output, waiting, wait_s, node_rank, start, replaces=True)
+    if chosen is None:
+        return False
+    only = None if as_list else chosen.only_trace
+    if only is None:
+        _merge(chosen, as_list=as_list, delete=delete)
+    else:
+        link_or_copy(RunFolder(folder), only, chosen.output)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The attempt to merge, its traces and the merged file."""
+
+    folder: Path
+    attempt: ListedAttempt
+    inputs: "_Inputs"
+    output: Path
+
+    @property
+    def only_trace(self) -> str | None:
+        """The name of a trace that has all that the merged file needs; None if there is no such trace."""
+        sources, members = self.inputs.sources, self.attempt.members
+        is_whole = len(sources) == len(self.attempt.listed) == 1 and not self.attempt.others
+        is_alone = all(manifest.started and manifest.started.ranks.world_size == 1 for manifest in members)
+        if not (is_whole and is_alone) or self.attempt.expired or _suffixes(sources[0]) != _suffixes(self.output.name):
+            return None
+        return sources[0]
+
+
+def _suffixes(name: str) -> str:
+    """Return what names the format of a trace: its suffix, and that of its compression."""
+    stem, suffix = os.path.splitext(name)
+    return os.path.splitext(stem)[1] + suffix if suffix in (".gz", ".zst") else suffix
+
+
+def _choose(
+    folder: Path,
+    output: Path,
+    waiting: "_Waiting",
+    wait_s: float,
+    node_rank: int,
+    start: str | None,
+    *,
+    replaces: bool,
+) -> _Chosen | None:
+    """Return what to merge, once every rank is done or ``wait_s`` is over; None if there is no trace."""
+    attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start, waiting.ranks), wait_s)
     if not attempt.members:
         return None
-    output = _output_for(Path(output_file), attempt, traces, replaces)
+    output = _output_for(output, attempt, RunFolder(folder), replaces)
     inputs = _choose_inputs(attempt, folder, output)
-    if not inputs.paths:
-        return None
+    return _Chosen(folder, attempt, inputs, output) if inputs.paths else None
+
+
+def _merge(
+    chosen: _Chosen,
+    align_on: str | None = None,
+    on_progress: Progress | None = None,
+    *,
+    as_list: bool,
+    delete: Callable[[Path], object] | None,
+) -> MergeReport:
+    attempt, folder, inputs = chosen.attempt, chosen.folder, chosen.inputs
     for note in attempt.notes(folder, in_command=quote(str(folder))):
-        _log.warning("%s: %s", output, note)
+        _log.warning("%s: %s", chosen.output, note)
     report = merge_traces(
-        output,
+        chosen.output,
         *inputs.paths,
         align_on=align_on,
         notes=attempt.notes(folder) + inputs.notes,  # not where the folder is: no trace tells that
@@ -117,8 +195,33 @@ def merge_manifest(
         num_threads=1,  # this runs beside training
     )
     for path in attempt.expired & set(inputs.sources):
-        delete(folder / path) if delete is not None else traces.delete(path)
+        delete(folder / path) if delete is not None else RunFolder(folder).delete(path)
     return report
+
+
+def link_or_copy(traces: RunFolder, name: str, output: Path) -> None:
+    """Make ``output`` another name of a trace, or a copy where the file system has no hard links.
+
+    It is no symbolic link: what is found in a folder is read from that folder only.
+    """
+    with traces.open(name) as trace, temporary_folder(output.parent) as folder:
+        made = folder / output.name
+        if not _link(traces.path_of(name), made, trace):
+            with made.open("xb") as copy:
+                shutil.copyfileobj(trace, copy)
+        made.replace(output)
+
+
+def _link(path: Path, link: Path, opened: BinaryIO) -> bool:
+    """Link to a file that is ``opened``; return False if that fails, or if another file is at ``path``."""
+    try:
+        os.link(path, link, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        return False
+    if os.path.samestat(link.lstat(), os.fstat(opened.fileno())):
+        return True
+    link.unlink()
+    return False
 
 
 def _output_for(output: Path, attempt: ListedAttempt, traces: RunFolder, replaces: bool) -> Path:
@@ -145,7 +248,7 @@ def _choose_inputs(attempt: ListedAttempt, folder: Path, output: Path) -> _Input
     merged again, with the traces that are not in it yet."""
     listed, traces = attempt.listed, RunFolder(folder)
     gone = {path for path in listed if not traces.is_file(path)}
-    merged_before = _listed_in(_said_of(output), "sources") & set(listed)
+    merged_before = _sources_of(_said_of(output), attempt) & set(listed)
     kept_in_output = merged_before if merged_before & gone else set()
     paths: list[str | Path] = [output] if kept_in_output else []
     paths += [FoundFile(folder, path) for path in listed if path not in gone | kept_in_output]
@@ -259,8 +362,20 @@ def _is_contained(output: Path, attempt: ListedAttempt) -> bool:
     if not output.exists():
         return attempt.is_latest
     said, ranks = _said_of(output), {manifest.rank for manifest in attempt.members}
-    sources = _listed_in(said, "sources")
+    sources = _sources_of(said, attempt)
     return attempt.is_latest and bool(sources) and sources <= set(attempt.listed) and _listed_in(said, "ranks") <= ranks
+
+
+def _sources_of(said: dict[str, Any], attempt: ListedAttempt) -> set[Any]:
+    """Return the names of the traces in a merged file with this header; of a linked trace, its own name."""
+    if "sources" in said or "start" not in said:
+        return _listed_in(said, "sources")
+    return {
+        trace.path
+        for manifest in attempt.members
+        for trace in manifest.traces
+        if (manifest.start, manifest.rank, trace.cycle) == (said["start"], said.get("rank"), said.get("cycle"))
+    }
 
 
 def _said_of(output: Path) -> dict[str, Any]:
