@@ -209,8 +209,8 @@ class JSONTraceHandler(TraceHandler):
     def _as_events(self, cycle: Cycle) -> _Contents:
         contributed, header = _contributed(cycle)
         taken_tids = {number_of_tid(event.get("tid")) for event in contributed} | {
-            str(event.tid) for event in cycle.events
-        }
+            str(event.tid) for event in cycle.events if self.in_pairs or event.end_ns is not None
+        }  # an instant overlaps no span
         drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
         events = [*_our_events(cycle, drain), *contributed]
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))

@@ -18,6 +18,7 @@ from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadReco
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
@@ -142,6 +143,19 @@ def test_a_thread_with_contributed_events_gets_all_of_them_on_its_track(tmp_path
         paths.append(written(cycle, traces, drained=drained))
     assert in_order(paths[0]) == in_order(paths[1])
     assert len({event["tid"] for event in json.loads(paths[0].read_text())["traceEvents"] if event["ph"] == "X"}) == 2
+
+
+def test_an_instant_of_a_source_leaves_its_thread_to_the_drain(tmp_path, monkeypatch):
+    def fail(cycle: Cycle, thread: ThreadRecords) -> None:
+        pytest.fail(f"{thread.name} is written event by event")
+
+    cycle = a_cycle([span(0, 10), span(20, 30)])
+    noted = SourceEvent("processors", "processors", BEGIN_NS + 5, None, 4000, {"cores": 2})
+    cycle.contributions.events.add(noted)
+    monkeypatch.setattr("kinetoscope.handlers.json_trace_handler.thread_events", fail)
+    events = [event for event in events_of(written(cycle, tmp_path)) if event["ph"] != "M"]
+    assert sorted(event["name"] for event in events) == ["processors", "work", "work"]
+    assert len({event["tid"] for event in events}) == 1
 
 
 @pytest.mark.parametrize("in_pairs", [False, True])
