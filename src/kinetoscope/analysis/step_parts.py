@@ -84,25 +84,20 @@ def _parts(devices: Sequence[DeviceTime], host: HostTime, stretch: Stretch) -> S
 
 
 def _device_parts(devices: Sequence[DeviceTime], begin_ns: int, stretch: Stretch) -> DeviceParts | None:
-    """The mean over the rank's devices; idle is the rest."""
+    """Return the mean over the rank's devices; idle is the rest.
+
+    Work that was in flight before a step alone counts, if it ran during the step. At the device's pace such a step
+    takes as long as its own kernels.
+    """
     if not devices:
         return None
-    if stretch.is_alone:
-        return _alone(stretch)
+    if stretch.is_alone and stretch.is_on_device:
+        compute = stretch.rows[0].device_compute_ns or 0
+        return _with_idle(stretch.time_ns, compute, stretch.time_ns - compute, 0)
     end_ns = begin_ns + stretch.time_ns
     of_each = [_busy(one, begin_ns, end_ns) for one in devices]
     compute, communication, copy = (sum(column) // len(of_each) for column in zip(*of_each, strict=True))
     return _with_idle(stretch.time_ns, compute, communication, copy)
-
-
-def _alone(stretch: Stretch) -> DeviceParts:
-    """One step alone, of what it launched: a copy that does not fit into it is of another one."""
-    (row,) = stretch.rows
-    compute, communication = row.device_compute_ns or 0, row.device_exposed_communication_ns or 0
-    kernels = min(stretch.time_ns, compute + communication)
-    compute = min(compute, kernels)
-    copy = min(stretch.time_ns - kernels, (row.device_busy_ns or 0) - (row.device_compute_ns or 0) - communication)
-    return _with_idle(stretch.time_ns, compute, kernels - compute, copy)
 
 
 def _with_idle(time_ns: int, compute: int, communication: int, copy: int) -> DeviceParts:
@@ -157,43 +152,51 @@ def _mean(ledgers: Sequence[Mapping[str, float | None]], num_steps: int) -> dict
 _BOUNDS = {
     "data_wait_ns": "data",
     "communication_wait_ns": "communication",
-    "sync_ns": "device",
     "unknown_ns": "unknown",
 }
 """What bounds a step whose largest part this is; by default the host does."""
 
-_LITTLE_IDLE = 0.15
-"""A device that is idle for less of a step is what the step takes its time for."""
+_MAX_IDLE = 0.15
+"""Share of a step from which a GPU is idle too often to bound it. At the host's pace its exposed communication counts
+as well."""
 
 _MOSTLY = 0.5
-"""Communication of which so much is waiting for late ranks is told as that."""
+"""Communication with a larger share of waits for late ranks is bound by those ranks."""
 
 
 def bound_by(parts: StepParts, step_ns: float, *, on_device: bool, late_wait_ns: float = 0) -> str:
-    """What a step takes its time for: ``data``, ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``.
+    """Return what bounds a step: ``data``, ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``.
 
-    It is the largest part of one ledger. On the device's pace that is the device's, unless it is idle for much of the
-    step: then it waits for the host. A host that mostly waits for the device is bound by that, too. On the host's pace,
-    communication that is mostly waiting for late ranks is theirs.
+    Args:
+        on_device: whether steps follow each other at the device's pace. Then the larger of its compute and its exposed
+            communication bounds them, unless it is often idle; else it is the largest part of the host's time.
+        late_wait_ns: time that a rank waits for late ranks in a step.
     """
-    device = parts["device"]
-    if on_device and device is not None and (device["idle_ns"] or 0) < _LITTLE_IDLE * step_ns:
-        return _of_device(device)
+    device = cast("Mapping[str, float | None] | None", parts["device"])
+    if on_device and device is not None and (device["idle_ns"] or 0) < _MAX_IDLE * step_ns:
+        compute_ns, communication_ns = device["compute_ns"] or 0, device["exposed_communication_ns"] or 0
+        return _of_ranks(communication_ns, late_wait_ns) if communication_ns > compute_ns else "compute"
     host = {name: value or 0 for name, value in cast("Mapping[str, float | None]", parts["host"]).items()}
-    largest = max((name for name in host if name != "ahead_ns"), key=lambda name: host[name])
+    del host["ahead_ns"]
+    largest = max(host, key=lambda name: host[name])
+    if largest == "sync_ns":
+        return "unknown" if device is None else _of_sync(device, host, step_ns, late_wait_ns)
     found = _BOUNDS.get(largest, "host")
-    if found == "device":
-        return _of_device(device, late_wait_ns)
     if found == "communication" and device is None:  # else ranks wait for late ones on their devices
         return _of_ranks(host[largest], late_wait_ns)
     return found
 
 
-def _of_device(device: DeviceParts | None, late_wait_ns: float = 0) -> str:
-    if device is None:
-        return "unknown"
-    compute_ns, communication_ns = device["compute_ns"] or 0, device["exposed_communication_ns"] or 0
-    return _of_ranks(communication_ns, late_wait_ns) if communication_ns > compute_ns else "compute"
+def _of_sync(device: Mapping[str, float | None], host: Mapping[str, float], step_ns: float, late_wait_ns: float) -> str:
+    """Return what bounds a step in which the host mostly waits for the device: what the device does meanwhile."""
+    communication_ns, idle_ns = device["exposed_communication_ns"] or 0, device["idle_ns"] or 0
+    is_largest = (device["compute_ns"] or 0) >= max(communication_ns, idle_ns)
+    if is_largest and communication_ns + idle_ns < _MAX_IDLE * step_ns:
+        return "compute"
+    if communication_ns >= idle_ns:
+        return _of_ranks(communication_ns, late_wait_ns)
+    largest = max((name for name in host if name != "sync_ns"), key=lambda name: host[name])
+    return _BOUNDS.get(largest, "host")
 
 
 def _of_ranks(communication_ns: float, late_wait_ns: float) -> str:
