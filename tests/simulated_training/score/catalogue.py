@@ -428,7 +428,6 @@ def _matmul_names(draw: random.Random) -> Drawn:
 
 _ANY: tuple[FaultKind, ...] = ("slow_loader", "late_host", "late_device", "gc", "slow_network")
 _KERNELS = "of all ranks, on GPUs (data parallel or sharded)"
-_CAUSES = "causes of stragglers that spans prove are not reported as the finding yet"
 _GROUPS = "waits within process groups, in turns and between stages are not judged yet"
 _DEVICE = "what the GPU waits for is not judged yet"
 
@@ -545,15 +544,13 @@ SCENARIOS = (
         name="pause-at-end-of-one",
         planted="Python on one rank, at the end of every n-th step",
         draw_run=_pause("end", on_one=True),
-        rules_of=_CAUSES,
     ),
-    Scenario(name="gc-in-turns", planted="GC pauses on ranks in turn", draw_run=_gc_in_turns, rules_of=_CAUSES),
+    Scenario(name="gc-in-turns", planted="GC pauses on ranks in turn", draw_run=_gc_in_turns),
     Scenario(name="checkpoints", planted="all ranks write checkpoints", draw_run=_checkpoint(on_one=False)),
     Scenario(
         name="checkpoints-of-one",
         planted="rank 0 writes checkpoints",
         draw_run=_checkpoint(on_one=True),
-        rules_of=_CAUSES,
     ),
     Scenario(
         name="clocks",

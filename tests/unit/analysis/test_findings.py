@@ -333,11 +333,11 @@ def test_a_run_without_a_device_is_not_told_how_long_its_device_had_no_work():
     assert "without_work_ns" not in evidence
 
 
-def test_a_late_rank_is_named_with_what_it_did_meanwhile():
+def test_a_rank_that_spans_prove_late_is_named_with_them():
     fault = Fault(kind="gc", cost_ns=9_000_000, ranks=(1,), every=2)
     settings = Settings(num_ranks=2, num_steps=8, has_stacks=True, faults=(fault,))
     first = report_on(settings).findings[0]
-    assert first.kind == "straggler"
+    assert first.kind == "garbage_collection"
     assert (first.where.ranks, first.where.spans) == ((1,), ("gc/generation 2",))
 
 

@@ -1,7 +1,8 @@
 """What is wrong with a run.
 
 A `case` is a run as rules see it; `faults` has all rules (`host_faults`, `waiting_faults`, `device_faults`,
-`memory_faults`). `late_group` says which ranks are late together (`late_faults`), `fault_graph` has the graphs for
-replays of them, `fix` what a finding changes in one, and `signs` what a window shows beside its rows, also in sampled
-stacks (`sampled_lines`). `chapters` explain each kind of finding, from the file ``chapters.md``.
+`memory_faults`). `lateness` chooses the late ranks (`late_faults`): `late_group` finds those late together, and
+`proven_causes` those that spans explain. `fault_graph` has the graphs for replays of them, `fix` what a finding
+changes in one, and `signs` what a window shows beside its rows, also in sampled stacks (`sampled_lines`).
+`chapters` explain each kind of finding, from the file ``chapters.md``.
 """

@@ -21,14 +21,14 @@ from kinetoscope.analysis.findings.finding import (
     confidence_without_replay,
 )
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.findings.late_group import ONCE_SHARE, group_by_replay, group_by_rows, late_once
+from kinetoscope.analysis.findings.lateness import find_late_ranks
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
 from kinetoscope.analysis.periods import in_every, period_of
 from kinetoscope.analysis.replay.replay import ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
-from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
+from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_RECURRING, FEWEST_STEPS
 from kinetoscope.formats.own_names import LATE
 
@@ -157,45 +157,10 @@ class Case:
         self.is_replayed = graph.why_untrusted is None
         self.graph = FaultGraph(graph)
         self._fixes: dict[str, Fix] = {}
-        self.late = self._late(candidates)
-        self.late_once = self._late_once()
-        if {row.rank for row in (*self.late, *self.late_once)} >= set(report.run["ranks"]):
-            self._spare_one()
+        late = find_late_ranks(report, self.graph, signs, candidates)
+        self.late, self.late_once, self.proven = late.together, late.once, late.proven
         self.late_ranks = frozenset(row.rank for row in (*self.late, *self.late_once))
         self._steps = [row for row in report.steps if row.rank not in self.late_ranks]
-
-    def _late(self, candidates: Sequence[StragglerRow]) -> list[StragglerRow]:
-        ranks = self.report.run["ranks"]
-        if not self.is_replayed or not self.num_steps:
-            return group_by_rows(self.report.stragglers, ranks, self.step_ns)
-        return group_by_replay(candidates, self._later, ranks, self._saved_on_time_ns, self.step_ns)
-
-    def _late_once(self) -> list[StragglerRow]:
-        if not self.num_steps:
-            return []
-        group = frozenset(row.rank for row in self.late)
-        if self.is_replayed:
-            return late_once(self.graph.as_recorded.begins_after_first(group), self.report.steps, self.step_ns)
-        calls = self.report.collectives
-        rows = late_once(begins_after_first(calls), self.report.steps, self.step_ns)
-        rows = [row for row in rows if row.rank not in group]
-        waits_ns = [waits_for(calls, {row.rank}).get(row.steps[0], 0.0) / self.num_steps for row in rows]
-        waited_for = zip(rows, waits_ns, strict=True)
-        return [replace(row, cost_ns_per_step=round(ns)) for row, ns in waited_for if ns >= ONCE_SHARE * self.step_ns]
-
-    def _spare_one(self) -> None:
-        """Takes the rank that is late by least from those that are told: somebody has to wait."""
-        told = [(rows, row) for rows in (self.late, self.late_once) for row in rows]
-        if told:
-            rows, least = min(reversed(told), key=lambda one: one[1].cost_ns_per_step)
-            rows.remove(least)
-
-    def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
-        return later_ranks(self.graph.as_recorded.begins_after_first(ranks), self.report.steps)
-
-    def _saved_on_time_ns(self, ranks: frozenset[int]) -> float:
-        """What a step would save if they had never been late: a few steps of a recording need not show it all."""
-        return self.report.gained_ns(self.graph.as_recorded.saving_if_never_late_ns(ranks)) or 0.0
 
     # -- what a step takes, on average over ranks that are not late
 
@@ -534,7 +499,8 @@ class Case:
         if kind not in _OF_LEDGER:
             cost_ns = self.report.gained_ns(cost_ns * self.num_steps) or 0.0
         cost_ns = min(cost_ns, self.step_ns if kind in _OF_DEVICES else min(self.step_ns, self.without_work_ns()))
-        if not self.step_ns or _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share:
+        is_small = _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share
+        if not self.step_ns or (is_small and kind not in self.proven.by_kind):
             return None
         fix = fix and replace(fix, late=self.late_ranks)
         saving_ns = self.saving_ns(fix) if fix else None
@@ -556,11 +522,17 @@ class Case:
                 "saving_at_most_ns": most_ns,
                 "num_late_ranks_left_out": len(self.late_ranks) or None,
             },
-            where=where,
+            where=self._add_ranks(kind, where or Where()),
             cost_ns=max(cost_ns, saving_ns or 0),
             saving_ns=saving_ns,
         )
         return self.keep_fix(found, fix)
+
+    def _add_ranks(self, kind: str, where: Where) -> Where:
+        """Add the ranks that have a fault, if spans prove that only some have it, and are late for that."""
+        ranks = self.proven.by_kind.get(kind, frozenset())
+        is_everywhere = ranks >= {*self.report.run["ranks"]}
+        return where if where.ranks or is_everywhere else replace(where, ranks=tuple(sorted(ranks)))
 
     def _confidence(self, kind: str, share: float, high_share: float, *, fix: Fix | None, is_estimate: bool) -> str:
         """Return the confidence of a finding that is worth this share of a step.

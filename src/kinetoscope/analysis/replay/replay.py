@@ -229,11 +229,11 @@ class ReplayGraph:
         gained = slices.select(pl.col("saved").diff().fill_null(pl.col("saved").first()).clip(0).over("window"))
         return gained["saved"].to_list()
 
-    def begins_after_first(self, on_time: Collection[int]) -> dict[int, dict[int, float]]:
-        """By rank and step: the most by which it begins a collective after the first one of its ranks, if nobody waits
-        for those ``on_time``, which are left out."""
-        times = self.replay(Change(on_time=frozenset(on_time)))
-        entries = self.edges.filter(pl.col("is_entry").fill_null(False) & ~is_of_ranks(on_time))
+    def begins_after_first(self, change: Change) -> dict[int, dict[int, float]]:
+        """Return, by rank and step, the most by which it begins a collective after the first one of its ranks, with a
+        change. Ranks that are ``on_time`` then are left out."""
+        times = self.replay(change)
+        entries = self.edges.filter(pl.col("is_entry").fill_null(False) & ~is_of_ranks(change.on_time))
         entries = entries.select("rank", "step", "target", begin=times.gather(entries["source"])).drop_nulls()
         after = (pl.col("begin") - pl.col("begin").min()).over("target")
         most = entries.select("rank", "step", after=after).group_by("rank", "step").agg(pl.col("after").max())

@@ -1,0 +1,105 @@
+"""Choice of the late ranks of a run: those late together, those late once, and those that spans explain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.late_group import ONCE_SHARE, group_by_replay, group_by_rows, late_once
+from kinetoscope.analysis.findings.proven_causes import ProvenCauses, find_proven_causes
+from kinetoscope.analysis.findings.signs import Signs
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
+
+if TYPE_CHECKING:
+    from kinetoscope.analysis.analyze import RunReport
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """The late ranks of a run: those that hold the others up ``together``, those that did so ``once``, in a single
+    step, and the causes of other late ranks that spans prove."""
+
+    together: list[StragglerRow] = field(default_factory=list)
+    once: list[StragglerRow] = field(default_factory=list)
+    proven: ProvenCauses = field(default_factory=ProvenCauses)
+
+
+def find_late_ranks(
+    report: "RunReport", graph: FaultGraph, signs: Sequence[Signs], candidates: Sequence[StragglerRow]
+) -> Lateness:
+    """Return the late ranks, of ``candidates``, the latest first, and of those that hide behind them."""
+    return _Finder(report, graph, signs).find(candidates)
+
+
+class _Finder:
+    def __init__(self, report: "RunReport", graph: FaultGraph, signs: Sequence[Signs]) -> None:
+        self._report, self._graph, self._signs = report, graph, signs
+        self._ranks, self._num_steps = report.run["ranks"], report.run["num_steps"]
+        self._step_ns = report.run["step_ns"] or 0.0
+        self._is_replayed = graph.as_recorded.why_untrusted is None
+
+    def find(self, candidates: Sequence[StragglerRow]) -> Lateness:
+        together = self._together(candidates)
+        once = self._once(frozenset(row.rank for row in together))
+        proven = self._proven(frozenset(row.rank for row in (*together, *once)))
+        together, once = ([row for row in rows if row.rank not in proven.ranks] for rows in (together, once))
+        if {row.rank for row in (*together, *once)} >= set(self._ranks):
+            _spare_one(together, once)
+        return Lateness(together, once, proven)
+
+    def _together(self, candidates: Sequence[StragglerRow]) -> list[StragglerRow]:
+        if not self._is_replayed or not self._num_steps:
+            return group_by_rows(self._report.stragglers, self._ranks, self._step_ns)
+        return group_by_replay(candidates, self._later, self._ranks, self._saved_on_time_ns, self._step_ns)
+
+    def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
+        return self._later_with(self._graph.as_recorded, Change(on_time=ranks))
+
+    def _later_with(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
+        return later_ranks(graph.begins_after_first(change), self._report.steps)
+
+    def _saved_on_time_ns(self, ranks: frozenset[int]) -> float:
+        """Return what a step saves if the ranks had never been late: a few steps of a recording need not show it
+        all."""
+        return self._gained_ns(self._graph.as_recorded.saving_if_never_late_ns(ranks))
+
+    def _gained_ns(self, saved_ns: float) -> float:
+        return self._report.gained_ns(saved_ns) or 0.0
+
+    def _once(self, group: frozenset[int]) -> list[StragglerRow]:
+        if not self._num_steps:
+            return []
+        if self._is_replayed:
+            return self._once_with(self._graph.as_recorded, Change(on_time=group))
+        calls = self._report.collectives
+        rows = late_once(begins_after_first(calls), self._report.steps, self._step_ns)
+        rows = [row for row in rows if row.rank not in group]
+        waits_ns = [waits_for(calls, {row.rank}).get(row.steps[0], 0.0) / self._num_steps for row in rows]
+        waited_for = zip(rows, waits_ns, strict=True)
+        return [replace(row, cost_ns_per_step=round(ns)) for row, ns in waited_for if ns >= ONCE_SHARE * self._step_ns]
+
+    def _once_with(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
+        return late_once(graph.begins_after_first(change), self._report.steps, self._step_ns)
+
+    def _proven(self, late: frozenset[int]) -> ProvenCauses:
+        """Return which of the late ranks spans explain; none where no replay is trusted."""
+        if not late or not self._is_replayed:
+            return ProvenCauses()
+
+        def late_with(graph: ReplayGraph, change: Change) -> set[int]:
+            return {row.rank for row in (*self._later_with(graph, change), *self._once_with(graph, change))}
+
+        stops = pl.concat([one.stops.with_columns(rank=pl.lit(one.rank, pl.Int64)) for one in self._signs])
+        waited_for = frozenset(row.rank for row in self._report.stragglers)
+        return find_proven_causes(self._graph, stops, late, waited_for, late_with, self._gained_ns, self._step_ns)
+
+
+def _spare_one(*groups: list[StragglerRow]) -> None:
+    """Remove the rank that is late by least: one rank has to wait."""
+    rows, least = min(
+        reversed([(rows, row) for rows in groups for row in rows]), key=lambda one: one[1].cost_ns_per_step
+    )
+    rows.remove(least)

@@ -1,0 +1,83 @@
+"""Causes of lateness that recorded spans prove: GC pauses, blocking calls and compilations of some ranks."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.late_group import LATE_SHARE
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+
+PARTS_OF_KINDS = {"garbage_collection": "gc", "blocked": "blocked", "recompilation": "compile"}
+"""Kinds of findings whose spans prove why a rank was late, and the part of a replay that each is."""
+
+_MIN_SHARE_OF_SAVING = 0.8
+"""A part explains late ranks if the run gains this share of what it gains with these ranks on time."""
+
+_MIN_UNEVEN_SHARE = 0.5
+"""A part makes ranks late if it is uneven among them by this share of what it takes from the run. Compilations of all
+ranks in the same steps make none late."""
+
+_MIN_SHARE_OF_LONGEST = 0.25
+"""A rank has a part if it takes this share of what it takes on the rank that has most of it."""
+
+LateRanksOf = Callable[[ReplayGraph, Change], Collection[int]]
+"""Return the ranks that are late in a replay with a change."""
+
+
+@dataclass(frozen=True)
+class ProvenCauses:
+    """The late ``ranks`` that are explained, and by kind of finding the ranks that have its part."""
+
+    ranks: frozenset[int] = frozenset()
+    by_kind: dict[str, frozenset[int]] = field(default_factory=dict)
+
+
+def find_proven_causes(
+    graph: FaultGraph,
+    stops: pl.DataFrame,
+    late: frozenset[int],
+    waited_for: frozenset[int],
+    late_with: LateRanksOf,
+    gained_ns: Callable[[float], float],
+    step_ns: float,
+) -> ProvenCauses:
+    """Return which of the ``late`` ranks are in time in a replay without a part that spans prove, and with these which
+    others of those ``waited_for`` are.
+
+    That part is the finding then, with what all ranks gain together. ``stops`` are the signs of all ranks, with
+    ``rank``. ``gained_ns`` converts what the run gains to what a step gains.
+    """
+    explained, by_kind = frozenset[int](), dict[str, frozenset[int]]()
+    for kind, part in PARTS_OF_KINDS.items():
+        change = Change(frozenset([part]))
+        remaining = late - explained
+        uneven_ns = _uneven_ns(stops.filter(kind=part), graph.as_recorded.nodes["rank"].drop_nulls().n_unique())
+        if not remaining or gained_ns(uneven_ns) < LATE_SHARE * step_ns:
+            continue
+        saved_ns = graph.saved_ns(change)
+        if gained_ns(saved_ns) < LATE_SHARE * step_ns or uneven_ns < _MIN_UNEVEN_SHARE * saved_ns:
+            continue
+        still_late = frozenset(late_with(graph.as_recorded, change))
+        in_time = remaining - still_late
+        on_time_ns = graph.saved_ns(Change(on_time=in_time)) if in_time else 0
+        if in_time and saved_ns >= _MIN_SHARE_OF_SAVING * on_time_ns:
+            explained |= in_time | (waited_for - still_late)
+            by_kind[kind] = _ranks_with(graph.as_recorded, part)
+    return ProvenCauses(explained, by_kind)
+
+
+def _uneven_ns(stops: pl.DataFrame, num_ranks: int) -> float:
+    """Return by how much the rank with most of a part has more of it than the others, on average; the sum over
+    steps."""
+    by_rank = stops.drop_nulls("step").group_by("step", "rank").agg(pl.col("total_ns").sum())
+    total, most = pl.col("total_ns").sum(), pl.col("total_ns").max()
+    uneven = by_rank.group_by("step").agg(uneven=most - (total - most) / max(1, num_ranks - 1))
+    return float(uneven["uneven"].sum())
+
+
+def _ranks_with(graph: ReplayGraph, part: str) -> frozenset[int]:
+    takes = graph.edges.drop_nulls("rank").group_by("rank").agg(pl.col(part).sum())
+    is_much = pl.col(part) >= _MIN_SHARE_OF_LONGEST * pl.col(part).max()
+    return frozenset(takes.filter(is_much)["rank"].to_list())
