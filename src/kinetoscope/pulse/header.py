@@ -24,6 +24,7 @@ from kinetoscope.pulse.layout import (
     NUM_FINE,
     PLACE_AT,
     PLACE_BYTES,
+    SAVING,
     SEEN,
     SEEN_AT,
     VERSION,
@@ -31,6 +32,7 @@ from kinetoscope.pulse.layout import (
     WATCHED_AT,
     Asked,
     Phase,
+    Stage,
     Stuck,
 )
 from kinetoscope.pulse.own_pulse import LENGTH, PulseProcess
@@ -98,8 +100,9 @@ class PulseHeader:
     """What a process says of itself: ``num_steps`` have ended, and it is in ``phase`` since ``phase_since_ns``.
 
     ``heartbeat_ns`` is when it last told anything, both in unix time by ``clock``, which runs through the monotonic
-    clock's readings that the pulse has. ``has_ended``: the run was closed. ``stuck`` is None unless the phase lasts too
-    long. Sizes are in bytes; what is not known is None.
+    clock's readings that the pulse has. ``has_ended``: the run was closed; ``is_saving``: it is being closed since
+    ``phase_since_ns``, which is never too long. ``stuck`` is None unless the phase lasts too long. Sizes are in bytes;
+    what is not known is None.
     """
 
     process: PulseProcess
@@ -114,8 +117,14 @@ class PulseHeader:
     loss: float | None
     samples_per_s: float | None
     tokens_per_s: float | None
+    is_saving: bool = False
     stuck: StuckNow | None = None
     asked: AskedNow = AskedNow(0, Asked.NONE, 0)
+
+    @property
+    def phase_name(self) -> str:
+        """The name of the phase, or of the stage after the loop."""
+        return SAVING if self.is_saving else self.phase.name.lower()
 
     @property
     def age(self) -> tuple[str, int, bool]:
@@ -143,24 +152,27 @@ def decode_header(content: bytes, path: Path) -> PulseHeader:
     process, now = _process_of(content, path), PulseNow.of(content)
     if not now.is_possible:
         raise TraceFileError(f"{path} has numbers that no pulse has: it was damaged.")
-    _, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, has_ended = SEEN.unpack_from(content, SEEN_AT)
+    _, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, stage = SEEN.unpack_from(content, SEEN_AT)
     line = ClockLine(Anchor(process.monotonic_ns, process.unix_ns), Anchor(monotonic_ns, unix_ns))
     if not unix_ns:  # its process has not looked yet
         resident, device, loss, samples, tokens = -1, -1, math.nan, math.nan, math.nan
+    is_saving = stage == Stage.SAVING
+    heartbeat_ns = max(now.heartbeat, monotonic_ns) if is_saving else now.heartbeat
     return PulseHeader(
         process=process,
         clock=line,
         num_steps=now.num_steps,
         phase=Phase(now.phase),
-        phase_since_ns=line.unix_ns(now.phase_since),
-        heartbeat_ns=line.unix_ns(now.heartbeat),
-        has_ended=has_ended == 1,
+        phase_since_ns=line.unix_ns(monotonic_ns if is_saving else now.phase_since),
+        heartbeat_ns=line.unix_ns(heartbeat_ns),
+        has_ended=stage == Stage.ENDED,
         resident_bytes=resident if resident >= 0 else None,
         device_bytes=device if device >= 0 else None,
         loss=_known(loss),
         samples_per_s=_known(samples),
         tokens_per_s=_known(tokens),
-        stuck=_stuck(content, now, line),
+        is_saving=is_saving,
+        stuck=None if is_saving else _stuck(content, now, line),
         asked=_asked(content),
     )
 

@@ -35,6 +35,19 @@ class Stuck(IntEnum):
     """It was suspected for ten seconds in which our threads could run, but for the GIL."""
 
 
+class Stage(IntEnum):
+    """The stage of a run."""
+
+    RUNNING = 0
+    ENDED = 1
+    SAVING = 2
+    """The run is being closed: the loop is over, and what was recorded is saved."""
+
+
+SAVING = "saving"
+"""The name of that stage where other ranks have the name of their phase."""
+
+
 class Woken(IntEnum):
     """Why a thread that waits beside training is woken."""
 
@@ -86,8 +99,7 @@ that are known, as bits; the begin of the step."""
 NOW_AT = BEGIN.size
 SEEN = struct.Struct("<qqqdddqqq")
 """At `SEEN_AT`, looked at once a second: when; bytes of memory, resident and on the device, -1 if not known; the loss,
-samples and tokens a second, NaN if not known; the same moment by the monotonic clock and in unix time; 1 once the run
-has ended."""
+samples and tokens a second, NaN if not known; the same moment by the monotonic clock and in unix time; the `Stage`."""
 
 SEEN_AT = 128
 WATCHED = struct.Struct("<IIqqQ")

@@ -45,6 +45,7 @@ from kinetoscope.pulse.layout import (
     WATCHED,
     WATCHED_AT,
     Asked,
+    Stage,
     Stuck,
 )
 from kinetoscope.pulse.pure_writer import PulseWriter
@@ -285,11 +286,16 @@ class OwnPulse:
 
     # -- its end --
 
+    def note_saving(self) -> None:
+        """Note that the loop is over and the run is being saved."""
+        if self.writer is not None:
+            self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.SAVING)
+
     def close(self) -> None:
         """Writes no more, since the run has ended."""
         if self.writer is None:
             return
-        self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE), has_ended=True)
+        self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.ENDED)
         self.writer.close()
         self._write_nothing()
         num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
@@ -369,13 +375,13 @@ class OwnPulse:
         sample_rate, token_rate = (rate or _UNKNOWN_RATE for rate in rates)  # who counts none has not said how many
         return sample_rate, token_rate
 
-    def _note_what_is_seen(self, rates: tuple[float, float], *, has_ended: bool = False) -> None:
+    def _note_what_is_seen(self, rates: tuple[float, float], stage: Stage = Stage.RUNNING) -> None:
         anchor = take_anchor(self._clock)
         resident, device = resident_bytes(), device_bytes()
         memory = (_UNKNOWN if resident is None else resident), (_UNKNOWN if device is None else device)
         times = anchor.monotonic_ns, anchor.unix_ns
         loss = self._last_loss()
-        SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, loss, *rates, *times, int(has_ended))
+        SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, loss, *rates, *times, stage)
 
 
 def _make_in(folder: int, name: str) -> int:

@@ -66,6 +66,11 @@ class UnsavedCycles:
         return len(self._saves)
 
     @property
+    def num_records(self) -> int:
+        """The number of their records, as far as it is known. Any thread may read it."""
+        return sum(save.num_records for save in list(self._saves))
+
+    @property
     def num_records_on_disk(self) -> int:
         """How many records of them are in files of the live folder."""
         return sum(max(0, save.num_records - save.num_in_memory) for save in self._saves)

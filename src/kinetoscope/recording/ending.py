@@ -15,6 +15,8 @@ from types import FrameType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import Guard
 from kinetoscope.recording.delivery import Delivery
@@ -25,6 +27,8 @@ from kinetoscope.recording.process import (
     signals_held,
     take_signal,
 )
+from kinetoscope.recording.saving_line import SavingLine
+from kinetoscope.recording.watch import TrainingWatch
 from kinetoscope.texts.wording import counted
 
 _log = logging.getLogger("kinetoscope")
@@ -151,13 +155,21 @@ class RunEnd:
     """Ends the parts of a run. A second close finishes what the first one could not."""
 
     def __init__(
-        self, guard: Guard, clocks: ClockComparison, delivery: Delivery, live: LiveFolder, temporary: TemporaryFiles
+        self,
+        guard: Guard,
+        clocks: ClockComparison,
+        delivery: Delivery,
+        live: LiveFolder,
+        temporary: TemporaryFiles,
+        *,
+        is_quiet: bool,
     ) -> None:
         self._guard = guard
         self._clocks = clocks
         self._delivery = delivery
         self._live = live
         self._temporary = temporary
+        self._line = SavingLine(lambda: delivery.unsaved.num_records, is_quiet=is_quiet)
         self._ending: Ending | None = None
         self._handlers_closed_at = -1
         self._is_drained = False
@@ -179,6 +191,19 @@ class RunEnd:
     def seconds_left(self) -> float:
         """How much of the time that closing may take is left."""
         return self._ending.seconds_left if self._ending is not None else 0.0
+
+    def note_saving(self, pulse: OwnPulse, watch: TrainingWatch | None) -> None:
+        """Note in the pulse that the run is being saved, and let the watch report it if that takes long."""
+        self._line.begin()
+        pulse.note_saving()
+        if watch is not None:
+            watch.note_saving(self._line.look)
+
+    def close_sources(self, callbacks: Callbacks) -> None:
+        """Close the sources: Kineto's stop alone may take half of the close."""
+        began_s = time.monotonic()
+        callbacks.close_sources()
+        self._line.note_sources_closed(time.monotonic() - began_s)
 
     def stop_writer(self) -> None:
         """At the exit of the interpreter, where no thread can be started: lets the writer thread finish its jobs. Later

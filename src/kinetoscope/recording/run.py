@@ -166,7 +166,8 @@ class Run:
         """What training does now, and how long its steps take, in a file."""
         self._asked = AskedRecording(self.pulse, self.ranks.rank)
         self._watch: TrainingWatch | None = None
-        self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
+        is_quiet = self.settings.is_quiet or self.ranks.rank != 0
+        self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary, is_quiet=is_quiet)
 
     def set_handlers(self, handlers: list[Any]) -> None:
         """From now on, these handlers get the events and the cycles."""
@@ -614,8 +615,7 @@ class Run:
                 raise
 
     def _take_steps_of_close(self, ending: Ending, *, was_running: bool, clean: bool, at_exit: bool) -> None:
-        if self._watch is not None:
-            self._watch.note_saving()
+        ending.take(self._end.note_saving, self.pulse, self._watch)
         if self._slow_steps is not None:
             ending.take(self._slow_steps.stop)
         if at_exit:
@@ -624,7 +624,7 @@ class Run:
         ending.take(self.callbacks.tell_of_window, is_open=False)
         if was_running:
             ending.take(self.driver.end, clean)
-        ending.take(self.callbacks.close_sources)
+        ending.take(self._end.close_sources, self.callbacks)
         ending.take(self.save_window, measure=clean)
         ending.take(self._end.finish_windows)
         ending.take(self.driver.close_handlers)

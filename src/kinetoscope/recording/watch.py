@@ -37,6 +37,7 @@ _FEWEST_STEPS, _FEWEST_SEEN, _MOST_KEPT = 5, 3, 512
 _LONGEST_WAIT_S, _FIRST_WAIT_S = 15.0, 1.0
 _NEVER_NS = 1 << 62
 _NUM_LOOKS = 8
+_SECONDS_BETWEEN_LOOKS = 1.0  # while a run is saved
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
 _DEBUGGERS = ("pdb", "pydevd")  # which wait for a person
 _MOST_UNREADABLE = 60
@@ -151,7 +152,8 @@ class TrainingWatch:
         self._sequence = request_sequence(self._request) if self._request else 0
         self._num_unreadable = 0
         self._is_over = threading.Event()
-        self._is_saving = self._has_failed = False
+        self._look_at_saving: Callable[[], object] | None = None
+        self._has_failed = False
         self._thread = OwnThread(self._work, "kinetoscope-watch")
 
     def start(self) -> None:
@@ -162,9 +164,10 @@ class TrainingWatch:
             self._held_stacks.begin()
         self._thread.begin("Hangs are not looked for, and nobody can ask for a recording")
 
-    def note_saving(self) -> None:
-        """Note that training is over and the run is being saved, which is never a hang, however long it takes."""
-        self._is_saving = True
+    def note_saving(self, look: Callable[[], object]) -> None:
+        """Note that the run is being saved, which is never a hang. From now on call ``look`` each second."""
+        self._look_at_saving = look
+        self._pulse.writer.stop_waiting()
 
     def stop(self) -> None:
         """Ends."""
@@ -181,6 +184,10 @@ class TrainingWatch:
         while not self._is_over.is_set():
             try:
                 self._look()
+                if self._look_at_saving is not None:
+                    self._look_at_saving()
+                    self._is_over.wait(_SECONDS_BETWEEN_LOOKS)
+                    continue
                 woken = self._wait()
                 if woken is Woken.ASKED:
                     self._take_request()
@@ -202,7 +209,7 @@ class TrainingWatch:
         return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
 
     def _limits(self) -> tuple[int, ...]:
-        if self._is_saving:
+        if self._look_at_saving is not None:
             return (_NEVER_NS,) * len(Phase)
         return self._usual.limits(group_timeout_s(), is_after_loop=self._pulse.is_between_loops)
 
@@ -237,7 +244,7 @@ class TrainingWatch:
         looks = ThreadLooks(self._training, self._native_id, self._pulse.writer.ask_main_thread)
         looks.add()
         for _ in range(_NUM_LOOKS):
-            if self._is_over.wait(LOOK_S) or self._is_saving or self._pulse.phase_now()[1] != since_ns:
+            if self._is_over.wait(LOOK_S) or self._look_at_saving is not None or self._pulse.phase_now()[1] != since_ns:
                 return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
             looks.add()
             self._pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, self._training)  # nothing holds the GIL

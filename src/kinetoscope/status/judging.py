@@ -18,7 +18,7 @@ SILENT_AFTER_S, SILENT_AFTER_STEPS = 60.0, 20
 """A rank on another machine is silent if it has told nothing for this long, and for the time of so many steps."""
 
 SILENT_AT_LENGTH_S = 600.0
-"""The same for a rank whose first steps are not over, or that evaluates or writes a checkpoint: these take long."""
+"""The same for a rank whose first steps are not over, or that evaluates, writes a checkpoint or saves its recording."""
 
 _AT_LENGTH = (Phase.EVALUATION, Phase.CHECKPOINT)
 _FIRST_STEPS = 3
@@ -152,7 +152,7 @@ def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
         num_steps=header.num_steps,
         step=glance.step,
         behind=0,
-        phase=None if header.has_ended else header.phase.name.lower(),
+        phase=None if header.has_ended else header.phase_name,
         phase_ns=max(0, now_ns - header.phase_since_ns) if state in GOING else None,
         quiet_ns=max(0, now_ns - header.heartbeat_ns),
         step_ns=glance.step_ns,
@@ -182,7 +182,8 @@ def judge(glance: Glance, process: ProcessState, hang: Hang | None, now_ns: int)
 
 
 def _silent_after_ns(glance: Glance) -> float:
-    is_long = glance.header.phase in _AT_LENGTH or glance.header.num_steps < _FIRST_STEPS
+    header = glance.header
+    is_long = header.is_saving or header.phase in _AT_LENGTH or header.num_steps < _FIRST_STEPS
     least_ns = (SILENT_AT_LENGTH_S if is_long else SILENT_AFTER_S) * 1e9
     return max(least_ns, SILENT_AFTER_STEPS * (glance.step_ns or 0))
 
