@@ -422,13 +422,16 @@ def _phase_of(span: HostSpan | None) -> str:
 
 
 def _call_row(parts: list[tuple[int, QueuedSpan]]) -> Row:
-    """One call. The wait for the last rank, and what follows, are not known of sends, receives and all-to-alls."""
+    """One call. The wait for the last rank, and what follows, are not known of sends and receives, nor of all-to-alls
+    that do not end together."""
     call = parts[0][1].kernel.call
     assert call is not None
     starts_ns = {rank: span.begin_ns for rank, span in parts}
     ends_ns = {rank: _interval(span)[1] for rank, span in parts}
     last_ns = max(starts_ns.values())
-    is_joint = call.name not in (*POINT_TO_POINT, "all_to_all")
+    spread_ns, length_ns = (max(ends_ns.values()) - min(times.values()) for times in (ends_ns, starts_ns))
+    is_apart = call.name.startswith("all_to_all") and spread_ns > 0.05 * length_ns
+    is_joint = call.name not in POINT_TO_POINT and not is_apart
     transfer_ns = max(ends_ns.values()) - last_ns if is_joint else None
     steps = {span.step for _, span in parts if span.step is not None}
     return {

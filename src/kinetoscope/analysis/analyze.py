@@ -290,7 +290,8 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     found = find_faults(report, graph, signs, late.candidates)
     notes = [*notes_on_contention(contention, found.findings), *report.run["notes"]]
     run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)]}
-    return replace(report, run=run, findings=found.findings, is_judged=True, build_fixes=lambda: found.fixes)
+    report = replace(report, run=run, findings=found.findings, stragglers=[*found.stragglers])
+    return replace(report, is_judged=True, build_fixes=lambda: found.fixes)
 
 
 def _on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:

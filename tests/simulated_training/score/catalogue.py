@@ -595,12 +595,11 @@ SCENARIOS = (
     ),
     Scenario(name="matmul-names", planted="nothing; matmuls have misleading names", draw_run=_matmul_names),
     Scenario(name="cpu-optimizer", planted="the optimizer runs on the CPU", draw_run=_cpu_optimizer, rules_of=_DEVICE),
-    Scenario(name="unequal-batches", planted="batches of unequal lengths", draw_run=_unequal_batches, rules_of=_GROUPS),
+    Scenario(name="unequal-batches", planted="batches of unequal lengths", draw_run=_unequal_batches),
     Scenario(
         name="unbalanced-experts",
         planted="experts with unequal loads, in turns",
         draw_run=_unbalanced_experts,
-        rules_of=_GROUPS,
     ),
     Scenario(
         name="late-in-groups",

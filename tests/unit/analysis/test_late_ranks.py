@@ -280,3 +280,12 @@ def test_what_loaders_hold_back_when_no_rank_is_late_any_more_makes_an_interval(
     assert found.where.ranks == (1,)
     assert found.saving_ns_per_step < truth < dict(found.evidence)["saving_at_most_ns"]
     assert "Then the loop waits for its DataLoader" in found.advice
+
+
+def test_a_trace_that_names_no_rank_has_no_late_rank(tmp_path):
+    def without_rank(trace):
+        del trace["distributedInfo"]
+
+    settings = Settings(num_ranks=1, num_steps=4)
+    report = kinetoscope.analyze(write_changed(without_rank, settings, tmp_path), cache=False)
+    assert [finding for finding in report.findings if finding.kind == "straggler"] == []

@@ -158,7 +158,8 @@ class Case:
         self.graph = FaultGraph(graph)
         self._fixes: dict[str, Fix] = {}
         late = find_late_ranks(report, self.graph, signs, candidates)
-        self.late, self.late_once, self.proven = late.together, late.once, late.proven
+        self.late, self.late_once, self.proven, self.uneven = late.together, late.once, late.proven, late.uneven
+        self.explained_ranks = late.explained_ranks
         self.late_ranks = frozenset(row.rank for row in (*self.late, *self.late_once))
         self._steps = [row for row in report.steps if row.rank not in self.late_ranks]
 

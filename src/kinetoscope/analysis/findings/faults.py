@@ -4,7 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinetoscope.analysis.findings import device_faults, host_faults, late_faults, memory_faults, waiting_faults
+from kinetoscope.analysis.findings import (
+    device_faults,
+    group_faults,
+    host_faults,
+    late_faults,
+    memory_faults,
+    waiting_faults,
+)
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, ranking_key
 from kinetoscope.analysis.findings.fix import Fix
@@ -43,10 +50,12 @@ KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
 
 
 class Faults(NamedTuple):
-    """Findings, ranked, and by their ids what each with a saving changes in a replay."""
+    """Findings, ranked; by their ids what each with a saving changes in a replay; and the rows of stragglers, with
+    causes that only a replay shows."""
 
     findings: list[Finding]
     fixes: Mapping[str, Fix]
+    stragglers: Sequence[StragglerRow] = ()
 
 
 def find_faults(
@@ -59,11 +68,12 @@ def find_faults(
     """
     case = Case(report, graph, signs, late)
     if not case.step_ns:
-        return Faults([], {})
+        return Faults([], {}, report.stragglers)
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
+    found += group_faults.uneven_loads(case)
     found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
     findings = ranked((_with_saving_share(finding, case.step_ns) for finding in found), case.step_ns)
-    return Faults(findings, case.fixes_of(findings))
+    return Faults(findings, case.fixes_of(findings), group_faults.with_causes(case))
 
 
 def ranked(findings: Iterable[Finding], step_ns: float) -> list[Finding]:

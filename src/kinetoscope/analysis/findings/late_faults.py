@@ -58,7 +58,7 @@ def stragglers(case: Case, *, are_loaders_told: bool) -> Iterable[Finding]:
     for row in case.report.stragglers:
         is_costly = row.cost_ns_per_step >= _ALWAYS_TOLD * case.step_ns
         is_told = are_loaders_told and row.cause == "data"
-        if is_costly and not is_told and not case.late and row.rank not in case.late_ranks | case.proven.ranks:
+        if is_costly and not is_told and not case.late and row.rank not in case.late_ranks | case.explained_ranks:
             yield from _late(case, [row])
     for row in case.late_once:
         yield from _once(case, row)

@@ -10,6 +10,7 @@ from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.late_group import ONCE_SHARE, group_by_replay, group_by_rows, late_once
 from kinetoscope.analysis.findings.proven_causes import ProvenCauses, find_proven_causes
 from kinetoscope.analysis.findings.signs import Signs
+from kinetoscope.analysis.findings.uneven_loads import UnevenLoads, find_uneven_loads
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
 
@@ -20,11 +21,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Lateness:
     """The late ranks of a run: those that hold the others up ``together``, those that did so ``once``, in a single
-    step, and the causes of other late ranks that spans prove."""
+    step, the causes of other late ranks that spans prove, and those that are late in turns for uneven loads."""
 
     together: list[StragglerRow] = field(default_factory=list)
     once: list[StragglerRow] = field(default_factory=list)
     proven: ProvenCauses = field(default_factory=ProvenCauses)
+    uneven: UnevenLoads = field(default_factory=UnevenLoads)
+
+    @property
+    def explained_ranks(self) -> frozenset[int]:
+        """The late ranks that another finding explains."""
+        return self.proven.ranks | self.uneven.in_time
 
 
 def find_late_ranks(
@@ -44,11 +51,14 @@ class _Finder:
     def find(self, candidates: Sequence[StragglerRow]) -> Lateness:
         together = self._together(candidates)
         once = self._once(frozenset(row.rank for row in together))
-        proven = self._proven(frozenset(row.rank for row in (*together, *once)))
-        together, once = ([row for row in rows if row.rank not in proven.ranks] for rows in (together, once))
-        if {row.rank for row in (*together, *once)} >= set(self._ranks):
+        uneven = self._uneven()
+        late = frozenset(row.rank for row in (*together, *once)) - uneven.in_time
+        found = Lateness([], [], self._proven(late, uneven), uneven)
+        together, once = ([row for row in rows if row.rank not in found.explained_ranks] for rows in (together, once))
+        late = frozenset(row.rank for row in (*together, *once))
+        if late and late >= {*self._ranks}:
             _spare_one(together, once)
-        return Lateness(together, once, proven)
+        return replace(found, together=together, once=once)
 
     def _together(self, candidates: Sequence[StragglerRow]) -> list[StragglerRow]:
         if not self._is_replayed or not self._num_steps:
@@ -84,17 +94,28 @@ class _Finder:
     def _once_with(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
         return late_once(graph.begins_after_first(change), self._report.steps, self._step_ns)
 
-    def _proven(self, late: frozenset[int]) -> ProvenCauses:
+    def _proven(self, late: frozenset[int], uneven: UnevenLoads) -> ProvenCauses:
         """Return which of the late ranks spans explain; none where no replay is trusted."""
         if not late or not self._is_replayed:
             return ProvenCauses()
-
-        def late_with(graph: ReplayGraph, change: Change) -> set[int]:
-            return {row.rank for row in (*self._later_with(graph, change), *self._once_with(graph, change))}
-
         stops = pl.concat([one.stops.with_columns(rank=pl.lit(one.rank, pl.Int64)) for one in self._signs])
-        waited_for = frozenset(row.rank for row in self._report.stragglers)
-        return find_proven_causes(self._graph, stops, late, waited_for, late_with, self._gained_ns, self._step_ns)
+        waited_for = self._waited_for - uneven.in_time
+        return find_proven_causes(self._graph, stops, late, waited_for, self._late_with, self._gained_ns, self._step_ns)
+
+    def _uneven(self) -> UnevenLoads:
+        """Return the ranks that are late in turns for uneven loads; none where no replay is trusted."""
+        if not self._waited_for or not self._is_replayed:
+            return UnevenLoads()
+        return find_uneven_loads(
+            self._graph, self._ranks, self._waited_for, self._late_with, self._gained_ns, self._step_ns
+        )
+
+    @property
+    def _waited_for(self) -> frozenset[int]:
+        return frozenset(row.rank for row in self._report.stragglers)
+
+    def _late_with(self, graph: ReplayGraph, change: Change) -> set[int]:
+        return {row.rank for row in (*self._later_with(graph, change), *self._once_with(graph, change))}
 
 
 def _spare_one(*groups: list[StragglerRow]) -> None:

@@ -15,7 +15,7 @@ from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
-from kinetoscope.analysis.window import RankWindow, around
+from kinetoscope.analysis.window import RankWindow, around, place_in
 
 _KINDS = {"compute": "other_stream", "wait": "other_stream", "order": "stream"}
 """The kind of edge for a cause, where it has another name."""
@@ -237,8 +237,14 @@ class _Finder:
             name=pl.when(is_launched).then("name"),
             is_communication=(pl.col("kind") == "communication") & is_launched,
             exposed_ns=self._exposed_ns(),
+            step=self._step_of_launch(),
             group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
         ).hstack(self._operators.on_device(self._device))
+
+    def _step_of_launch(self) -> pl.Series:
+        """Return the step in which each event was launched; null where it was not launched in one."""
+        steps = self._window.steps
+        return steps["step"][place_in(steps, self._device["launch_begin"])].cast(pl.Int64)
 
     def _exposed_ns(self) -> pl.Series:
         """For how much of each communication nothing is computed meanwhile; nothing for other events."""

@@ -16,6 +16,7 @@ import polars as pl
 
 from kinetoscope.analysis.columns import at_least_0, frame_of
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.analysis.replay.even_loads import load_rows, with_even_loads
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.native import native_module
@@ -49,14 +50,17 @@ DROPPED = -(2**63)
 @dataclass(frozen=True)
 class Change(ShownInNotebooks):
     """What is different in a replay: some `CAUSES` take no time, operators and kernels named in ``faster`` take only
-    so many parts of theirs, and nobody waits for the ranks ``on_time``."""
+    so many parts of theirs, nobody waits for the ranks ``on_time``, and the ranks ``even`` have as much to compute in
+    each step, and between the all-to-alls of a step, as all of these on average."""
 
     without: frozenset[str] = frozenset()
     faster: Mapping[str, float] = field(default_factory=dict)
     on_time: frozenset[int] = frozenset()
+    even: frozenset[int] = frozenset()
 
 
 _SLACKS = {"rank": pl.Int64, "window": pl.UInt32, "slack_ns": pl.Int64}
+_EXCHANGES = {"rank": pl.Int64, "time": pl.Int64, "piece": pl.UInt32}
 _FIRST_WAITS = {"rank": pl.Int64, "window": pl.UInt32, "longer_ns": pl.Int64}
 
 
@@ -83,7 +87,8 @@ class ReplayGraph:
     recorded that others have. ``slacks`` is how much faster the loop of each ``rank`` could be in each ``window`` until
     it had to wait for its loader, ``slack_ns``, where that is known; if it ``has_hidden_loader``, it is not known of
     all loaders. In ``first_waits``, a rank waited for the first batch of a window ``longer_ns`` than for the others,
-    before its first step: no step's time has that, so no change saves it.
+    before its first step: no step's time has that, so no change saves it. ``exchanges`` has the ends of all-to-alls:
+    ``rank``, ``time`` and ``piece``, the number of the call.
     """
 
     nodes: pl.DataFrame
@@ -96,6 +101,7 @@ class ReplayGraph:
     slacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SLACKS))
     has_hidden_loader: bool = False
     first_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_FIRST_WAITS))
+    exchanges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_EXCHANGES))
     known: _Known = field(default_factory=_Known, repr=False, compare=False)
 
     @classmethod
@@ -139,6 +145,7 @@ class ReplayGraph:
             slacks=_of_loops(parts, nodes, [part.loader.slack_ns for part in parts], _SLACKS),
             first_waits=_of_loops(parts, nodes, [part.first_wait_ns or None for part in parts], _FIRST_WAITS),
             has_hidden_loader=any(part.loader.is_hidden for part in parts),
+            exchanges=calls.filter(pl.col("name") == "all_to_all").select("rank", time="end", piece="call"),
         )
 
     @property
@@ -161,8 +168,15 @@ class ReplayGraph:
 
     def replay(self, change: Change | None = None) -> pl.Series:
         """The time of each node with a change."""
-        changed = _changed_weights(change or Change(), self.edges)
+        change = change or Change()
+        changed = _changed_weights(change, self.edges)
+        if change.even:
+            changed = with_even_loads(self.load_rows(change.even), changed)
         return replay_times(self.nodes["time"], self.edges[["source", "target", "weight"]].hstack([changed]))
+
+    def load_rows(self, ranks: Collection[int]) -> pl.DataFrame:
+        """Return what these ranks compute, as `even_loads.load_rows` does."""
+        return load_rows(self.nodes, self.edges, self.exchanges, sorted(ranks))
 
     def saving_ns(self, change: Change) -> int:
         """How much less time the windows take with a change. Of ranks that are ``on_time``, what they were late by
@@ -389,7 +403,7 @@ def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
 
 
 def _changed_weights(change: Change, edges: pl.DataFrame) -> pl.Series:
-    if change == Change(change.without & _OF_HOSTS) and START_NS not in edges.columns:
+    if change == Change(change.without & _OF_HOSTS, even=change.even) and START_NS not in edges.columns:
         return _without_parts(change.without, edges)
     return edges.select(changed=_changed_weight(change, edges.columns))["changed"]
 

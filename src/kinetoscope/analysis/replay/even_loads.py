@@ -1,0 +1,77 @@
+"""Compute load of ranks, step by step and between all-to-alls, in a replay in which all ranks have the same.
+
+A piece of a run is a step, or what lies between two all-to-alls of it: tokens go to other experts in each layer. Ranks
+wait for each other at the end of each piece.
+"""
+
+from collections.abc import Collection, Sequence
+
+import polars as pl
+
+from kinetoscope.analysis.kernel_names import COPY
+
+_NO_COMPUTE = rf"(?i)^memset|{COPY}"
+_PIECE = ("step", "piece")
+
+
+_MAX_SHARE_OF_ONE = 0.75
+"""A rank that is the longest for more of the excess is a straggler."""
+
+_MIN_EXCESS = 0.1
+"""A rank exceeds the mean from this share of the usual excess of the longest rank."""
+
+_NEARLY_ALL = 0.9
+
+
+def load_rows(nodes: pl.DataFrame, edges: pl.DataFrame, exchanges: pl.DataFrame, ranks: Sequence[int]) -> pl.DataFrame:
+    """Return the compute kernels of these ranks: ``edge`` (the row of it), ``rank``, ``step``, ``piece``, ``takes_ns``.
+
+    Args:
+        exchanges: the ends of all-to-alls: ``rank``, ``time``, and ``piece``, a number of the call.
+    """
+    is_compute = (
+        (pl.col("kind") == "device")
+        & ~pl.col("is_communication")
+        & ~pl.col("name").str.contains(_NO_COMPUTE)
+        & pl.col("rank").is_in(sorted(ranks))
+    )
+    rows = edges.with_row_index("edge").filter(is_compute).drop_nulls(["name", "step"])
+    rows = rows.select("edge", "rank", "step", time=nodes["time"].gather(rows["source"]), takes_ns="weight")
+    if len(exchanges):
+        rows = rows.sort("time").join_asof(exchanges.sort("time"), on="time", by="rank", check_sortedness=False)
+    else:
+        rows = rows.with_columns(piece=pl.lit(None, pl.UInt32))
+    return rows.with_columns(pl.col("piece").fill_null(0))
+
+
+def loads(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return by ``rank``, ``step`` and ``piece`` the ``load_ns`` of `load_rows`, and ``even_ns``, the mean of ranks."""
+    found = rows.group_by("rank", *_PIECE).agg(load_ns=pl.col("takes_ns").sum())
+    return found.with_columns(even_ns=pl.col("load_ns").mean().over(_PIECE))
+
+
+def with_even_loads(rows: pl.DataFrame, weights: pl.Series) -> pl.Series:
+    """Return the weights of edges, of which each of `load_rows` takes as much longer or shorter as its rank has less or
+    more to compute in its piece than the mean of ranks."""
+    found = rows.join(loads(rows), on=["rank", *_PIECE], how="left", maintain_order="left")
+    share = pl.when(pl.col("load_ns") > 0).then(pl.col("even_ns") / pl.col("load_ns")).otherwise(1.0)
+    changed = found.select("edge", weight=(pl.lit(weights.gather(found["edge"])) * share).round().cast(pl.Int64))
+    return weights.scatter(changed["edge"], changed["weight"])
+
+
+def excess_in_turns_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) -> float:
+    """Return by how much the longest ranks of all pieces together exceed the mean, where ranks are so in turns; else 0.
+
+    They are in turns where nearly every rank exceeds the mean in some pieces, and no rank is the longest for most of
+    the excess. A rank that always has more than the others is a straggler, as are two of four in turns.
+    """
+    excess = pl.col("load_ns") - pl.col("even_ns")
+    by_piece = loads_of_ranks.with_columns(excess=excess).with_columns(most=pl.col("excess").max().over(_PIECE))
+    is_most = (pl.col("excess") == pl.col("most")) & (pl.col("most") > 0)
+    by_rank = by_piece.filter(is_most).group_by("rank").agg(pl.col("excess").sum())["excess"].to_list()
+    total_ns = float(sum(by_rank))
+    if not total_ns or max(by_rank) > _MAX_SHARE_OF_ONE * total_ns:
+        return 0.0
+    usual_ns = total_ns / by_piece.select(_PIECE).n_unique()
+    num_above = by_piece.filter(pl.col("excess") > _MIN_EXCESS * usual_ns)["rank"].n_unique()
+    return total_ns if num_above >= _NEARLY_ALL * len(ranks) else 0.0

@@ -1,0 +1,100 @@
+"""analysis/findings/uneven_loads.py: ranks that have the most to compute in turns."""
+
+import json
+
+import pytest
+
+import kinetoscope
+from simulated_training import Fault, Settings
+from simulated_training.analysed import analysed, write_changed
+
+MS = 1_000_000
+BATCHES = {"layout": "data"}
+EXPERTS = {"layout": "experts", "expert_share": 0.5, "num_layers": 3, "transfer_share": 0.002}
+
+
+def uneven(num_ranks, kind, **settings):
+    fault = Fault(kind=kind, cost_ns=4 * MS)
+    return Settings(num_ranks=num_ranks, num_steps=14, step_ns=8 * MS, faults=(fault,), **settings)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+@pytest.mark.parametrize(("kind", "settings"), [("unequal_batches", BATCHES), ("unbalanced_experts", EXPERTS)])
+def test_uneven_loads_are_one_finding_that_gains_what_even_loads_do(kind, settings, num_ranks):
+    run, report = analysed(uneven(num_ranks, kind, **settings))
+    found = [finding for finding in report.findings if finding.confidence != "low"]
+    assert [(one.kind, one.where.ranks) for one in found] == [("straggler", tuple(range(num_ranks)))]
+    assert {row.cause for row in report.stragglers} == {"device"}
+    gain_ns = run.saving_ns_per_step(run.without())
+    assert found[0].saving_ns_per_step == pytest.approx(gain_ns, abs=0.02 * run.time_ns / run.num_steps)
+    assert report.saving_of_fix(1) == pytest.approx(found[0].saving_ns_per_step, abs=1)
+
+
+@pytest.mark.parametrize("settings", [BATCHES, EXPERTS])
+def test_even_loads_are_no_finding(settings):
+    report = analysed(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, noise=0.05, **settings))[1]
+    assert [finding.kind for finding in report.findings if finding.confidence != "low"] == []
+
+
+def test_two_of_four_ranks_that_are_slow_in_turns_are_named_alone():
+    faults = tuple(Fault(kind="late_device", cost_ns=4 * MS, ranks=(rank,), every=2, first=rank) for rank in (0, 1))
+    report = analysed(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, faults=faults))[1]
+    assert [(one.kind, one.where.ranks) for one in report.findings] == [("straggler", (0, 1))]
+
+
+def test_a_slow_rank_is_named_beside_uneven_loads():
+    faults = (Fault(kind="unequal_batches", cost_ns=4 * MS), Fault(kind="late_host", cost_ns=16 * MS, ranks=(2,)))
+    report = analysed(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, faults=faults))[1]
+    assert (report.findings[0].kind, report.findings[0].where.ranks) == ("straggler", (2,))
+
+
+def test_an_all_to_all_of_unequal_sizes_is_one_call(tmp_path):
+    def with_sizes_by_rank(trace):
+        rank = trace["distributedInfo"]["rank"]
+        for event in trace["traceEvents"]:
+            if event.get("args", {}).get("Collective name") == "all_to_allv":
+                event["args"]["In msg nelems"] += 1000 * rank
+                event["args"]["Out msg nelems"] += 1000 * rank
+
+    settings = uneven(4, "unbalanced_experts", **EXPERTS)
+    report = kinetoscope.analyze(write_changed(with_sizes_by_rank, settings, tmp_path), cache=False)
+    assert {row.num_ranks for row in report.collectives if row.name == "all_to_all"} == {4}
+    assert report.findings[0].where.ranks == (0, 1, 2, 3)
+
+
+def test_an_all_to_all_that_ends_apart_shows_no_late_rank(tmp_path):
+    def with_early_ends(trace):
+        rank = trace["distributedInfo"]["rank"]
+        for event in trace["traceEvents"]:
+            is_kernel = event.get("cat") == "kernel"
+            if is_kernel and event["args"].get("Collective name") == "all_to_allv":
+                event["dur"] *= 1 - 0.1 * rank
+
+    settings = uneven(4, "unbalanced_experts", **EXPERTS)
+    report = kinetoscope.analyze(write_changed(with_early_ends, settings, tmp_path), cache=False)
+    rows = [row for row in report.collectives if row.name == "all_to_all"]
+    apart = [
+        row for row in rows if max(row.ends_ns) - min(row.ends_ns) > 0.05 * (max(row.ends_ns) - min(row.starts_ns))
+    ]
+    assert apart
+    assert {row.waits_ns for row in apart} == {None}
+
+
+@pytest.mark.parametrize("has_lengths", [False, True])
+def test_unequal_lengths_are_named_where_shapes_were_recorded(tmp_path, has_lengths):
+    def with_lengths(trace):
+        rank = trace["distributedInfo"]["rank"]
+        calls = [event for event in trace["traceEvents"] if event.get("name") == "aten::addmm"]
+        for place, event in enumerate(sorted(calls, key=lambda event: event["ts"]) if has_lengths else ()):
+            shapes = event["args"]["Input Dims"]
+            shapes[0][:1] = [100 + 10 * (place // 6 * 7 % 13) + rank]
+            event["args"]["Input Dims"] = shapes
+
+    settings = uneven(4, "unequal_batches", has_shapes=True)
+    report = kinetoscope.analyze(write_changed(with_lengths, settings, tmp_path), cache=False)
+    evidence = dict(report.findings[0].evidence)
+    assert (evidence.get("shortest_input"), evidence.get("longest_input")) == (
+        (100, 223) if has_lengths else (None,) * 2
+    )
+    assert ("from 100 to 223" in report.findings[0].advice) is has_lengths
+    assert json.loads(report.to_json())["findings"][0]["kind"] == "straggler"
