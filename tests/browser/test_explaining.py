@@ -58,7 +58,7 @@ def test_a_heading_says_what_its_column_means_to_pointer_and_keys(view, heading,
 
 def test_a_finding_shows_its_chapter_in_place(late_rank, page, open_file):
     open_file(late_rank)
-    finding = page.locator(".findings > ol > li", has_text="Rank 2 is late").first
+    finding = page.locator(".findings > ol > li", has_text="Straggler: rank 2").first
     chapter = finding.get_by_text("What straggler means, and what helps")
     expect(finding).not_to_contain_text("docs/findings.md")
     chapter.focus()

@@ -22,7 +22,7 @@ def test_the_late_rank_its_steps_and_who_waits_for_it_are_told(late_rank, page, 
     said, waited = page.locator("output").all()
 
     expect(page.get_by_role("combobox")).to_have_value("host")  # what shows why it is late
-    expect(page.locator("main")).to_contain_text("Rank 2 is late in every 3rd step: its loop takes longer on the host")
+    expect(page.locator("main")).to_contain_text("Rank 2 delays every 3rd step: slow CPU code")
     steps.focus()
     for rank in (0, 1, 2):
         page.keyboard.press("ArrowDown")

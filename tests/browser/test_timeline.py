@@ -269,12 +269,12 @@ def test_a_finding_opens_its_rank_and_outlines_its_spans(report_of, page, open_f
     late = Fault(kind="late_host", ranks=(5,), cost_ns=4_000_000, every=2)
     open_file(report_of(Settings(num_ranks=6, num_layers=2, num_steps=8, faults=(late,))))
 
-    finding = page.locator(".findings > ol > li", has_text="Rank 5 is late").first
+    finding = page.locator(".findings > ol > li", has_text="Straggler: rank 5").first
     finding.get_by_role("link", name=re.compile("in the timeline")).click()
     expect(page.locator(".timeline-marked")).to_have_text("▾ Rank 5")
     expect(page.locator(".timeline-ruler .timeline-corner")).to_contain_text("Rank 5: step")
     outlined = page.locator(".timeline-outlined")
-    expect(outlined).to_have_text(re.compile(r"Rank 5 is late.*: [1-9]\d* spans? outlined"))
+    expect(outlined).to_have_text(re.compile(r"Straggler: rank 5.*: [1-9]\d* spans? outlined"))
     assert_accessible(page)
     outlined.get_by_role("button", name="Outline them no more").click()
     expect(outlined).to_have_count(0)

@@ -353,7 +353,7 @@ def test_what_is_not_known_is_blank_until_a_process_beside_the_server_has_worked
     first = cells(tab, "after")
     assert {first[title] for title in ("Step time", "Change", "Memory", "State")} == {""}
     assert not {"Devices", "MFU"} & {*first}  # as long as no run is known to have a device
-    wait_for_cell(tab, "after", "First finding", "The loop waits for its data")
+    wait_for_cell(tab, "after", "First finding", "Input-bound")
     known = cells(tab, "after")
     assert known["Ranks"] == "2"
     assert known["Steps"] == "12"
@@ -395,7 +395,7 @@ def test_a_report_that_is_not_there_is_made_and_shown(analysed_once, tab):
     tab.goto(server.link)
     tab.get_by_role("link", name="after", exact=True).click()
     tab.get_by_role("link", name="Make the report and show it").click()
-    tab.get_by_role("main").get_by_text("The loop waits for its data").first.wait_for(timeout=WAIT_MS)
+    tab.get_by_role("main").get_by_text("Input-bound").first.wait_for(timeout=WAIT_MS)
 
 
 def test_a_report_that_cannot_be_made_says_why(analysed, context):

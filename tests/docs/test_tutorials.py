@@ -63,7 +63,7 @@ def test_the_slow_data_set_is_found_by_its_line_and_mended_with_the_same_loss(tm
     reader = follow(page, tmp_path)
     run, summary, chapter, _, mended_run, mended, comparison = reader.printed
     found = findings_but_of_the_machine(summary)
-    assert found[0].startswith("The loop waits for its data")
+    assert found[0].startswith("Input-bound: ")
     assert f"readings.py:{line_of(page, 'float(text)')}" in found[0]
     assert found[0].endswith("kinetoscope explain input_bound")
     assert chapter.startswith("input_bound")
@@ -82,7 +82,7 @@ def test_what_keeps_memory_is_found_by_its_name_and_line_and_mended_with_the_sam
     reader = follow(page, tmp_path)
     run, summary, _, mended_run, comparison, mended = reader.printed
     found = findings_but_of_the_machine(summary)
-    assert found[0].startswith("Memory grows by 4.0 MiB a step, held by history")
+    assert found[0].startswith("Memory leak: +4.0 MiB/step, retained by history")
     assert f"train.py:{line_of(page, 'history.append')}" in found[0]
     assert "kinetoscope explain memory_growth" not in mended
     assert mended.rstrip().endswith("0 bytes")
@@ -100,7 +100,7 @@ def test_the_late_rank_is_found_by_its_line_and_mended_with_the_same_loss(tmp_pa
     reader = follow(page, tmp_path)
     run, summary, _, mended_run, comparison, mended = reader.printed
     found, slow_line = findings_but_of_the_machine(summary), f"train.py:{line_of(page, 'for weight in row')}"
-    assert found[0].startswith("Rank 0 is late")
+    assert found[0].startswith("Straggler: rank 0 ")
     assert found[0].endswith("kinetoscope explain straggler")
     assert slow_line in found[0]
     # It is on the same line of the mended file. What is left is what the page says: on a busy machine, chance.
@@ -117,7 +117,7 @@ def test_what_whatif_promises_for_the_simulated_device_is_what_its_mended_run_ta
     reader = follow(page_of("waiting-device"), tmp_path)
     _, summary, _, changes, fix, _, mended = reader.printed
     (finding,) = findings(summary)
-    assert finding.startswith("The device waits for the host to launch its kernels")
+    assert finding.startswith("Launch-bound: ")
     assert finding.endswith("kinetoscope explain host_bound")
     assert "No fault was found." in mended
     promised, gained = promised_ms(fix), float(re.search(r"steps, ([\d.]+) ms each", mended)[1])

@@ -50,20 +50,20 @@ class Fault:
 
 
 FAULTS = (
-    Fault(script="slow_getitem", kind="input_bound", advice="to the DataLoader"),
-    Fault(script="few_workers", kind="input_bound", advice="to the DataLoader"),
-    Fault(script="python_loss", kind="python_overhead", advice="Move what the loop does in Python"),
-    Fault(script="late_rank", kind="straggler", period=3, num_ranks=2, advice="what only this rank does"),
-    Fault(script="gc_pressure", kind="garbage_collection", in_some_steps=True, advice="Make fewer objects at"),
+    Fault(script="slow_getitem", kind="input_bound", advice="DataLoader(..., num_workers="),
+    Fault(script="few_workers", kind="input_bound", advice="DataLoader(..., num_workers="),
+    Fault(script="python_loss", kind="python_overhead", advice="Move Python code between operators out of the loop"),
+    Fault(script="late_rank", kind="straggler", period=3, num_ranks=2, advice="CPU work that other ranks do not do"),
+    Fault(script="gc_pressure", kind="garbage_collection", in_some_steps=True, advice="Allocate fewer objects at"),
     Fault(script="recompilation", kind="recompilation", in_some_steps=True, advice="Give each batch the same shape"),
     Fault(script="graph_leak", kind="memory_growth", is_saved=False, advice="Keep numbers, not tensors"),
     Fault(script="hook_leak", kind="memory_growth", is_saved=False, advice="Keep numbers, not tensors"),
     Fault(script="float64", kind="float64", has_line=False, is_saved=False, advice="float32"),
-    Fault(script="tiny_operators", kind="small_kernels", is_saved=False, advice="torch.compile(model) fuse them"),
+    Fault(script="tiny_operators", kind="small_kernels", is_saved=False, advice="model = torch.compile(model)"),
     Fault(script="checkpoints", kind="python_overhead", kinds=("blocked",), in_some_steps=True, advice="async_save"),
     Fault(script="fsync", kind="blocked", kinds=("python_overhead",), advice="os.fsync()"),
     Fault(script="held_lock", kind="blocked", advice="hold the lock for less time"),
-    Fault(script="waiting_loader", kind="input_bound", advice="Workers wait side by side"),
+    Fault(script="waiting_loader", kind="input_bound", advice="Workers wait in parallel"),
     Fault(
         script="new_loaders", kind="input_bound", has_line=False, in_some_steps=True, advice="persistent_workers=True"
     ),

@@ -85,7 +85,7 @@ def test_a_redacted_report_still_tells_what_is_torchs_and_ours(run, tmp_path):
     keys = {key for details in page["timeline"]["details"] for key in details}
     assert {"Input Dims", "argument 1"} <= keys
     (advice,) = (row["advice"] for row in page["report"]["findings"] if row["kind"] == "straggler")
-    assert "at what only this rank does, such as logging or saving" in advice
+    assert "CPU work that other ranks do not do, such as logging or saving" in advice
 
 
 def test_redacted_reports_of_two_runs_and_of_a_device_have_no_canary(run, tmp_path):

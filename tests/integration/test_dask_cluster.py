@@ -225,7 +225,7 @@ def test_a_bar_shows_how_much_a_cluster_has_read(client, runs, monkeypatch, caps
     monkeypatch.setenv("TERM", "xterm")
     assert main(["summary", str(runs / "after"), "--no-cache", "--dask", client.scheduler.address]) == 0
     assert re.search(r"reading .*100%", sys.stderr.getvalue())
-    assert "Rank 1 is late" in capsys.readouterr().out
+    assert "Straggler: rank 1" in capsys.readouterr().out
 
 
 def test_a_summary_without_a_scheduler_says_so(distributed, runs, monkeypatch, capsys):

@@ -92,7 +92,7 @@ def test_names_stay_text(outputs):
 
 
 def test_a_change_of_a_replay_is_told_in_words(outputs):
-    assert Page(outputs[5]["text/html"]).texts == ["no waiting for data"]
+    assert Page(outputs[5]["text/html"]).texts == ["no wait for data"]
 
 
 def test_a_report_of_a_thousand_steps_is_a_small_cell(outputs):

@@ -36,7 +36,9 @@ def counters(options, library=None, torch="", **machine):
     load = LOAD.format(library=str(library)) if library else ""
     done = run_program(load + torch + SCRIPT, json.dumps(options), environment=cleared | machine)
     assert done.returncode == 0, done.stderr
-    logged = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("Kinetoscope: ")]
+    logged = [
+        line for line in done.stderr.splitlines(keepends=True) if not line.startswith(("Kinetoscope: ", "kinetoscope "))
+    ]
     return json.loads(done.stdout.splitlines()[-1]), "".join(logged)  # without what is told of the run's end
 
 

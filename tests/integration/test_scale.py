@@ -56,7 +56,8 @@ def finish(processes, *, says=""):
     """The output of the processes. Beside how the run ended, each may log only one line, with ``says`` in it."""
     results = [process.wait(150) for process in processes]
     assert [done.returncode for done in results] == [0] * len(processes), results
-    lines = [line for done in results for line in done.stderr.splitlines() if not line.startswith("Kinetoscope: ")]
+    own = ("Kinetoscope: ", "kinetoscope ")
+    lines = [line for done in results for line in done.stderr.splitlines() if not line.startswith(own)]
     assert all(says and says in line for line in lines), lines
     return [done.stdout for done in results]
 

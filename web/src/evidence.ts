@@ -1,73 +1,104 @@
-/** The evidence of findings in words: a name says by its ending what its number is. */
+/** Labels and units of evidence: the unit follows from the ending of a name. */
 import { counted, formatBytes, formatCount, formatDuration, formatShare } from "./format";
 import type { Finding } from "./page_data";
 
-const WORDS: Record<string, string> = {
-  bytes_per_step: "Growth a step",
-  steps_until_full: "Steps until memory is full",
-  share_of_device: "Part of the device's memory",
-  every_n_steps: "Comes again after",
-  period: "Late again after",
-  data_longer_ns: "Waits longer for data than others",
-  device_longer_ns: "Computes longer on its device than others",
-  host_longer_ns: "Takes longer on its host than others",
-  processor_longer_ns: "Has no processor for longer than others",
-  waits_for_late_ranks_ns: "Waits for late ranks",
-  without_work_ns: "Device without work",
-  processor_percent: "Processor busy",
-  process_percent: "Processor used by this process",
-  gc_ns: "Garbage collection",
-  sync_ns: "Waits for the device",
-  python_ns: "Python between operators",
-  host_ns: "Time on the host",
-  saving_at_most_ns: "Saves at most",
-  hidden_gaps_ns: "Begins late beside communication, for no known reason",
-  late_ns: "Late by",
-  num_items: "Values read one by one",
-  share_of_line: "Part in the first line",
-  least_share_of_line: "Surely in that line, at least",
-  share_of_reason: "Part in the first line, for this reason",
-  share_not_known: "Part whose waits for ranks are not known",
-  late_share_of_line: "Samples of that line that were read late",
-  starved_ns: "Ready, without a processor",
-  blocked_ns: "Waits, and does not run",
-  running_ns: "Runs on a processor",
-  own_share: "Processors used by this run",
-  others_share: "Processors used by others",
-  busy_share: "Processors busy",
-  steal_share: "Processors taken by other virtual machines",
-  throttled_share: "Stopped by the container's limit",
-  num_throttled: "Stops by the container's limit",
-  num_cores: "Processors it may use",
-  num_threads: "Threads on which torch computes",
-  epoch_start_share: "At the first batch of an epoch",
-  num_slow_steps: "Slow steps kept",
+const LABELS: Record<string, string> = {
+  around_window_ns: "Profiler time outside steps",
+  before_graphs_ns: "Idle before CUDA graph kernels",
+  blocked_ns: "Blocked",
+  busy_share: "CPU use, all processes",
+  bytes_per_step: "Growth per step",
+  compile_ns: "Compile time",
+  copy_ns: "Copy time",
+  data_longer_ns: "Extra data wait",
+  data_wait_ns: "Data wait",
+  device_longer_ns: "Extra GPU time",
+  epoch_start_share: "In first batch of an epoch",
+  every_n_steps: "Period",
+  gc_ns: "GC time",
+  hidden_gaps_ns: "Late kernels, unknown cause",
+  host_longer_ns: "Extra CPU time",
+  host_ns: "CPU time",
+  idle_other_ns: "Unexplained GPU idle",
+  kernels_ns: "Kernel time",
+  late_ns: "Delay",
+  late_share_of_line: "Line sampled late",
+  launch_ns: "Launch time",
+  least_share_of_line: "In top line, 95 % bound",
+  median_batch_ns: "Median batch build time",
+  most_excess_ns: "Largest excess",
+  most_ns: "Longest",
+  num_calls: "Calls per step",
+  num_collections: "Collections per step",
+  num_compilations: "Compilations per step",
+  num_cores: "CPU cores",
+  num_free_cores: "Idle cores",
   num_hangs: "Hangs",
-  num_ranks_left_hanging: "Ranks that hung until the end",
-  most_ns: "The longest, at least",
-  num_of_machine: "Of these, for want of a processor",
-  most_excess_ns: "The slowest took longer by",
-  num_with_line: "Of these, with a line",
-  waiting_share_of_batches: "Part of making a batch that waits",
+  num_items: ".item() calls per step",
+  num_late_ranks: "Stragglers",
+  num_late_ranks_left_out: "Stragglers left out",
+  num_late_steps: "Delayed steps",
+  num_launches: "Launches per step",
+  num_of_machine: "Due to CPU contention",
+  num_ranks: "Ranks on this host",
+  num_ranks_left_hanging: "Ranks still hung",
+  num_samples: "Samples",
+  num_slow_steps: "Outlier steps kept",
+  num_small_kernels: "Small kernels per step",
+  num_small_operators: "Small operators per step",
+  num_threads: "torch threads per rank",
+  num_throttled: "CPU throttling events",
+  num_with_line: "With a known line",
+  num_workers: "Workers",
+  others_share: "CPU use, other processes",
+  own_share: "CPU use, this job",
+  pageable_ns: "Copies from pageable memory",
+  period: "Period",
+  process_percent: "CPU use, this process",
+  processor_longer_ns: "Extra run-queue delay",
+  processor_percent: "CPU use, all cores",
+  python_ns: "Python overhead",
+  running_ns: "CPU time of the loop",
+  saving_at_most_ns: "Saving, upper bound",
+  self_ns: "Self time",
+  sending_ns: "Time to send a batch",
+  share_not_known: "Unknown wait for ranks",
+  share_of_device: "GPU memory used",
+  share_of_line: "In top line",
+  share_of_operators: "Operators of the step",
+  share_of_reason: "In top line, this cause",
+  starved_ns: "Run-queue delay",
+  steal_share: "CPU steal time",
+  steps_until_full: "Steps until out of memory",
+  sync_ns: "Blocking sync",
+  throttled_share: "CPU throttling",
+  waiting_share_of_batches: "Batch build time spent waiting",
+  waits_for_late_ranks_ns: "Wait for stragglers",
+  without_work_ns: "GPU without work",
 };
 
-/** The evidence to show: not what is the cost again, nor in what a late rank was no later than others. */
+/** Evidence that means something at zero: no workers, and no core that is idle. */
+const AT_ZERO = new Set(["num_workers", "num_free_cores"]);
+
+/** Return the evidence to show: without the cost again, and without zeros that say nothing. */
 export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence">): [string, number][] {
   const cost = finding.cost_ns_per_step ?? NaN;
   return Object.entries(finding.evidence).filter(
     ([name, value]) =>
-      !(name.endsWith("_ns") && Math.abs(value - cost) <= 1) && !(name.endsWith("_longer_ns") && value <= 0),
+      !(name.endsWith("_ns") && Math.abs(value - cost) <= 1) &&
+      !(name.endsWith("_longer_ns") && value <= 0) &&
+      (value !== 0 || AT_ZERO.has(name)),
   );
 }
 
-/** What a number is of, in words. */
+/** Return the label of a number. */
 export function evidenceName(name: string): string {
-  const plain = name.replace(/^num_/, "number_of_").replace(/_(ns|bytes|percent)$/, "");
+  const plain = name.replace(/^num_/, "").replace(/_(ns|bytes|percent)$/, "");
   const words = plain.replaceAll("_", " ");
-  return WORDS[name] ?? words.charAt(0).toUpperCase() + words.slice(1);
+  return LABELS[name] ?? words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** The number, with its unit. */
+/** Return the number with its unit. */
 export function evidenceValue(name: string, value: number): string {
   if (name.endsWith("_ns")) return formatDuration(value);
   if (name.endsWith("_bytes") || name.startsWith("bytes_")) return formatBytes(value);

@@ -1,28 +1,36 @@
 import { expect, test } from "vitest";
-import { evidenceName, evidenceValue } from "../src/evidence";
+import { evidenceName, evidenceOf, evidenceValue } from "../src/evidence";
 import { formatShare } from "../src/format";
 
-test("shares are told in percent, and which line they are of in words", () => {
+test("shares are in percent, with the line that they are of", () => {
   expect([evidenceName("share_of_line"), evidenceValue("share_of_line", 0.62)]).toEqual([
-    "Part in the first line",
+    "In top line",
     formatShare(0.62),
   ]);
   expect([evidenceName("least_share_of_line"), evidenceValue("least_share_of_line", 0.28)]).toEqual([
-    "Surely in that line, at least",
+    "In top line, 95 % bound",
     formatShare(0.28),
   ]);
 });
 
-test("parts of the processors are told in percent, and by whom they were used", () => {
+test("CPU use is in percent, by user", () => {
   expect([evidenceName("others_share"), evidenceValue("others_share", 0.92)]).toEqual([
-    "Processors used by others",
+    "CPU use, other processes",
     formatShare(0.92),
   ]);
   expect(evidenceValue("share_not_known", 0.5)).toBe(formatShare(0.5));
-  expect(evidenceName("starved_ns")).toBe("Ready, without a processor");
+  expect(evidenceName("starved_ns")).toBe("Run-queue delay");
 });
 
 test("counts and times have their units", () => {
-  expect([evidenceName("num_items"), evidenceValue("num_items", 511.8)]).toEqual(["Values read one by one", "512"]);
-  expect(evidenceName("num_calls")).toBe("Number of calls");
+  expect([evidenceName("num_items"), evidenceValue("num_items", 511.8)]).toEqual([".item() calls per step", "512"]);
+  expect(evidenceName("num_calls")).toBe("Calls per step");
+});
+
+test("zeros that say nothing are left out, and the cost is not shown again", () => {
+  const evidence = { num_throttled: 0, steal_share: 0, num_workers: 0, gc_ns: 5, sync_ns: 7 };
+  expect(evidenceOf({ cost_ns_per_step: 5, evidence })).toEqual([
+    ["num_workers", 0],
+    ["sync_ns", 7],
+  ]);
 });

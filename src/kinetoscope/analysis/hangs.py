@@ -1,13 +1,16 @@
-"""analysis: what the ranks of a run have found of phases that hung."""
+"""The finding on phases that hung, from the hang reports of the ranks."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
+from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.slow_steps import PHASE_WORDS
 from kinetoscope.pulse.stuck_phases import StuckPhase, Unarrived, unarrived
-from kinetoscope.texts.wording import ranks_named
+from kinetoscope.texts.wording import lasting, ranks_named
 
 _MOST_NAMED = 3
+_FRAME = re.compile(r"^(.+)\((\d+)\): .*$")
 
 
 def find_hangs(stuck: Mapping[int, Sequence[StuckPhase]]) -> list[Finding]:
@@ -47,24 +50,23 @@ def _length_ns(phase: StuckPhase) -> int:
 def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, goes_on: bool) -> str:
     rank, phase = max(named, key=lambda each: _length_ns(each[1]))
     words = PHASE_WORDS.get(phase.phase)
-    where = (f" in {words}" if words else "") + (f" at {phase.place}" if phase.place else "")
-    length = f"{_length_ns(phase) / 1e9:,.0f} s"
-    times = f"; {num_hangs:,} phases hung in all" if num_hangs > 1 else ""
-    if goes_on:
-        return f"Rank {rank} hung{where} for {length} after step {phase.step - 1:,}, and went on{times}"
-    return f"Rank {rank} hung{where} after step {phase.step - 1:,}, for more than {length}{times}"
+    phase_of = f" in {words}" if words else f" after step {phase.step - 1:,}"
+    length = lasting(_length_ns(phase))
+    state, bound = ("Hung, then continued", "") if goes_on else ("Hung", "over ")
+    title = f"{state}: rank {rank} stuck{phase_of} for {bound}{length}"
+    title = add_detail(title, _FRAME.sub(r" at \1:\2", phase.place))
+    return add_detail(title, f" ({num_hangs:,} hangs)" if num_hangs > 1 else "")
 
 
 def _advice(left: Sequence[tuple[int, StuckPhase]]) -> str:
     """From what ranks have not left, be it a hang or not: who waits for whom."""
-    stacks = "The folder pulse of the run has the stacks of all threads, in files that end in .stuck."
+    stacks = "The stacks of all threads are in the run's folder, in pulse/*.stuck."
     return " ".join([*map(_on_unarrived, unarrived(left)), stacks])
 
 
 def _on_unarrived(found: Unarrived) -> str:
     waiting, missing = map(ranks_named, (found.waiting, found.missing))
-    who = "it" if len(found.missing) == 1 else "they"
     return (
-        f"{waiting.capitalize()} waited in {found.collective or 'a collective'} ({found.sequence:,} of group "
-        f"{found.group}), to which {missing} had not come: look at what {who} did."
+        f"{waiting.capitalize()} waited in {found.collective or 'a collective'} (number {found.sequence:,} of group "
+        f"{found.group}) for {missing}: check the stacks of {missing}."
     )

@@ -42,16 +42,16 @@ def ordinal(number: int) -> str:
     return f"{number:,}{ending}"
 
 
-def in_every(period: int | None) -> str:
-    """That it comes in every n-th step, for the end of a sentence; empty if that is every step, or not known."""
-    return "" if period is None or period == 1 else f" in every {ordinal(period)} step"
+def format_period(period: int | None) -> str:
+    """Return ``every n-th step``; "" for every step, and where the period is unknown."""
+    return "" if period is None or period == 1 else f"every {ordinal(period)} step"
 
 
 def how_often(num_times: int, num_steps: int, period: int | None) -> str:
-    """In how many of all steps it comes, or in every which one."""
+    """Return the steps in which a fault occurs, as ``every 3rd step`` or ``7 of 10 steps``."""
     if num_times == num_steps:
-        return "in every step"
-    return in_every(period).strip() or f"in {num_times:,} of {num_steps:,} steps"
+        return "every step"
+    return format_period(period) or f"{num_times:,} of {num_steps:,} steps"
 
 
 def _shortest_of_most(times: Mapping[int, float]) -> float:

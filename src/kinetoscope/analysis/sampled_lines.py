@@ -31,6 +31,12 @@ RUNNING = "running"
 ANOTHER_THREAD = "another thread"
 """The state of a thread that waits for another one, at a lock, a queue or a join."""
 
+MAX_LATE_SHARE = 0.5
+"""Where a larger share of the samples of a line was read late, another line may have run."""
+
+_MIN_TITLE_SHARE = 0.5
+"""A title names a line from this share of the time on."""
+
 _WAITS = f"^{WAITS}(.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
@@ -38,6 +44,30 @@ WORKER_TRACK = r"^DataLoader worker (\d+)"
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
 _SAMPLE = {"line": pl.String, "call": pl.String, "state": pl.String, "lasts_ns": pl.Int64, "at": pl.Int64}
+
+
+class SampledLine(NamedTuple):
+    """The line with most of some sampled time.
+
+    ``share`` is its share of that time, and ``at_least`` the share with 95 % confidence, from the samples that were
+    read in time. In the ``late_share`` of its samples, code shortly before the line may have run instead. Both are None
+    where the recording does not show which samples were late.
+    """
+
+    line: str
+    share: float
+    at_least: float | None
+    late_share: float | None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether code before the line may have run in most of its samples."""
+        return self.late_share is None or self.late_share > MAX_LATE_SHARE
+
+    @property
+    def is_title(self) -> bool:
+        """Whether a title may name this line."""
+        return self.share >= _MIN_TITLE_SHARE and not self.is_late
 
 
 def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -1,13 +1,15 @@
-"""analysis: the steps that were kept because they were slow while nothing was recorded, and the finding on them."""
+"""Outlier steps that were kept while nothing was recorded, and the finding on them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding, confidence_without_replay
-from kinetoscope.analysis.periods import in_every
+from kinetoscope.analysis.findings.titles import add_detail
+from kinetoscope.analysis.periods import format_period
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
+from kinetoscope.texts.wording import format_ms
 
 _IN_ORDER = (
     Phase.CHECKPOINT,
@@ -22,14 +24,14 @@ _IN_ORDER = (
 
 _MOST_NAMED = 3
 PHASE_WORDS = {
-    "data_wait": "waiting for data",
-    "forward": "the forward pass",
-    "backward": "the backward pass",
-    "optimizer": "the optimizer",
-    "evaluation": "an evaluation",
-    "checkpoint": "a checkpoint",
+    "data_wait": "data wait",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoint",
 }
-"""What the known phases of `SlowStepRow` are called in sentences."""
+"""The labels of the phases of `SlowStepRow`."""
 
 
 class SlowStepRow(TypedDict):
@@ -101,7 +103,7 @@ def find_slow_steps(rows: Sequence[SlowStepRow], num_steps: int, mean_ns: float)
     return [
         build_finding(
             "slow_steps",
-            _title(slowest, num_kept),
+            _title(slowest, num_kept, num_steps),
             _advice(rows, num_machines),
             confidence=confidence_without_replay(cost_ns / mean_ns if mean_ns else 0.0),
             evidence={
@@ -125,30 +127,32 @@ def _times(row: SlowStepRow, num_steps: int) -> float:
     return row["num_kept"] if row["every"] is None else max(row["num_kept"], num_steps // row["every"])
 
 
-def _title(slowest: SlowStepRow, num_kept: int) -> str:
-    took, place = f"{slowest['excess_ns'] / 1e6:,.1f} ms longer", _place(slowest)
+def _title(slowest: SlowStepRow, num_kept: int, num_steps: int) -> str:
+    longer = f"{format_ms(slowest['excess_ns'])} ms longer"
     if num_kept == 1:
-        return f"Step {slowest['step']:,} took {took} than usual{place}"
-    return f"{num_kept:,} steps took much longer than usual; step {slowest['step']:,} {took}{place}"
+        title = f"Outlier step: step {slowest['step']:,} took {longer} than usual"
+    else:
+        title = f"Outlier steps: {num_kept:,} of {num_steps:,} steps took up to {longer}"
+    location = _location(slowest)
+    return add_detail(title, f" ({location})" if location else "")
 
 
-def _place(row: SlowStepRow) -> str:
-    """Where most of the excess is, after a comma; "" if nobody knows."""
-    phase = f" in {PHASE_WORDS[row['phase']]}" if row["phase"] in PHASE_WORDS else ""
-    line = f" at {row['line']}" if row["line"] is not None else ""
-    return f", most of it{phase}{line}" if phase or line else ""
+def _location(row: SlowStepRow) -> str:
+    """Return the phase and the line with most of the excess; "" where both are unknown."""
+    phase = PHASE_WORDS.get(row["phase"], "")
+    return " at ".join(filter(None, [phase, row["line"]]))
 
 
 def _advice(rows: Sequence[SlowStepRow], num_machines: int) -> str:
-    regular = [f"again{in_every(row['every'])}{_place(row)}" for row in rows if row["every"] is not None]
-    said = (
-        [f"It comes {'; and '.join(regular[:_MOST_NAMED])}: do that more seldom, or beside training."]
-        if regular
-        else []
-    )
+    periods = [(row, format_period(row["every"])) for row in rows if row["every"] is not None]
+    regular = [f"{_location(row) or 'slow'}, recurs {period or 'every step'}" for row, period in periods]
+    sentences = list[str]()
+    if regular:
+        recurring = "; ".join(regular[:_MOST_NAMED])
+        sentences.append(f"The fault recurs ({recurring}): do this work less often, or in the background.")
     if num_machines:
-        said.append(
-            f"In {num_machines:,} of them the loop's thread had no processor for half of the excess or more: other "
-            "programs, or too many threads, used them."
+        sentences.append(
+            f"In {num_machines:,} of them the loop waited for a CPU for half of the excess or more: other processes, "
+            "or too many threads, used the cores."
         )
-    return " ".join([*said, "The folder slow_steps of the run has a trace of each."])
+    return " ".join([*sentences, "The run's folder has a trace of each, in slow_steps."])

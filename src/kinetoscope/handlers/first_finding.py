@@ -9,7 +9,7 @@ from typing import Any
 
 from kinetoscope.recording.outcome import REPORT
 from kinetoscope.recording.telling import short_path
-from kinetoscope.texts.wording import printable
+from kinetoscope.texts.wording import format_ms, printable
 from kinetoscope.writing.atomic_file import remove_partials
 from kinetoscope.writing.side_process import SideProcess
 
@@ -86,11 +86,11 @@ class FirstFinding:
         path = _report_of(folder)
         if report is None:
             reason = f": {printable(self._reason).rstrip('.')}" if self._reason else ""
-            return f"There is no report{reason}. To write it: kinetoscope report {quote(short_path(path.parent))}."
+            return f"No report{reason}; to write it, run kinetoscope report {quote(short_path(path.parent))}."
         self.report, self.findings = path, report["findings"]
         num_ranks, world_size = report["num_ranks"], report["world_size"] or 0
-        ranks = f", of {num_ranks:,} of {world_size:,} ranks," if num_ranks < world_size else ""
-        return f"The report{ranks} is {short_path(path)}."
+        ranks = f" on {num_ranks:,} of {world_size:,} ranks" if num_ranks < world_size else ""
+        return f"Report{ranks}: {short_path(path)}."
 
 
 def _report_of(folder: Path) -> Path:
@@ -99,6 +99,5 @@ def _report_of(folder: Path) -> Path:
 
 
 def _sentence(title: str, saving_ns_per_step: int | None) -> str:
-    saving_ms = (saving_ns_per_step or 0) / 1e6
-    saving = f"{saving_ms:,.1f}" if saving_ms >= 1 else f"{saving_ms:.2g}"
-    return f"{printable(title)}." + (f" Mending it would save {saving} ms a step." if saving_ns_per_step else "")
+    saving = f" (estimated saving {format_ms(saving_ns_per_step)} ms/step)" if saving_ns_per_step else ""
+    return f"Top finding: {printable(title)}{saving}."

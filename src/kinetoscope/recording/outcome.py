@@ -1,4 +1,4 @@
-"""What a run came to: why nothing was recorded; or what was saved, where, what was found, and what to run next."""
+"""The last lines of a run: the saved files, the top finding and the next command, or the reason why there is none."""
 
 import logging
 import sys
@@ -67,13 +67,20 @@ class Outcome:
             self._place.tell(what_there_is(self._counts, self._handlers))
 
     def tell_found(self, find: Find, *, always: bool = False) -> None:
-        """Says what ``find`` finds, and what to run next. ``find`` is called only if something is said, or ``always``
-        if there is something to look at."""
+        """Show the top finding, and the next command. Call ``find`` only if something is shown, or ``always`` if
+        something was recorded."""
         place, found = self._place, ""
         if place is not None or (always and not self._counts.is_nothing):
             found = find(is_watching=place is not None and place.is_watched)
-        if place is not None and (said := " ".join(filter(None, [found, self._what_next(place)]))):
-            place.tell(said)
+        if place is None:
+            return
+        if self._counts.num_unsaved:
+            found = " ".join(
+                filter(None, [found, f"{counted(self._counts.num_unsaved, 'window')} could not be saved."])
+            )
+        command = self._next_command(place)
+        if found or command:
+            place.tell(found, command)
 
     def _note_nothing(self, why: str) -> None:
         """Keeps the reason in the folders of traces, where commands and the list of runs find it."""
@@ -82,15 +89,12 @@ class Outcome:
                 with suppress(OSError):  # a full disk: it was logged
                     note(why)
 
-    def _what_next(self, place: Place) -> str:
+    def _next_command(self, place: Place) -> str:
         run_folder = run_folder_of(self._handlers)
-        sentences: list[str] = []
-        if self._paths():
-            sentences.append(what_next(run_folder or self._paths()[0], in_notebook=place.is_notebook))
         if self._counts.num_unsaved and run_folder is not None:
-            left = quote(short_path(run_folder))
-            sentences.append(f"{self._counts.num_unsaved} more could not be saved: kinetoscope recover {left}")
-        return " ".join(sentences)
+            return f"kinetoscope recover {quote(short_path(run_folder))}"
+        paths = self._paths()
+        return next_command(run_folder or paths[0], in_notebook=place.is_notebook) if paths else ""
 
     def _paths(self) -> list[Path]:
         return _saved_to(self._handlers)
@@ -102,20 +106,17 @@ class Outcome:
 
 
 def what_there_is(counts: RunCounts, handlers: Iterable[object]) -> str:
-    """What a run has saved, and where (the handlers' ``saved_to``)."""
+    """Return the number of recorded windows, and the files in which they are (the handlers' ``saved_to``)."""
     places = _saved_to(handlers)
     where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
     what = counted(counts.num_saved, "window") if counts.num_saved else counted(counts.num_given, "event")
-    return f"{what} recorded in {counted(counts.num_batches, 'batch')}{where}."
+    return f"{what} recorded in {counted(counts.num_batches, 'batch')}{where}"
 
 
-def what_next(folder: Path, *, in_notebook: bool) -> str:
-    """How to look at what was saved in ``folder``: in a shell or in the next cell, and in Perfetto."""
+def next_command(folder: Path, *, in_notebook: bool) -> str:
+    """Return the command that shows the findings on a run: for a shell, or for the next cell of a notebook."""
     path = short_path(folder)
-    command = (
-        f" in the next cell: kinetoscope.view({path!r})" if in_notebook else f": kinetoscope summary {quote(path)}"
-    )
-    return f"Open the trace in https://ui.perfetto.dev, or run{command}"
+    return f"kinetoscope.view({path!r})" if in_notebook else f"kinetoscope summary {quote(path)}"
 
 
 def _saved_to(handlers: Iterable[object]) -> list[Path]:

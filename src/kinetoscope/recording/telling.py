@@ -6,7 +6,6 @@ Training is over then, and nothing here may raise or wait for long.
 import html
 import logging
 import os
-import re
 import select
 import shutil
 import sys
@@ -23,7 +22,6 @@ from kinetoscope.writing.standard_error import write_line
 _log = logging.getLogger("kinetoscope")
 _NAME = "Kinetoscope: "
 _LONGEST_WAIT_MS = 1000
-_URL = re.compile(r"https://[^\s,]+")
 
 
 class Place(Protocol):
@@ -32,8 +30,8 @@ class Place(Protocol):
     is_watched: bool
     is_notebook: bool
 
-    def tell(self, said: str) -> None:
-        """Shows one or more sentences."""
+    def tell(self, said: str, command: str = "") -> None:
+        """Show a line, and below it the command to type next; either may be empty."""
         ...
 
 
@@ -54,8 +52,8 @@ class _Stderr:
         with suppress(Exception):  # the stream may be an object of the program's own
             self.is_watched = self._stream.isatty()
 
-    def tell(self, said: str) -> None:
-        said = printable_lines(_NAME + said)
+    def tell(self, said: str, command: str = "") -> None:
+        said = printable_lines("\n".join(filter(None, [said and _NAME + said, command])))
         if self._stream is None or getattr(self._stream, "closed", False):
             _log.info(said)
             return
@@ -78,13 +76,16 @@ def _takes_more(stream: Any) -> bool:
 
 
 def _wrapped(said: str, terminal: Any) -> str:
-    """The text in lines that end between words. A path that is longer than a line stays whole."""
+    """Wrap each line between words. A path that is longer than a line stays whole, and so does a command."""
     try:
         columns = os.get_terminal_size(terminal.fileno()).columns
     except (OSError, ValueError, AttributeError):
         columns = 0
     width = columns or shutil.get_terminal_size().columns
-    return textwrap.fill(said, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if line.startswith(_NAME) else line
+        for line in said.split("\n")
+    )
 
 
 class _NotebookBlock:
@@ -98,8 +99,8 @@ class _NotebookBlock:
         self._shown: Any = None
         self._said: list[str] = []
 
-    def tell(self, said: str) -> None:
-        self._said.append(printable_lines(said))
+    def tell(self, said: str, command: str = "") -> None:
+        self._said += map(printable_lines, filter(None, [said, command]))
         text = _NAME + "\n".join(self._said)
         content = {"text/plain": text, "text/html": self._as_html()}
         try:
@@ -108,14 +109,13 @@ class _NotebookBlock:
             else:
                 self._shown.update(content, raw=True)
         except Exception:  # a kernel that is ending, or a stand-in for one
-            _Stderr().tell(said)
+            _Stderr().tell(said, command)
 
     def _as_html(self) -> str:
         lines = "<br>".join(self._linked(html.escape(said)) for said in self._said)
         return f"<div><b>Kinetoscope</b><br>{lines}</div>"
 
     def _linked(self, said: str) -> str:
-        said = _URL.sub(lambda match: f'<a href="{match[0]}" target="_blank">{match[0]}</a>', said)
         for path in filter(_is_below, map(short_path, self._paths)):
             written = html.escape(printable_lines(path))
             said = said.replace(written, f'<a href="{quote(path)}" target="_blank">{written}</a>', 1)

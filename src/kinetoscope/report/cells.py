@@ -19,7 +19,6 @@ from kinetoscope.report.sentences import (
     computed_lines,
     device_line,
     headline,
-    in_ms,
     loop_lines,
     one_line,
     told_parts,
@@ -28,7 +27,7 @@ from kinetoscope.report.sentences import (
 from kinetoscope.report.what_if import words_of_change
 from kinetoscope.report.words import NOT_KNOWN, device_ledger, device_times, host_ledger
 from kinetoscope.table.display import html_text
-from kinetoscope.texts.wording import counted, in_percent, memory_size
+from kinetoscope.texts.wording import counted, format_ms, in_percent, memory_size
 
 COLOURS = {
     "data_wait_ns": "#e69f00",
@@ -149,9 +148,9 @@ def _in_words(part: LedgerPart) -> str:
 
 def _part(part: LedgerPart) -> str:
     if part.share is None:
-        return f"{part.word} {in_ms(part.time_ns)}"
+        return f"{part.word} {format_ms(part.time_ns)}"
     share = "<1%" if 0 < part.share < _LEAST_SHARE else f"{part.share:.0%}"
-    return f"{part.word} {in_ms(part.time_ns)} ({share})"
+    return f"{part.word} {format_ms(part.time_ns)} ({share})"
 
 
 def _devices_and_memory(told: Overview) -> Iterable[str]:

@@ -1,34 +1,34 @@
-"""report: what is said of a run and of its findings in a line or two, the same on a screen and in a notebook."""
+"""Sentences on a run and its findings, shared by terminals and notebooks."""
 
 from collections.abc import Iterable, Sequence
 
 from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
-from kinetoscope.analysis.periods import how_often, ordinal
+from kinetoscope.analysis.periods import format_period, how_often, ordinal
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.slow_steps import PHASE_WORDS, SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
-from kinetoscope.texts.wording import counted, in_percent, numbers_named, printable, shortened, shown
+from kinetoscope.texts.wording import counted, format_ms, in_percent, numbers_named, printable, shortened, shown
 
 _MOST_STEPS, _LONGEST_NAME = 6, 60
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
 _WHY_LATE = {
-    "data": "it waits longer for its data",
-    "host": "its loop takes longer on the host",
-    "device": "its device computes longer",
-    "processor": "it has no processor for longer",
-    "unknown": "nothing that was recorded shows why",
+    "data": "slow DataLoader",
+    "host": "slow CPU code",
+    "device": "slow GPU kernels",
+    "processor": "CPU contention",
+    "unknown": "unknown cause",
 }
 _LEAST_NS = 500
-"""What takes less of a step would be told as 0.000 ms."""
+"""A shorter time would be shown as 0.000 ms."""
 
 
 def ledger_line(title: str, ledger: Sequence[LedgerPart]) -> str:
     """One ledger of a step: its parts add up to it."""
-    parts = ", ".join(f"{part.word} {in_ms(part.time_ns)}" for part in told_parts(ledger))
+    parts = ", ".join(f"{part.word} {format_ms(part.time_ns)}" for part in told_parts(ledger))
     unknown = unknown_parts(ledger)
     return f"{title}: {parts}" + (f"; {unknown}" if unknown else "")
 
@@ -51,10 +51,10 @@ def device_line(devices: Sequence[DeviceTimes]) -> str:
     busy = NOT_KNOWN if whole.busy_share is None else f"{whole.busy_share:.1%}"
     times = {part.part: part.time_ns for part in whole.parts}
     return (
-        f"{of}, ms of the {in_ms(whole.window_ns)} from its first event to its last: busy {in_ms(whole.busy_ns)} "
-        f"({busy}), computing {in_ms(times['compute_ns'])}, only communicating "
-        f"{in_ms(times['exposed_communication_ns'])}, only copying {in_ms(times['exposed_copy_ns'])}, idle "
-        f"{in_ms(whole.idle_ns)}; communicating in all {in_ms(whole.communication_ns)}"
+        f"{of}, ms of the {format_ms(whole.window_ns)} from its first event to its last: busy "
+        f"{format_ms(whole.busy_ns)} ({busy}), computing {format_ms(times['compute_ns'])}, only communicating "
+        f"{format_ms(times['exposed_communication_ns'])}, only copying {format_ms(times['exposed_copy_ns'])}, idle "
+        f"{format_ms(whole.idle_ns)}; communicating in all {format_ms(whole.communication_ns)}"
     )
 
 
@@ -63,7 +63,7 @@ def headline(run: RunFacts) -> str:
     of = f" of {run['world_size']}" if run["world_size"] else ""
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
     each = " each" if run["num_steps"] > 1 else ""
-    typical = f", {in_ms(run['step_ns'])} ms{each}" if run["step_ns"] is not None else ""
+    typical = f", {format_ms(run['step_ns'])} ms{each}" if run["step_ns"] is not None else ""
     why = f", {said}" if typical and (said := bound(run)) else ""
     return f"{shown(run['title'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
 
@@ -72,10 +72,10 @@ def all_steps_line(about: AllSteps) -> str:
     """What the run took for all its steps, recorded or not."""
     steps = counted(about["num_steps"], "step")
     recorded = f"Of {steps}, {about['num_recorded']:,} were recorded" if about["num_recorded"] else f"{steps} in all"
-    slowest = f"the slowest, step {about['slowest_step']:,}, {in_ms(about['most_ns'])} ms"
+    slowest = f"the slowest, step {about['slowest_step']:,}, {format_ms(about['most_ns'])} ms"
     if about["slowest_phase"] is not None:
         slowest += f", most of it in {PHASE_WORDS[about['slowest_phase']]}"
-    sentences = [f"{recorded}. On the host a step takes {in_ms(about['mean_ns'])} ms on average, {slowest}."]
+    sentences = [f"{recorded}. On the host a step takes {format_ms(about['mean_ns'])} ms on average, {slowest}."]
     if about["changed_at"] is not None and about["change"] is not None:
         how = "longer" if about["change"] > 0 else "less"
         sentences.append(
@@ -87,8 +87,9 @@ def all_steps_line(about: AllSteps) -> str:
 
 
 def late_line(row: StragglerRow, num_steps: int) -> str:
-    """How often a rank is late, and why."""
-    return f"Rank {row.rank} is late {how_often(len(row.steps), num_steps, row.period)}: {_WHY_LATE[row.cause]}"
+    """Return the steps that a rank delays, and the cause."""
+    steps = how_often(len(row.steps), num_steps, row.period)
+    return f"Rank {row.rank} delays {steps}: {_WHY_LATE[row.cause]}"
 
 
 def place_of_slow_step(row: SlowStepRow) -> str:
@@ -155,31 +156,32 @@ def _flop(operations: float) -> str:
 
 
 def one_line(finding: Finding, run: RunFacts) -> str:
-    """A finding that is worth little, and not sure."""
+    """Return a minor finding as one line."""
     return f"{printable(finding.title)}: {worth(finding, run)}"
 
 
 def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
     """The lines below the title of a finding."""
     yield worth(finding, run)
-    if place := _place(finding.where):
-        yield place
+    period = format_period(finding.period)
+    if location := "; ".join(filter(None, ["" if period in finding.title else period, _place(finding.where)])):
+        yield location
     yield printable(finding.advice)
     yield finding.link
 
 
 def worth(finding: Finding, run: RunFacts | None = None) -> str:
-    """What it costs and saves, with the shares of a step of its run, and how sure that is."""
+    """Return the cost and the estimated saving of a finding, with their shares of a step, and its confidence."""
     saving_ns = finding.saving_ns_per_step if run is None else shown_saving_ns(finding, run)
-    parts = {"costs": finding.cost_ns_per_step, "mending saves": saving_ns}
-    known = {what: time_ns for what, time_ns in parts.items() if time_ns is not None}
-    shares = {} if run is None else {"costs": share_of_step(finding.cost_ns_per_step, run, finding.kind)}
-    shares["mending saves"] = finding.saving_share if run is not None else None
+    parts = {"cost": finding.cost_ns_per_step, "estimated saving": saving_ns}
+    shares = {} if run is None else {"cost": share_of_step(finding.cost_ns_per_step, run, finding.kind)}
+    shares["estimated saving"] = finding.saving_share if run is not None else None
     times = [
-        f"{what} {in_ms(time_ns)} ms" + ("" if (share := shares.get(what)) is None else f" ({share:.0%})")
-        for what, time_ns in known.items()
+        f"{name} {format_ms(time_ns)} ms/step" + ("" if (share := shares.get(name)) is None else f" ({share:.0%})")
+        for name, time_ns in parts.items()
+        if time_ns is not None
     ]
-    return "; ".join([*([f"{', '.join(times)} of a step"] if times else []), f"confidence {finding.confidence}"])
+    return ", ".join([*times, f"confidence {finding.confidence}"])
 
 
 def _place(where: Where) -> str:
@@ -190,10 +192,3 @@ def _place(where: Where) -> str:
             plural = "s" if what == "line" and len(names) > 1 else ""
             places.append(f"{what}{plural} {', '.join(shortened(name, _LONGEST_NAME) for name in names)}")
     return "; ".join(places)
-
-
-def in_ms(time_ns: float | None) -> str:
-    """A time in milliseconds, in the digits that count; "" if it is not known."""
-    if time_ns is None:
-        return ""
-    return f"{time_ns / 1e6:,.{1 if abs(time_ns) >= 1e7 else 2 if abs(time_ns) >= 1e5 else 3}f}"

@@ -26,7 +26,6 @@ from kinetoscope.report.sentences import (
     computed_lines,
     device_line,
     headline,
-    in_ms,
     late_line,
     ledger_line,
     loop_lines,
@@ -36,7 +35,7 @@ from kinetoscope.report.sentences import (
     why_slow,
 )
 from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, device_ledger, device_times, host_ledger, no_fault
-from kinetoscope.texts.wording import counted, memory_size, printable, told_apart
+from kinetoscope.texts.wording import counted, format_ms, memory_size, printable, told_apart
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS = 5, 16, 8
 _LONGEST_NAME, _SHORTEST_NAME = 60, 20
@@ -150,7 +149,7 @@ def _numbered(place: int, text: str, style: str = "") -> RenderableType:
 
 
 def _straggler(row: StragglerRow, num_steps: int) -> str:
-    waits = f"Each other rank waits {in_ms(row.cost_ns_per_step)} ms a step for it."
+    waits = f"Each other rank waits {format_ms(row.cost_ns_per_step)} ms a step for it."
     return f"{late_line(row, num_steps)}. {waits}"
 
 
@@ -158,8 +157,8 @@ def _slow_steps(rows: Sequence[SlowStepRow], width: int) -> RenderableType:
     """The slowest of the steps that were kept while nothing was recorded."""
     first = rows[:_MOST_ROWS]
     columns = {
-        "ms": [in_ms(row["duration_ns"]) for row in first],
-        "longer by": [in_ms(row["excess_ns"]) for row in first],
+        "ms": [format_ms(row["duration_ns"]) for row in first],
+        "longer by": [format_ms(row["excess_ns"]) for row in first],
         "rank": [ranks_of_slow_step(row) for row in first],
         "why": [why_slow(row) for row in first],
     }
@@ -200,7 +199,7 @@ def _fitting(means: Iterable[Mapping[str, float | None]], width: int) -> list[st
     shown, left = [_FIRST], width - len("rank")
     for name in [_FIRST, *sorted(wanted, key=lambda name: -most[name])]:
         unknown = [NOT_KNOWN] * any(values.get(name) is None for values in means)
-        left -= _width((name, [in_ms(-most[name]), *unknown]))
+        left -= _width((name, [format_ms(-most[name]), *unknown]))
         if left >= 0:
             shown.append(name)
     return [name for name in all_names if name in shown]
@@ -211,7 +210,7 @@ def _devices(rows: Sequence[RankRow], width: int) -> RenderableType:
     known = [row for row in rows if row.window_ns is not None]
     shown = {word: name for word, name in _OF_DEVICES.items() if any(getattr(row, name) for row in known)}
     first = known[:_MOST_RANKS]
-    columns = {word: [in_ms(getattr(row, name)) for row in first] for word, name in shown.items()}
+    columns = {word: [format_ms(getattr(row, name)) for row in first] for word, name in shown.items()}
     ranks, devices = ([_number(getattr(row, what)) for row in first] for what in ("rank", "device"))
     columns = _that_fit({"rank": ranks, "device": devices} | columns, width + _GAP)
     title = "Each device, from its first event to its last, in ms"
@@ -222,7 +221,7 @@ def _calls(title: str, rows: Sequence[CallSums], fields: Sequence[str], width: i
     known = [field for field in fields if any(getattr(row, field) is not None for row in rows)] or fields[:1]
     rows = rows[:_MOST_ROWS]
     columns = {"calls": [f"{row.num_calls:,}" for row in rows]}
-    columns |= {f"{field.removesuffix('_ns')} ms": [in_ms(getattr(row, field)) for row in rows] for field in known}
+    columns |= {f"{field.removesuffix('_ns')} ms": [format_ms(getattr(row, field)) for row in rows] for field in known}
     columns = _that_fit(columns, width - _SHORTEST_NAME)
     longest = max(_SHORTEST_NAME, min(_LONGEST_NAME, width - sum(map(_width, columns.items()))))
     return _table(title, {"name": told_apart([row.name for row in rows], longest)} | columns)
@@ -272,4 +271,4 @@ def _number(number: int | None) -> str:
 
 
 def _known_ms(time_ns: float | None) -> str:
-    return NOT_KNOWN if time_ns is None else in_ms(time_ns)
+    return NOT_KNOWN if time_ns is None else format_ms(time_ns)

@@ -8,18 +8,17 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.what_if import WhatIf
-from kinetoscope.report.sentences import in_ms
-from kinetoscope.texts.wording import printable, ranks_named, shortened
+from kinetoscope.texts.wording import format_ms, printable, ranks_named, shortened
 
 _LONGEST_NAME = 60
 _WITHOUT = {
-    "data": "no waiting for data",
-    "sync": "no waiting for the device",
-    "launch": "launches free",
-    "transfer": "communication free",
-    "python": "no Python between operators",
+    "data": "no wait for data",
+    "sync": "no blocking syncs",
+    "launch": "free kernel launches",
+    "transfer": "free communication",
+    "python": "no Python overhead",
     "blocked": "no blocked calls",
-    "gc": "no garbage collection",
+    "gc": "no GC pauses",
     "compile": "no compilation",
 }
 
@@ -27,21 +26,21 @@ _WITHOUT = {
 def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> RenderableType:
     """A line for each, the best first."""
     if (step_ns := what_ifs[0].step_ns) is None:
-        return Text("No step was recorded. --step SPAN names the spans that are steps.")
+        return Text("No steps recorded: pass --step SPAN to name the spans that are steps.")
     if report.graph is not None and (why := report.graph.why_untrusted) is not None:
         return Text(printable(f"Unknown: {why}"))
     if what_ifs[0].fix is not None and what_ifs[0].saving_ns_per_step is None:
-        return Text(f"Unknown: no replay tells what mending finding {what_ifs[0].fix} saves.")
+        return Text(f"Unknown: no replay estimates the saving of finding {what_ifs[0].fix}.")
     table = Table(box=None, pad_edge=False)
     for name in ("", "step ms", "saves ms", ""):
         table.add_column(name, justify="right" if name else "left", no_wrap=bool(name), overflow="fold")
-    table.add_row("as recorded", in_ms(step_ns))
+    table.add_row("as recorded", format_ms(step_ns))
     for found in sorted(what_ifs, key=lambda found: -(found.saving_ns_per_step or 0)):
         saving_ns = found.saving_ns_per_step or 0
         table.add_row(
             Text(printable(_words(found, report))),
-            in_ms(step_ns - saving_ns),
-            in_ms(saving_ns),
+            format_ms(step_ns - saving_ns),
+            format_ms(saving_ns),
             f"{saving_ns / step_ns:.1%}",
         )
     if len(what_ifs) == 1:
@@ -56,8 +55,8 @@ def _words(found: WhatIf, report: RunReport) -> str:
 
 
 def words_of_change(without: Iterable[str], faster: Iterable[tuple[str, float]], on_time: Sequence[int]) -> str:
-    """What is different in a replay."""
+    """Describe the change of a replay."""
     parts = [_WITHOUT[cause] for cause in without]
-    parts += [f"{shortened(name, _LONGEST_NAME)} {times:g} times as fast" for name, times in faster]
-    parts += [f"{ranks_named(sorted(on_time))} on time"] if on_time else []
-    return ", ".join(parts) or "nothing is different"
+    parts += [f"{shortened(name, _LONGEST_NAME)} {times:g}x faster" for name, times in faster]
+    parts += [f"{ranks_named(sorted(on_time))} without straggler delay"] if on_time else []
+    return ", ".join(parts) or "no change"

@@ -62,6 +62,13 @@ def lasting(time_ns: float) -> str:
     return f"{number:,} {'days' if unit == 'day' and number > 1 else unit} {left} {parts}"
 
 
+def format_ms(time_ns: float | None) -> str:
+    """Return a time in milliseconds with the significant digits; "" if it is unknown."""
+    if time_ns is None:
+        return ""
+    return f"{time_ns / 1e6:,.{1 if abs(time_ns) >= 1e7 else 2 if abs(time_ns) >= 1e5 else 3}f}"
+
+
 def ranks_named(ranks: Iterable[int | tuple[int, int]]) -> str:
     """Ranks, or ranges of them, in order, as ``ranks 0-3, 7``."""
     named = numbers_named(ranks)

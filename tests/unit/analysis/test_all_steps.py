@@ -62,7 +62,7 @@ def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
             clock.advance(50 * MS)
     said = about_all_steps(find_pulses(tmp_path)[0], [], 0)
     assert (said["slowest_step"], said["slowest_phase"]) == (119, "evaluation")
-    assert "the slowest, step 119, 189.0 ms, most of it in an evaluation." in all_steps_line(said)
+    assert "the slowest, step 119, 189.0 ms, most of it in evaluation." in all_steps_line(said)
 
 
 def test_a_run_that_gets_slower_says_since_when(tmp_path):

@@ -43,7 +43,7 @@ def test_a_copy_to_the_device_is_known_by_each_name_that_kineto_gives_it(tmp_pat
 @pytest.mark.parametrize("name", [WITHIN_THE_DEVICE, "Memcpy DtoH (Device -> Host)"])
 def test_copies_elsewhere_are_no_reason_to_pin_memory_even_where_nothing_is_replayed(tmp_path, name):
     report = report_with(tmp_path / "elsewhere", name, "idle_gaps")
-    assert any(note.startswith("What mending a finding would save is not known") for note in report.run["notes"])
+    assert any(note.startswith("The estimated savings of findings are unknown") for note in report.run["notes"])
     assert "exposed_copy" not in [finding.kind for finding in report.findings]
     assert "exposed_copy" in [finding.kind for finding in report_with(tmp_path / "to", AMD, "idle_gaps").findings]
 

@@ -140,7 +140,7 @@ def confidences(report):
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 8])
 def test_nothing_is_sure_of_so_few_steps_that_their_time_is_not_known_well(num_steps):
     _, report = analysed(Settings(num_ranks=1, num_steps=num_steps, faults=FAULTS))
-    is_known = not any("the time of a step is not known well" in note for note in report.run["notes"])
+    is_known = not any("the step time is uncertain" in note for note in report.run["notes"])
     assert ("high" in confidences(report)) == is_known == (num_steps >= 3)
 
 

@@ -179,14 +179,14 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
     }
     assert "num_workers" in advice[30]
     assert "only 30 % busy" in advice[30]
-    assert "more workers would help only if they mostly wait, which this recording does not say" in advice[97]
-    assert "if cores are idle, which this recording does not say" in finding(report_on(settings), "input_bound").advice
+    assert "more workers would help only if they mostly wait, which this recording does not show" in advice[97]
+    assert "This helps if cores are idle: record with system=True" in finding(report_on(settings), "input_bound").advice
 
 
 def test_what_was_recorded_is_not_advised_a_short_recording_says_how_long_it_takes(tmp_path):
     settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=8)
     advice = finding(report_after(with_cores_busy(30, 2), settings, tmp_path), "input_bound").advice
-    assert "this recording is too short to say. Record more steps, for 2 s." in advice
+    assert "the recording is too short to show it: record for 2 s or more." in advice
     assert "system=True" not in advice
 
 
@@ -195,7 +195,7 @@ def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers():
     report = report_on(Settings(num_ranks=1, num_steps=8, num_workers=0, faults=(fault,)))
     found = finding(report, "input_bound")
     assert dict(found.evidence)["num_workers"] == 0
-    assert found.advice.startswith("The loop makes its batches itself")
+    assert found.advice.startswith("The loop builds its batches itself")
 
 
 def test_a_loop_whose_batches_are_made_quickly_is_not_told_to_use_workers():
@@ -214,7 +214,7 @@ def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cor
     settings = replace(planted_settings(0, "slow_python"), num_ranks=1, num_steps=8)
     found = finding(report_after(with_cores_busy(cores, of_process=process), settings, tmp_path), "python_overhead")
     assert found.confidence == confidence
-    said = "The machine's cores were busy (99 %), and a process of this run had 40 % of one"
+    said = "The machine's cores were 99 % busy, and this process used 40 % of one"
     assert (said in found.advice) == (confidence == "medium")
 
 
@@ -226,8 +226,8 @@ def test_a_few_long_pauses_are_not_told_to_be_the_python_of_a_model_or_an_optimi
 
     assert "fused=True" in advice(300_000, 1)
     assert "fused=True" not in advice(9_000_000, 3)
-    assert "in which the loop calls no operator: it computes in Python, reads or saves files" in advice(9_000_000, 3)
-    assert "diagnose=True records in which lines" in advice(9_000_000, 3)
+    assert "in which the loop calls no operator: it runs Python code, reads or writes files" in advice(9_000_000, 3)
+    assert "Pass diagnose=True to record the lines" in advice(9_000_000, 3)
 
 
 def test_a_process_that_hardly_had_a_core_is_not_told_to_run_python(tmp_path):
@@ -239,7 +239,8 @@ def test_a_process_that_hardly_had_a_core_is_not_told_to_run_python(tmp_path):
         ).title
         for percent in (5, 95)
     }
-    assert titles == {5: "The loop waits between operators", 95: "Python between operators holds the step up"}
+    assert titles[5].startswith("Idle process: the loop waits ")
+    assert titles[95].startswith("Python overhead: ")
 
 
 def test_memory_that_will_run_out_soon_comes_first():
@@ -272,7 +273,7 @@ def test_memory_that_is_nearly_full_is_a_finding():
 def test_where_the_device_waits_for_nothing_known_no_saving_is_claimed():
     report = report_on(planted_settings(11, "idle_gaps", "float64"))
     assert {found.kind: found.saving_ns_per_step for found in report.findings} == {"idle_gaps": None, "float64": None}
-    assert any(note.startswith("What mending a finding would save is not known: 9") for note in report.run["notes"])
+    assert any(note.startswith("The estimated savings of findings are unknown: 9") for note in report.run["notes"])
 
 
 # -- without a device
@@ -426,12 +427,12 @@ def test_the_line_at_which_most_collections_begin_comes_first_even_if_others_too
     share = dict(found.evidence)["share_of_line"]
     assert 0.5 < share < 1
     assert found.advice.startswith(
-        f"Make fewer objects at model/heads.py:41, where {100 * share:.0f} % of the collections"
+        f"Allocate fewer objects at model/heads.py:41, where {100 * share:.0f} % of the collections"
     )
 
 
 @pytest.mark.parametrize(
-    ("younger", "advice"), [(0, "Look for gc.collect() at train.py:9: "), (1, "Make fewer objects")]
+    ("younger", "advice"), [(0, "Move gc.collect() at train.py:9 out of the step"), (1, "Allocate fewer objects")]
 )
 def test_collections_that_the_program_asks_for_are_told_from_pythons_own(younger, advice, tmp_path):
     def make_full(trace):
@@ -468,7 +469,7 @@ def test_where_most_collections_begin_in_one_function_of_a_library_it_is_named_b
     settings = replace(planted_settings(0, "gc"), num_ranks=1, num_steps=20, faults=faults)
     found = finding(report_after(add_lines, settings, tmp_path), "garbage_collection")
     assert found.where.lines == named
-    assert ("began, mostly in _collate (some_trainer.py:15). " in found.advice) == (len(named) == 2)
+    assert ("started, mostly in _collate (some_trainer.py:15). " in found.advice) == (len(named) == 2)
 
 
 def test_collections_without_lines_are_found_as_well():
@@ -491,7 +492,7 @@ def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
 
     settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=9)
     found = finding(report_after(add_facts, settings, tmp_path), "input_bound")
-    assert found.advice.startswith("Pass num_workers=5 to the DataLoader. ")
+    assert found.advice.startswith("Add workers: DataLoader(..., num_workers=5). ")
     assert {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64}.items() <= dict(found.evidence).items()
 
 
@@ -543,7 +544,7 @@ def test_recompilation_is_told_from_what_torch_itself_records_of_its_compiler(tm
     settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
     noted = finding(analysed(settings)[1], "recompilation")
     found = finding(report_after(as_torch_has_it, settings, tmp_path), "recompilation")
-    assert found.advice.endswith("TORCH_LOGS=recompiles prints which guard failed.")
+    assert found.advice.endswith("Set TORCH_LOGS=recompiles to print the guards that fail.")
     for name in ("compile_ns", "num_compilations"):
         assert dict(found.evidence)[name] == pytest.approx(dict(noted.evidence)[name])
 
@@ -557,9 +558,9 @@ def test_a_compilation_in_the_first_recorded_steps_is_not_told_to_be_another_one
 
     settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
     found = finding(report_after(keep_first, settings, tmp_path), "recompilation")
-    assert (found.title, found.confidence) == ("The model is compiled in 1 recorded step", "medium")
+    assert (found.title, found.confidence) == ("Compilation in 1 recorded step: 0.90 ms/step", "medium")
     assert "first compilation" in found.advice
-    assert finding(analysed(settings)[1], "recompilation").title.startswith("The model is compiled again")
+    assert finding(analysed(settings)[1], "recompilation").title.startswith("Recompilation: ")
 
 
 def test_a_late_rank_is_named_with_the_line_that_was_executing(tmp_path):

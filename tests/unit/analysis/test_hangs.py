@@ -18,10 +18,10 @@ def hang(rank, late):
     [
         (
             {999},
-            "Ranks 0-998 waited in nccl:all_reduce (7 of group 0), to which rank 999 had not come: look at what it",
+            "Ranks 0-998 waited in nccl:all_reduce (number 7 of group 0) for rank 999: check the stacks of rank 999.",
         ),
-        ({0, 8, 9}, "to which ranks 0, 8-9 had not come: look at what they did."),
-        ({*RANKS} - {5}, "Rank 5 waited in nccl:all_reduce (7 of group 0), to which ranks 0-4, 6-999 had not come"),
+        ({0, 8, 9}, "for ranks 0, 8-9: check the stacks of ranks 0, 8-9."),
+        ({*RANKS} - {5}, "Rank 5 waited in nccl:all_reduce (number 7 of group 0) for ranks 0-4, 6-999"),
     ],
 )
 def test_who_waits_for_whom_is_told_in_ranges_however_many_they_are(late, said):

@@ -97,17 +97,15 @@ def test_what_late_ranks_do_is_no_other_fault():
 
 def test_a_host_is_named_where_all_of_its_ranks_are_late():
     _, report = analysed(GROUPS["a slow node"][0])
-    assert report.findings[0].title == (
-        "All ranks of host node1 (4-7) are late in every step, and the others wait for them"
-    )
-    assert report.findings[0].advice.startswith("Look first at what is different on that host. Their kernels")
+    assert report.findings[0].title == ("Stragglers: ranks 4-7 of node1 delay every step by 1.50 ms (slow GPU kernels)")
+    assert report.findings[0].advice.startswith("First check what is different on this host. Compare GPU clocks")
     _, report = analysed(GROUPS["two ranks"][0])
-    assert report.findings[0].title == "Ranks 2, 5 are late in every step, and the others wait for them"
+    assert report.findings[0].title.startswith("Stragglers: ranks 2, 5 delay every step by ")
 
 
 def test_ranks_that_are_late_in_turns_are_said_to_be():
     _, report = analysed(GROUPS["two that alternate"][0])
-    assert report.findings[0].title == "Ranks 1-2 are late in turns, and the others wait for them"
+    assert report.findings[0].title.startswith("Alternating stragglers: ranks 1-2 cost ")
     assert set(report.findings[0].where.steps) >= set(range(4, 13))
 
 
@@ -125,7 +123,7 @@ def test_a_rank_that_is_late_by_far_less_is_not_told_with_the_late_one():
     little = (late((1,), 11, every=4), late((3,), 9, every=4, first=2))
     run, report = analysed(Settings(num_ranks=4, num_steps=16, has_device=False, faults=(late((2,), 30), *little)))
     found = report.findings[0]
-    assert found.title == "Rank 2 is late in every step, and the others wait for it"
+    assert found.title.startswith("Straggler: rank 2 delays every step by ")
     truth = run.saving_ns_per_step(run.without(0))
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
 
@@ -203,7 +201,7 @@ def test_a_run_whose_ranks_wait_for_late_ones_most_is_bound_by_ranks():
 def test_ranks_are_late_in_the_steps_in_which_all_of_them_are():
     faults = late((1,), 8), late((2,), 9, every=3), late((2,), 9, every=3, first=1)
     _, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=faults))
-    assert report.findings[0].title == "Ranks 1-2 are late in 7 of 10 steps, and the others wait for them"
+    assert report.findings[0].title.startswith("Stragglers: ranks 1-2 delay 7 of 10 steps by ")
 
 
 ONCE = {
@@ -217,10 +215,14 @@ ONCE = {
 def test_a_rank_that_is_late_in_one_step_is_told_as_that_and_nothing_else_is(cause):
     run, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=(ONCE[cause],)))
     (found,) = report.findings
-    assert found.title == "Rank 3 was late in one of 10 steps, and the others waited for it"
+    assert found.title.startswith("Straggler: rank 3 delayed one of 10 steps by ")
     assert (found.kind, found.confidence) == ("straggler", "medium")
     assert (found.where.ranks, found.where.steps, found.period) == ((3,), (7,), None)
-    said = {"host": "longer on the host", "device": "kernels take longer", "data": "batches longer"}
+    said = {
+        "host": "CPU work that other ranks do not do",
+        "device": "Compare GPU clocks",
+        "data": "the same num_workers",
+    }
     assert said[cause] in found.advice
     truth = run.saving_ns_per_step(run.without())
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
@@ -232,7 +234,7 @@ def test_a_rank_that_is_late_in_one_step_is_told_without_a_saving_where_no_repla
     _, report = analysed(settings)
     assert report.graph.why_untrusted
     found = report.findings[0]
-    assert found.title == "Rank 3 was late in one of 10 steps, and the others waited for it"
+    assert found.title.startswith("Straggler: rank 3 delayed one of 10 steps by ")
     assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
     assert found.cost_ns_per_step == pytest.approx(dict(found.evidence)["late_ns"] / 10, rel=0.01)
     _, report = analysed(replace(settings, faults=()))
@@ -264,8 +266,8 @@ def test_of_two_groups_that_are_late_for_different_reasons_each_is_told_its_own(
     run, report = analysed(two_nodes(slow_loops, slow_devices))
     found = report.findings[0]
     assert found.where.ranks == (1, 2, 5, 6)
-    assert "Ranks 1-2: Their loops are slower" in found.advice
-    assert "Ranks 5-6: Their kernels take longer" in found.advice
+    assert "Ranks 1-2: Find CPU work" in found.advice
+    assert "Ranks 5-6: Compare GPU clocks" in found.advice
     truth = run.saving_ns_per_step(run.without())
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
 
@@ -279,7 +281,7 @@ def test_what_loaders_hold_back_when_no_rank_is_late_any_more_makes_an_interval(
     assert truth < run.saving_ns_per_step(run.without()) - 0.05 * report.run["step_ns"]
     assert found.where.ranks == (1,)
     assert found.saving_ns_per_step < truth < dict(found.evidence)["saving_at_most_ns"]
-    assert "Then the loop waits for its DataLoader" in found.advice
+    assert "After that the DataLoader limits the loop" in found.advice
 
 
 def test_a_trace_that_names_no_rank_has_no_late_rank(tmp_path):

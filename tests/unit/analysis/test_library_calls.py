@@ -34,7 +34,7 @@ def test_where_samples_may_be_late_no_line_is_named(tmp_path):
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, logging_in_the_trainer)]
     found = found_in(events, "python_overhead", tmp_path)
     assert found.where.lines == ()
-    assert found.advice.startswith("The line is unknown: every sample shows the same call of a library")
+    assert found.advice.startswith("The line is unknown: every sample shows the same call into a library")
 
 
 def spread(begin):

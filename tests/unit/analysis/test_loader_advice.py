@@ -117,7 +117,7 @@ def test_many_cheap_samples_on_busy_cores_are_to_be_read_at_once(tmp_path):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_window_that_is_too_short_to_know_free_cores_is_not_sure(tmp_path, num_workers):
     found, evidence = input_bound(tmp_path, build_ns=8_000_000, wall_ns=50_000_000, num_workers=num_workers)
-    assert "too short to say" in found.advice
+    assert "too short to show it" in found.advice
     assert found.confidence == "medium"
     assert "num_free_cores" not in evidence
 

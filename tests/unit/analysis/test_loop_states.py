@@ -86,7 +86,7 @@ def test_of_python_that_is_blocked_half_of_the_time_the_other_half_is_overhead()
 
 
 def test_the_advice_is_that_of_the_call():
-    assert "os.fsync() returns only when the disk has written" in found(report_on(WAIT), "blocked").advice
+    assert "os.fsync() returns only after the disk has written" in found(report_on(WAIT), "blocked").advice
 
 
 def test_short_gaps_between_operators_are_not_blocked_where_no_stack_was_sampled(tmp_path):
@@ -178,7 +178,7 @@ def test_a_rank_that_has_no_processor_for_longer_than_the_others_is_late_for_tha
     report = report_on(late, num_ranks=4)
     assert [row.cause for row in report.stragglers] == ["processor"] * num_late
     straggler = found(report, "straggler")
-    assert "without a processor for longer than the others" in straggler.advice
+    assert "waited longer for a CPU than on other ranks" in straggler.advice
     assert dict(straggler.evidence)["processor_longer_ns"] == pytest.approx(8_000_000, rel=0.05)
     unknown = found(report_on(late, num_ranks=4, has_states=False), "straggler")
     assert "without a processor" not in unknown.advice
@@ -190,7 +190,7 @@ def test_a_rank_that_does_more_and_so_has_no_processor_for_longer_too_is_late_fo
     report = report_on(more, replace(PREEMPTED, cost_ns=6_000_000, ranks=(1,)), num_ranks=2)
     assert [row.cause for row in report.stragglers] == ["host"]
     late_in_one = replace(PREEMPTED, cost_ns=90_000_000, ranks=(1,), every=50, first=7)
-    assert "without a processor" in found(report_on(late_in_one, num_ranks=4), "straggler").advice
+    assert "waited longer for a CPU" in found(report_on(late_in_one, num_ranks=4), "straggler").advice
 
 
 @pytest.mark.parametrize(("starved_of_other_ns", "cause"), [(0, "processor"), (None, "unknown")])
@@ -225,7 +225,7 @@ NEIGHBOURS = {"own_ns": SECOND // 2, "busy_ns": 2 * SECOND}
         (
             {"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND, "threads": 1},
             "this job's threads and workers share 2 cores",
-            "pass fewer workers",
+            "pass a smaller num_workers",
         ),
         (
             {"own_ns": SECOND, "throttled_ns": SECOND // 2, "num_throttled": 9},
@@ -341,7 +341,7 @@ def input_bound_of(workers_do, folder, change=with_busy_cores):
 def test_more_workers_help_on_busy_cores_where_workers_wait(tmp_path):
     finding = input_bound_of("wait", tmp_path)
     assert "num_workers=5, persistent_workers=True" in finding.advice
-    assert "also on cores that are busy" in finding.advice
+    assert "even where cores are busy" in finding.advice
     assert dict(finding.evidence)["waiting_share_of_batches"] > 0.9
 
 

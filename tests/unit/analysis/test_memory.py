@@ -157,7 +157,8 @@ def test_of_fewer_than_eight_steps_no_growth_is_told():
 @pytest.mark.parametrize(("num_bytes", "size"), [(999_000, "975.6 KiB"), (2**31, "2.0 GiB")])
 def test_the_finding_tells_growth_in_the_unit_of_its_size(num_bytes, size):
     _, report = analysed(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=num_bytes),)))
-    assert [found.title for found in report.findings] == [f"Memory grows by {size} a step"]
+    (found,) = report.findings
+    assert found.title.startswith(f"Memory leak: +{size}/step")
 
 
 def test_of_memory_without_addresses_no_growth_is_told(tmp_path):
@@ -363,23 +364,23 @@ def growing(folder, *notes, step_bytes=1_000_000, frame=None):
 def test_who_holds_what_grows_comes_before_who_allocates_it(tmp_path):
     note = LOSSES | {"graphs": 10, "bytes": 10_000_000, "line": "train.py:12"}
     found = growing(tmp_path, note, SEEN_ALL, frame="train.py(36): remember")
-    assert found.title.endswith("held by losses")
+    assert found.title.endswith(", retained by losses")
     assert found.where.lines == ("train.py:12", "train.py:36")
     assert found.advice.startswith(
-        "losses (list, variable of train) got 10 tensors in 10 steps, 10 of them with their "
+        "losses (list, variable of train) gained 10 tensors in 10 steps, 10 of them with their "
     )
 
 
 def test_a_sum_with_its_graphs_is_named_though_their_size_is_not_known(tmp_path):
     note = LOSSES | {"holder": "total", "kind": "tensor", "graphs": 10}
     found = growing(tmp_path, note, SEEN_ALL)
-    assert found.advice.startswith("total (tensor, variable of train) has the graphs of all 10 steps.")
+    assert found.advice.startswith("total (tensor, variable of train) retains the autograd graphs of all 10 steps.")
 
 
 def test_what_holds_far_less_than_what_grows_is_not_named(tmp_path):
     found = growing(tmp_path, LOSSES | {"graphs": 0, "bytes": 40}, SEEN_ALL)
     assert "losses" not in found.title
-    assert found.advice.startswith("Nothing that the loop's functions can reach was seen to hold it")
+    assert found.advice.startswith("No object within reach of the loop's functions retains it")
 
 
 def test_what_is_on_another_device_does_not_hold_it(tmp_path):

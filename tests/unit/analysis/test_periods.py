@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kinetoscope.analysis.periods import in_every, period_of
+from kinetoscope.analysis.periods import format_period, period_of
+from kinetoscope.report.sentences import below_title
 from simulated_training import FINDINGS, Fault, Settings, planted_settings
 from simulated_training.analysed import analysed
 
@@ -27,13 +28,13 @@ def every_fourth(kind, *, every=4, num_steps=21):
 def test_a_fault_in_every_fourth_step_says_its_period_whatever_its_kind(kind):
     finding = found(kind, every_fourth(kind))
     assert finding.period == 4
-    assert "in every 4th step" in finding.title
+    assert "every 4th step" in " ".join(below_title(finding)) + finding.title
 
 
 def test_a_late_rank_has_its_period_in_the_same_place():
     fault = Fault(kind="late_host", cost_ns=9_000_000, ranks=(1,), every=4)
     finding = found("late_host", Settings(num_ranks=2, num_steps=21, faults=(fault,)))
-    assert (finding.period, "in every 4th step" in finding.title) == (4, True)
+    assert (finding.period, "every 4th step" in finding.title) == (4, True)
 
 
 def test_a_fault_in_every_step_says_no_period_in_its_title():
@@ -84,5 +85,5 @@ def test_the_last_of_a_few_in_a_longer_recording_is_no_regular_one():
     ("period", "words"), [(2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (113, "113th")]
 )
 def test_a_period_in_words(period, words):
-    assert in_every(period) == f" in every {words} step"
-    assert in_every(1) == in_every(None) == ""
+    assert format_period(period) == f"every {words} step"
+    assert format_period(1) == format_period(None) == ""

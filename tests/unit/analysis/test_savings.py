@@ -173,7 +173,7 @@ def test_of_a_part_of_the_steps_is_said_what_is_said_of_all(fault, with_fetch, t
     of_all, of_part = (kinetoscope.analyze(tmp_path, step=name, cache=False) for name in (None, "part"))
     assert (of_all.run["num_steps"], of_part.run["num_steps"]) == (24, 12)
     assert of_all.findings
-    assert [one.title for one in of_part.findings] == [one.title for one in of_all.findings]
+    assert [one.id for one in of_part.findings] == [one.id for one in of_all.findings]
     little = {"rel": 0.05, "abs": 0.02 * of_all.run["step_ns"]}
     for one, other in zip(of_part.findings, of_all.findings, strict=True):
         assert one.cost_ns_per_step == pytest.approx(other.cost_ns_per_step, **little), one.kind
@@ -261,7 +261,7 @@ def test_what_python_on_the_cpu_saves_is_an_interval_since_each_operator_needs_s
     found = the(report, "python_overhead")
     least_ns, most_ns = found.saving_ns_per_step, dict(found.evidence)["saving_at_most_ns"]
     assert least_ns < run.saving_ns_per_step(run.without()) < most_ns < 0.6 * report.run["step_ns"]
-    assert f"up to {100 * most_ns / report.run['step_ns']:.0f} % of a step" in found.advice
+    assert f"at most {100 * most_ns / report.run['step_ns']:.0f} % of a step" in found.advice
 
 
 def test_a_call_that_never_waited_makes_an_interval_of_a_saving():
@@ -289,7 +289,7 @@ def test_a_wait_for_the_device_saves_more_as_long_as_pauses_stay_that_it_leaves_
     most_ns = dict(found.evidence)["saving_at_most_ns"]
     assert found.saving_ns_per_step < truth_ns - 0.02 * step_ns
     assert most_ns == pytest.approx(truth_ns, abs=0.02 * step_ns)
-    assert f"up to {100 * most_ns / step_ns:.0f} % of a step as long as pauses of the loop" in found.advice
+    assert f"up to {100 * most_ns / step_ns:.0f} % of a step while pauses of the loop" in found.advice
 
 
 def test_values_that_are_not_read_save_what_the_loop_takes_to_have_them_copied():
@@ -336,7 +336,7 @@ def test_a_loop_without_its_fault_is_no_faster_than_workers_that_were_sampled(fa
     assert found.saving_ns_per_step < run.saving_ns_per_step(run.without(0)) < most_ns + 0.005 * step_ns
     assert most_ns == pytest.approx(run.saving_ns_per_step(run.without()), abs=0.02 * step_ns)
     assert found.confidence in ("high", "medium")
-    assert "Then the loop waits for its DataLoader" in found.advice
+    assert "After that the DataLoader limits the loop" in found.advice
     assert not any("keeps up" in note for note in report.run["notes"])
 
 

@@ -69,9 +69,7 @@ def test_a_step_whose_thread_had_no_processor_says_so():
 def test_the_finding_names_the_slowest_step_and_has_no_saving():
     rows = slow_step_rows([slow(), slow(step=300, duration_ns=110 * MS, line=None, phase=int(Phase.DATA_WAIT))])
     (finding,) = find_slow_steps(rows, 1000, 10 * MS)
-    assert finding.title == (
-        "2 steps took much longer than usual; step 300 100.0 ms longer, most of it in waiting for data"
-    )
+    assert finding.title == "Outlier steps: 2 of 1,000 steps took up to 100.0 ms longer (data wait)"
     assert finding.saving_ns_per_step is None
     assert finding.cost_ns_per_step == 140 * MS // 1000
     assert finding.where.lines == ("train.py:41",)
@@ -104,7 +102,7 @@ def test_its_share_is_one_of_all_steps_which_may_take_longer_than_the_recorded_o
     (finding,) = find_slow_steps(slow_step_rows([slow(every=10)]), 1000, 16 * MS)
     _, report = analysed(Settings(num_ranks=1, num_steps=8))
     run = report.run | {"step_ns": 2.0 * MS, "all_steps": {"mean_ns": 16.0 * MS}}
-    assert worth(finding, run) == "costs 4.00 ms (25%) of a step; confidence medium"
+    assert worth(finding, run) == "cost 4.00 ms/step (25%), confidence medium"
 
 
 def test_without_slow_steps_there_is_no_finding():

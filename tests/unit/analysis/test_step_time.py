@@ -287,7 +287,7 @@ def test_ranks_on_their_own_paces_are_averaged():
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 10])
 def test_fewer_than_three_recorded_steps_are_said_to_tell_little(num_steps):
     _, report = measured(replace(HOST, num_steps=num_steps))
-    said = [note for note in report.run["notes"] if "the time of a step is not known well" in note]
+    said = [note for note in report.run["notes"] if "the step time is uncertain" in note]
     assert len(said) == (num_steps < 3)
     counted = "one step was" if num_steps == 1 else f"{num_steps} steps were"
     assert all(note.startswith(f"Only {counted} recorded") for note in said)

@@ -106,7 +106,7 @@ def test_a_rank_that_is_late_in_every_step_and_later_in_some_counts_in_all_of_th
     (row,) = report.stragglers
     assert (row.period, len(row.steps)) == (1, 12)
     assert row.cost_ns_per_step == pytest.approx((9 * 2_000_000 + 3 * most_ns) / 12, rel=0.1)
-    assert "late in every step" in report.findings[0].title
+    assert "delays every step" in report.findings[0].title
     assert report.findings[0].cost_ns_per_step == pytest.approx(row.cost_ns_per_step, rel=0.1)
 
 

@@ -22,7 +22,7 @@ def finding_of(kind, saving_ns, **evidence):
 def test_the_saving_that_is_shown_is_that_of_a_step_that_was_not_recorded():
     found = finding_of("input_bound", 15 * MS)
     assert shown_saving_ns(found, RECORDED) == 5 * MS
-    assert "mending saves 5.00 ms (50%)" in worth(found, RECORDED)
+    assert "estimated saving 5.00 ms/step (50%)" in worth(found, RECORDED)
 
 
 @pytest.mark.parametrize("about", [None, {"recorded_ns": 30 * MS, "unrecorded_ns": None}])

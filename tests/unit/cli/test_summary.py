@@ -21,9 +21,9 @@ def test_the_screen_begins_with_the_late_rank_and_what_a_step_would_gain(traces,
     assert main(["summary", "--no-cache", str(traces)]) == 0
     screen = capsys.readouterr().out
     assert "4 ranks of 4, 12 steps" in screen
-    assert "Rank 2 is late in every 3rd step: its loop takes longer on the host" in screen
-    assert screen.index("1. Rank 2 is late in every 3rd step") < screen.index("A step of each rank")
-    assert "mending saves" in screen
+    assert "Rank 2 delays every 3rd step: slow CPU code" in screen
+    assert screen.index("1. Straggler: rank 2 delays every 3rd step") < screen.index("A step of each rank")
+    assert "estimated saving" in screen
     assert "kinetoscope explain straggler" in screen
     assert "aten::mm" in screen
 

@@ -172,9 +172,9 @@ def squeezed(line):
 def test_a_change_and_a_finding_say_what_they_are_in_one_line(report):
     change = Change(without=frozenset(["gc", "data"]), faster={"aten::mm": 2.0}, on_time=frozenset([3, 1]))
     assert lines(change)[0] == (
-        "no waiting for data, no garbage collection, aten::mm 2 times as fast, ranks 1, 3 on time"
+        "no wait for data, no GC pauses, aten::mm 2x faster, ranks 1, 3 without straggler delay"
     )
-    assert lines(Change())[0] == "nothing is different"
+    assert lines(Change())[0] == "no change"
     first = report.findings[0]
     assert repr(first) == f"<kinetoscope.Finding {first.kind}: {first.title}; confidence {first.confidence}>"
 

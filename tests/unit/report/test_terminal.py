@@ -82,7 +82,7 @@ def test_findings_come_first_with_cost_saving_place_advice_and_link(report):
     first = report.findings[0]
     below = lines[lines.index("") + 1 :]
     assert below[0] == f"1. {first.title}"
-    cost = r"   costs [\d.]+ ms \(\d+%\), mending saves [\d.]+ ms \(\d+%\) of a step; confidence high$"
+    cost = r"   cost [\d.]+ ms/step \(\d+%\), estimated saving [\d.]+ ms/step \(\d+%\), confidence high$"
     assert re.match(cost, below[1])
     assert first.where.steps == (3, 6, 9)
     assert below[2].startswith("   rank 2; steps 3, 6, 9; ")
@@ -100,7 +100,7 @@ def test_steps_that_follow_one_another_are_named_as_one_range(report):
 def test_a_long_title_goes_on_below_its_own_begin_and_not_below_its_number(report):
     lines = screen(report, 40)
     begin = next(number for number, line in enumerate(lines) if line.startswith("1. "))
-    end = next(number for number, line in enumerate(lines) if line.startswith("   costs "))
+    end = next(number for number, line in enumerate(lines) if line.startswith("   cost "))
     assert end > begin + 1
     assert " ".join(lines[begin:end]).split() == f"1. {report.findings[0].title}".split()
     assert all(re.match(r" {3}\S", line) for line in lines[begin + 1 : end])
@@ -260,8 +260,8 @@ def test_a_finding_that_is_worth_little_comes_last_in_one_line(report):
     place = lines.index("1. More is lost")
     assert "Advice." in [line.strip() for line in lines[place : place + 4]]
     (last,) = (line for line in lines if "Little is lost" in line)
-    assert last.startswith("2. Little is lost: mending saves ")
-    assert last.endswith("(3%) of a step; confidence low")
+    assert last.startswith("2. Little is lost: estimated saving ")
+    assert last.endswith("(3%), confidence low")
     assert lines[lines.index(last) + 1].startswith("Each saving stands alone")
 
 

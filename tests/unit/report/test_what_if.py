@@ -26,7 +26,7 @@ def without(cause, step_ns, saving_ns):
 
 
 def test_long_names_of_a_change_keep_both_ends():
-    assert words_of_change([], [("a" * 100 + "end", 2.0)], []) == f"{'a' * 30}…{'a' * 26}end 2 times as fast"
+    assert words_of_change([], [("a" * 100 + "end", 2.0)], []) == f"{'a' * 30}…{'a' * 26}end 2x faster"
 
 
 def test_each_line_has_the_step_after_the_change_what_it_saves_and_its_share():
@@ -37,8 +37,8 @@ def test_each_line_has_the_step_after_the_change_what_it_saves_and_its_share():
     assert lines[:4] == [
         ["step ms", "saves ms"],
         ["as recorded", "1,250.0"],
-        ["no waiting for data", "750.0", "500.0", "40.0%"],
-        ["no garbage collection", "1,225.0", "25.0", "2.0%"],
+        ["no wait for data", "750.0", "500.0", "40.0%"],
+        ["no GC pauses", "1,225.0", "25.0", "2.0%"],
     ]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -23,10 +23,11 @@ from kinetoscope.analysis.findings.finding import (
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.lateness import find_late_ranks
 from kinetoscope.analysis.findings.signs import Signs
+from kinetoscope.analysis.findings.titles import Title, add_detail
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
-from kinetoscope.analysis.periods import in_every, period_of
+from kinetoscope.analysis.periods import format_period, period_of
 from kinetoscope.analysis.replay.replay import ReplayGraph, is_of_ranks
-from kinetoscope.analysis.sampled_lines import is_line_sure, least_share
+from kinetoscope.analysis.sampled_lines import MAX_LATE_SHARE, SampledLine, is_line_sure, least_share
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_RECURRING, FEWEST_STEPS
@@ -61,12 +62,9 @@ _OF_RUNNING = ("python_overhead", "host_bound")
 _FULL_PERCENT, _LITTLE_PERCENT = 90, 70
 """If the machine's cores are busier than this, and the process has less of one than this, its loop may wait for one."""
 
-_MANY_LATE = 0.5
-"""Where a larger part of the samples of a line were read late, it is said that another one may have run."""
-
 _ON_LATE_LINE = (
-    "The line is unknown: every sample shows the same call of a library that runs the loop, and Python lets a sampler "
-    "read the stack only now and then. "
+    "The line is unknown: every sample shows the same call into a library that runs the loop, and Python allows "
+    "sampling the stack only at some points. "
 )
 
 _WITHOUT_STARVED = ("python_overhead", "blocked", "hot_line")
@@ -106,37 +104,19 @@ _SAME_SHARE = 0.02
 """Savings that differ by less than this part of a step are the same."""
 
 _ON_HELD = (
-    " Then the loop waits for its DataLoader, whose workers have little time to spare: more of them, or cheaper "
-    "batches, are needed too."
+    " After that the DataLoader limits the loop, because its workers have little time to spare: add workers or make "
+    "batches cheaper, too."
 )
-_ON_MOST = " The recording does not tell exactly what that saves: at least the saving, and up to {:.0f} % of a step."
+_ON_MOST = " The recording does not show the exact saving: it is at least the estimate, at most {:.0f} % of a step."
 _ON_PAUSES = (
-    " It saves up to {:.0f} % of a step as long as pauses of the loop, such as garbage collections, stay as long as "
-    "they are: what was launched ahead then keeps the device busy in them."
+    " It saves up to {:.0f} % of a step while pauses of the loop, such as GC pauses, stay as long as they are: kernels "
+    "that were launched ahead then keep the GPU busy."
 )
 
 
 def on_busy_cores(all_percent: float, own_percent: float) -> str:
-    """A sentence on who had the cores, without its end."""
-    return (
-        f"The machine's cores were busy ({all_percent:.0f} %), and a process of this run had {own_percent:.0f} % of one"
-    )
-
-
-class SampledLine(NamedTuple):
-    """The line that takes the most of some time, as sampled: its ``share``, and what that surely is ``at_least``, by
-    the samples that were read in time. Of the ``late_share`` of its samples something else may have run, shortly before
-    it. Both are None if it is not known which samples were late."""
-
-    line: str
-    share: float
-    at_least: float | None
-    late_share: float | None
-
-    @property
-    def is_late(self) -> bool:
-        """Whether most of its samples may have been of what ran before it."""
-        return self.late_share is None or self.late_share > _MANY_LATE
+    """Return a clause on the use of the CPU cores."""
+    return f"The machine's cores were {all_percent:.0f} % busy, and this process used {own_percent:.0f} % of one"
 
 
 class Case:
@@ -331,7 +311,7 @@ class Case:
         if not inside_ns or 2 * inside_ns < int(sampled["total_ns"].sum()):
             return False, None
         late_ns = int(inside.filter(pl.col("state").is_null() | (pl.col("state") == LATE))["total_ns"].sum())
-        is_late = late_ns > _MANY_LATE * inside_ns
+        is_late = late_ns > MAX_LATE_SHARE * inside_ns
         return True, None if is_late else self.library_call(kind, inside["every_sample"][0])
 
     def library_call(self, kind: str, line: str) -> LibraryCall | None:
@@ -376,25 +356,28 @@ class Case:
         at_least = least_share((line_ns - late_ns) / all_ns, sampled["step"].n_unique())
         return SampledLine(lines[0], line_ns / all_ns, at_least, late_ns / line_ns)
 
-    def on_line(self, kind: str, whose: str = "this time") -> str:
-        """A sentence on that line; empty if none is sure."""
+    def on_line(self, kind: str, time: str = "this time") -> str:
+        """Return a sentence on the line with most of the time of a kind; "" where no line is certain."""
         found = self.sampled_line(kind)
         is_inside, call = self._calls_in_every_sample(kind)
-        said = (
-            (f"{call.line} ({call.function}) takes most of {whose}. " if call else _ON_LATE_LINE) if is_inside else ""
-        )
+        said = (f"{call.line} ({call.function}) takes most of {time}. " if call else _ON_LATE_LINE) if is_inside else ""
         if found is None:
             return said
         if found.is_late:
-            takes = f"{found.line}, or what ran shortly before it, takes {100 * found.share:.0f} % of {whose}"
+            takes = f"{found.line}, or code shortly before it, takes {100 * found.share:.0f} % of {time}"
             return f"{said}{takes}. "
-        least = 100 * (found.at_least or 0.0)
-        surely = f", surely {least:.0f} % or more" if least >= 1 else ""
+        at_least = 100 * (found.at_least or 0.0)
+        bound = f" (at least {at_least:.0f} % with 95 % confidence)" if at_least >= 1 else ""
         inside = self.inside_library(kind, found.line)
-        return f"{said}{found.line} takes {100 * found.share:.0f} % of {whose}{surely}{inside}. "
+        return f"{said}{found.line} takes {100 * found.share:.0f} % of {time}{bound}{inside}. "
+
+    def at_line(self, kind: str) -> str:
+        """Return the line with most of the time of a kind, after "at", for titles; "" where no line is certain."""
+        found = self.sampled_line(kind)
+        return f" at {found.line}" if found is not None and found.is_title else ""
 
     def inside_library(self, kind: str, line: str) -> str:
-        """Words on that function, after a comma; empty if there is none."""
+        """Return the library function with most of a line's time, after a comma; "" if there is none."""
         call = self.library_call(kind, line)
         return f", mostly in {call.function} ({call.line})" if call else ""
 
@@ -439,12 +422,12 @@ class Case:
         return min(crowded, key=lambda one: one[1], default=None)
 
     def may_wait_for_core(self) -> str:
-        """That as sentences; empty if they surely did not, or if nothing is known."""
+        """Return sentences on loops that may have waited for a core; "" if they did not, or if that is unknown."""
         if self.on_full_cores is None:
             return ""
         return (
-            f" {on_busy_cores(*self.on_full_cores)}: its loop may have waited for a core in this time. This system "
-            "does not report whether it did."
+            f" {on_busy_cores(*self.on_full_cores)}: its loop may have waited for a core. This system does not report "
+            "run-queue delay."
         )
 
     def sampled(self, kind: str) -> pl.DataFrame:
@@ -485,7 +468,7 @@ class Case:
     def finding(
         self,
         kind: str,
-        title: str,
+        title: Title,
         advice: str,
         *,
         cost_ns: float,
@@ -512,9 +495,10 @@ class Case:
         on_full_cores = self.may_wait_for_core() if kind in _OF_RUNNING else ""
         is_estimate |= (fix is not None and saving_ns is None) or bool(on_full_cores)
         period, most_ns = self._period(kind), self._most_ns(fix, saving_ns, held_ns)
+        cost_ns = max(cost_ns, saving_ns or 0)
         found = build_finding(
             kind,
-            f"{title}{in_every(period)}",
+            add_detail(title(cost_ns), f", {every}" if (every := format_period(period)) else ""),
             advice + self._on_most(most_ns, held_ns, fix) + on_full_cores,
             confidence=self._confidence(kind, share, high_share, fix=fix, is_estimate=is_estimate),
             period=period,
@@ -524,7 +508,7 @@ class Case:
                 "num_late_ranks_left_out": len(self.late_ranks) or None,
             },
             where=self._add_ranks(kind, where or Where()),
-            cost_ns=max(cost_ns, saving_ns or 0),
+            cost_ns=cost_ns,
             saving_ns=saving_ns,
         )
         return self.keep_fix(found, fix)

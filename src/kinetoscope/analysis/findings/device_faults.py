@@ -1,4 +1,4 @@
-"""analysis: faults of devices and between ranks: what devices wait for, and what they compute at a needless cost."""
+"""Rules for faults on devices and between ranks: waits of devices, and computation that costs more than needed."""
 
 import re
 from collections import defaultdict
@@ -11,11 +11,13 @@ from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import OVERHEAD_IS_HIGH, Finding, Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.signs import InFloat64
+from kinetoscope.analysis.findings.titles import add_detail, format_rate
 from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED, Change
+from kinetoscope.texts.wording import format_ms
 
 _LITTLE_NOT_KNOWN, _MUCH_NOT_KNOWN = 0.05, 0.5
 """From which part on of the time of collectives a finding says that its waits are not known, and claims no transfer."""
@@ -30,8 +32,8 @@ _FIRST_WITH_TENSOR_FLOAT = 8
 """The compute capability from which on devices have TF32."""
 
 _ADVICE_ON_FLOAT64 = (
-    "Convert with .float() what became float64, often by way of numpy, whose default it is: pass "
-    "dtype=torch.float32 to torch.as_tensor."
+    "Convert it with .float(). It often comes from numpy, where float64 is the default: use torch.as_tensor(array, "
+    "dtype=torch.float32)."
 )
 _FEWEST_SMALL_OPERATORS = 100
 _SURELY_MANY_OPERATORS = 1000
@@ -39,43 +41,51 @@ _SURELY_MANY_OPERATORS = 1000
 
 _MOST_OF_ITEMS = 0.8
 _ADVICE_ON_ITEMS = (
-    "Compute on the whole tensor, and read all values at once with one .tolist(). What you only log or add up can stay "
+    "Compute on the whole tensor, and read all values with one values.tolist(). Keep values that you only log or sum "
     "in a tensor until the end of the epoch."
 )
 _ADVICE_ON_ITEMS_OF_OPTIMIZER = (
-    "The optimizer's own step reads them. One that keeps a history, as LBFGS does, reads some for each direction in "
-    "it: a smaller history_size makes them fewer."
+    "The optimizer's step reads them. LBFGS reads some for each direction in its history: pass a smaller "
+    "history_size, as in torch.optim.LBFGS(..., history_size=10)."
 )
 _ADVICE_ON_SMALL_OPERATORS = (
-    "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer, if it has one. "
-    "A larger batch gives each call more to do."
+    "Fuse them: model = torch.compile(model), and fused=True for an optimizer that has it. A larger batch gives each "
+    "call more work."
 )
 
 
 _ADVICE_ON_GAPS = (
-    "Look with nvidia-smi for other processes on the device. To see waits of one stream for another, record with "
+    "Check nvidia-smi for other processes on the GPU. To record waits between streams, pass "
     "experimental_config=torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True)."
 )
 _ADVICE_ON_GRAPHS = (
-    "Look in the timeline at what comes before these gaps: a graph is launched as a whole, and its kernels wait inside "
-    "of it for its copies, its other branches and its calls of the host. Capture it without these. Call it once before "
-    "the loop: its first launch loads it onto the device."
+    "Check the timeline before these gaps: a CUDA graph is launched as a whole, and its kernels wait inside it for "
+    "copies, other branches and host callbacks. Capture the graph without these. Replay it once before the loop: the "
+    "first launch uploads it to the GPU."
 )
 
 
 _SMALL_TRANSFERS_BYTES = 1_000_000  # DistributedDataParallel's first bucket is never smaller than about that
 _ADVICE_ON_TRANSFERS = (
-    "Let transfers overlap with the backward pass: smaller buckets (bucket_cap_mb=10 in DistributedDataParallel) "
-    "begin earlier, and larger ones waste less. model.no_sync() while gradients are accumulated leaves them out."
+    "Overlap transfers with the backward pass: DistributedDataParallel(model, bucket_cap_mb=10) starts them earlier; "
+    "larger buckets use the network better. Accumulate gradients under model.no_sync() to skip transfers."
 )
 _ADVICE_ON_SMALL_TRANSFERS = (
-    "A step transfers less than 1 MB in all, so its calls take the time, not their bytes: smaller buckets would not "
-    "help. Call less often: model.no_sync() while gradients are accumulated, or a larger batch on each rank."
+    "A step transfers less than 1 MB, so latency dominates, and smaller buckets do not help. Communicate less often: "
+    "accumulate gradients under model.no_sync(), or use a larger batch per rank."
+)
+
+_ADVICE_ON_PINNING = (
+    "Pin the source: DataLoader(..., pin_memory=True). A copy from pinned memory is faster even if it blocks. "
+)
+_ADVICE_ON_COPIES = (
+    "Overlap copies with kernels: batch.to(device, non_blocking=True), and copy the next batch on a second stream "
+    "during this step."
 )
 
 _ON_HIDDEN_GAPS = (
-    " Kernels that need no communication began late as well, for no reason that the recording shows. They may do so "
-    "without the transfers too, so it is not known what a step would gain."
+    " Kernels that need no communication started late as well, for an unknown reason. They may do so without the "
+    "transfers, so the saving is unknown."
 )
 
 
@@ -94,7 +104,10 @@ def exposed_communication(case: Case) -> Finding | None:
         advice += _ON_HIDDEN_GAPS
     found = case.finding(
         "exposed_communication",
-        "Ranks transfer data while nothing is computed" if is_sure else "Ranks communicate while nothing is computed",
+        lambda cost_ns: (
+            f"Exposed communication: {format_ms(cost_ns)} ms/step "
+            + ("not overlapped with compute" if is_sure else "of transfers, or of waits for ranks")
+        ),
         advice if share < _LITTLE_NOT_KNOWN else f"{_on_share_not_known(share)} {advice}",
         cost_ns=max(0.0, exposed_ns - waits_ns),
         fix=None if is_hiding else Fix(Change(frozenset(["transfer"]))),
@@ -137,8 +150,8 @@ def _share_not_known(case: Case) -> float:
 
 def _on_share_not_known(share: float) -> str:
     return (
-        f"For {100 * share:.0f} % of this time it is not known how much is waiting for late ranks: the traces of all "
-        "ranks together show that of most collectives."
+        f"For {100 * share:.0f} % of this time the wait for stragglers is unknown: analyze the traces of all ranks "
+        "together."
     )
 
 
@@ -149,9 +162,9 @@ def small_kernels(case: Case) -> Finding | None:
     num_kernels, host_ns = case.small_kernels()
     return case.finding(
         "small_kernels",
-        "Many small kernels run one after the other",
-        "Let torch.compile(model) fuse them into one, or use the foreach=True or fused=True form of the optimizer, if "
-        "it has one. Work on one large tensor, not on many small ones in a loop.",
+        lambda _: f"Small kernels: {format_rate(num_kernels)} kernels/step finish faster than they launch",
+        "Fuse them: model = torch.compile(model), and fused=True for an optimizer that has it. Work on one large "
+        "tensor instead of many small ones in a loop.",
         cost_ns=host_ns,
         fix=Fix(Change(frozenset(["launch", "transfer"])), variant=FaultGraph.only_small_runs),
         evidence={
@@ -175,9 +188,11 @@ def _small_operators(case: Case) -> Finding | None:
     kind = "item" if num_items else "small"
     return case.finding(
         "small_kernels",
-        f"{num_items:,.0f} values a step are read one by one with .item()"
-        if num_items
-        else "Many small operators run one after the other",
+        lambda cost_ns: (
+            f"Small operators: {format_rate(num_items)} .item() calls/step take {format_ms(cost_ns)} ms"
+            if num_items
+            else f"Small operators: {format_rate(num_calls)}/step under 10 us, {format_ms(cost_ns)} ms/step"
+        ),
         case.on_line(kind) + (_advice_on_items(case) if num_items else _ADVICE_ON_SMALL_OPERATORS),
         cost_ns=own_ns + python_ns,
         fix=None,
@@ -209,7 +224,7 @@ def _advice_on_items(case: Case) -> str:
         return _ADVICE_ON_ITEMS_OF_OPTIMIZER
     calls = case.sampled("item").drop_nulls("call").to_dicts()
     of_library = [row["call"] for row in calls if row["share"] >= _MOST_OF_ITEMS]
-    return (f"They are read in {of_library[0]}, a library. " if of_library else "") + _ADVICE_ON_ITEMS
+    return (f"{of_library[0]}, a library, reads them. " if of_library else "") + _ADVICE_ON_ITEMS
 
 
 def idle_gaps(case: Case) -> Finding | None:
@@ -218,9 +233,11 @@ def idle_gaps(case: Case) -> Finding | None:
     is_in_graphs = 2 * graphs_ns > idle_ns
     return case.finding(
         "idle_gaps",
-        "The device is idle between the kernels of a CUDA graph"
-        if is_in_graphs
-        else "The device is idle although its next kernel is launched",
+        lambda cost_ns: (
+            f"GPU idle gaps between kernels of a CUDA graph: {format_ms(cost_ns)} ms/step"
+            if is_in_graphs
+            else f"Unexplained GPU idle gaps: {format_ms(cost_ns)} ms/step"
+        ),
         _ADVICE_ON_GRAPHS if is_in_graphs else _ADVICE_ON_GAPS,
         cost_ns=min(idle_ns, case.idle_ns()),
         fix=None,
@@ -238,12 +255,10 @@ def exposed_copy(case: Case) -> Finding | None:
     pageable_ns = sum(row.total_ns for row in copies if "Pageable" in row.name)
     are_pinned = all(re.search(COPY_OF_PINNED_MEMORY, row.name) for row in copies)
     is_pinned = are_pinned or any(one.loader.get("pin_memory") is True for one in case.signs)
-    pin = "Pass" if is_pinned else "Pass pin_memory=True to the DataLoader and"
     return case.finding(
         "exposed_copy",
-        "Copies to the device hold the step up",
-        f"{pin} non_blocking=True to .to(device), so that copies run beside "
-        "kernels. Copy the next batch on a stream of its own while this one is computed.",
+        lambda cost_ns: f"Exposed copy: host-to-device transfers take {format_ms(cost_ns)} ms/step",
+        ("" if is_pinned else _ADVICE_ON_PINNING) + _ADVICE_ON_COPIES,
         cost_ns=copy_ns,
         fix=Fix(
             Change(frozenset(["sync"]), {row.name: float("inf") for row in copies}),
@@ -263,9 +278,9 @@ def float32_matmul(case: Case) -> Finding | None:
     return _slow_products(
         case,
         "float32_matmul",
-        "Products of matrices run in full float32",
-        'Call torch.set_float32_matmul_precision("high") to use the tensor cores with TF32. '
-        "torch.autocast(device_type, dtype=torch.bfloat16) is faster still.",
+        "float32 matmuls without tensor cores",
+        'Call torch.set_float32_matmul_precision("high") to use TF32 tensor cores, or run the model under '
+        'torch.autocast("cuda", dtype=torch.bfloat16), which is faster still.',
         names,
     )
 
@@ -274,10 +289,10 @@ def float64(case: Case) -> Finding | None:
     """Products of matrices, or other kernels, in float64."""
     advice = f"{_seen_in_float64(case)}{_ADVICE_ON_FLOAT64}"
     if not case.has_device:
-        return _float64_on_host(case, f"{advice} Twice as many float32 fit into a vector register.")
-    advice += " Most devices have a fraction of their speed in float64."
+        return _float64_on_host(case, f"{advice} A vector register holds twice as many float32 values.")
+    advice += " Most GPUs compute float64 at a fraction of their float32 speed."
     rows = _named(case.report.kernels, _FLOAT64)
-    found = _slow_products(case, "float64", "Kernels compute in float64", advice, rows)
+    found = _slow_products(case, "float64", "float64 compute", advice, rows, _introduced_at(case))
     return found and replace(found, where=replace(found.where, lines=_lines_to_float64(case)))
 
 
@@ -285,7 +300,7 @@ def _float64_on_host(case: Case, advice: str) -> Finding | None:
     where = case.where(case.stops("double"))
     return case.finding(
         "float64",
-        "Products of matrices run in float64",
+        lambda cost_ns: add_detail(f"float64 compute: {format_ms(cost_ns)} ms/step", _introduced_at(case)),
         advice,
         cost_ns=case.total_ns("double"),
         fix=None,
@@ -307,18 +322,25 @@ def _seen_in_float64(case: Case) -> str:
     return f"In float64: {'; '.join(names)}. " if names else ""
 
 
+def _introduced_at(case: Case) -> str:
+    """Return the first line that makes something float64, for titles; "" where it is unknown."""
+    return next((f", introduced at {note.line}" for note in _in_float64(case) if note.line is not None), "")
+
+
 def _lines_to_float64(case: Case, others: Iterable[str] = ()) -> tuple[str, ...]:
     """The lines that make something float64, and then others."""
     lines = [note.line for note in _in_float64(case) if note.line is not None]
     return tuple(dict.fromkeys((*lines, *others)))[:MOST_NAMED]
 
 
-def _slow_products(case: Case, kind: str, title: str, advice: str, rows: list[KernelRow]) -> Finding | None:
-    """Kernels that would be twice as fast with half the bits."""
+def _slow_products(
+    case: Case, kind: str, diagnosis: str, advice: str, rows: list[KernelRow], detail: str = ""
+) -> Finding | None:
+    """Return the finding on kernels that would be twice as fast with half the bits."""
     cost_ns = sum(row.total_ns for row in rows) / max(1, len(case.report.steps))
     return case.finding(
         kind,
-        title,
+        lambda cost_ns: add_detail(f"{diagnosis}: {format_ms(cost_ns)} ms/step", detail),
         advice,
         cost_ns=cost_ns,
         fix=Fix(Change(faster={row.name: _TIMES_AS_FAST for row in rows})),

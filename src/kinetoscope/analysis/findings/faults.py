@@ -92,20 +92,20 @@ def _with_saving_share(finding: Finding, step_ns: float) -> Finding:
 
 
 def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
-    """Why no finding says what mending it would save, if none does."""
+    """Return the reason why no finding has a saving, if none has."""
     why = graph.why_untrusted if graph is not None else None
-    return [f"What mending a finding would save is not known: {why}"] if why is not None else []
+    return [f"The estimated savings of findings are unknown: {why}"] if why is not None else []
 
 
 def notes_on_loaders(graph: ReplayGraph | None, findings: Sequence[Finding]) -> list[str]:
-    """On what savings rest where nobody knows how fast a loader is."""
+    """Return the condition of savings where the speed of a loader is unknown."""
     is_waited_for = any(finding.kind == "input_bound" for finding in findings)
     has_saving = any(finding.saving_ns_per_step for finding in findings)
     if graph is None or not graph.has_hidden_loader or is_waited_for or not has_saving:
         return []
     return [
-        "Savings hold only if the DataLoader keeps up with a faster loop: its batches came in time, and how long its "
-        "workers take for them was not recorded. diagnose=True records it."
+        "Savings hold only if the DataLoader keeps up with a faster loop: its batches were in time, and the time of "
+        "its workers was not recorded. Pass diagnose=True to record it."
     ]
 
 
@@ -116,10 +116,10 @@ def notes_on_steps(num_steps: int) -> list[str]:
     if num_steps < FEWEST_TO_TIME:
         only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"
         return [
-            f"{only} recorded: the time of a step is not known well, and what comes back every few steps not at all. "
+            f"{only} recorded: the step time is uncertain, and faults of every few steps cannot be found. "
             "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
         ]
     return [
-        f"The steps recorded, {num_steps}, are too few to say what grows, or comes back every few steps. "
+        f"Only {num_steps} steps were recorded: too few to find growth, or faults of every few steps. "
         "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
     ]

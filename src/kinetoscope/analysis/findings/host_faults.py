@@ -1,4 +1,4 @@
-"""analysis: faults of the host: what keeps the training loop from giving the device its work."""
+"""Rules for faults on the CPU: time in which the training loop launches no work."""
 
 from typing import Any
 
@@ -9,46 +9,55 @@ from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, OVERHEAD_IS_HIGH, Finding, Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.loader_advice import advise_on_loader
+from kinetoscope.analysis.findings.titles import add_detail, format_rate
 from kinetoscope.analysis.findings.waiting_faults import advice_on_call, waits_of_batches
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import counted, in_percent, shown
+from kinetoscope.texts.wording import counted, format_ms, in_percent, shown
 
 _FULL_COLLECTION = "gc generation 2"
 _FEWEST_ASKED_FOR = 3
 _LONGEST_GUARD = 400
+_LONGEST_COMPILED = 30
+_MIN_TRIGGER_SHARE = 0.5
+"""A title names the line that triggers collections from this share of them on."""
 
 _ADVICE_ON_PYTHON = (
-    "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model into "
-    "one piece. With fused=True an optimizer that has this form, such as AdamW, takes one call instead of many."
+    "Move Python code between operators out of the loop, or compile the model: model = torch.compile(model). Pass "
+    "fused=True to an optimizer that has it, as in torch.optim.AdamW(..., fused=True): one call replaces many."
 )
 _LONG_PAUSE_NS, _MOST_IN_LONG_PAUSES = 1_000_000, 0.6
 """Neither the Python of a model nor that of an optimizer takes so long between two operators."""
 
 _ON_LONG_PAUSES = (
-    "{share} of this is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it {what}. "
+    "{share} of this time is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it "
+    "{what}. "
 )
-_WHAT_RUNS = "computes in Python, or reads or saves files"
-_WHAT_IS_NOT_KNOWN = "computes in Python, reads or saves files, or waits for something"
-_WHAT_WAITS = "waits, as for a lock, a file, the network or another process"
-_ADVICE_ON_LONG_PAUSES = "Do that every n-th step, or in a thread or a process of its own, ahead of the step."
-_WITHOUT_LINES = "diagnose=True records in which lines, and for what it waits there. "
+_WHAT_RUNS = "runs Python code, or reads or writes files"
+_WHAT_IS_NOT_KNOWN = "runs Python code, reads or writes files, or waits"
+_WHAT_WAITS = "waits, for example for a lock, a file, the network or another process"
+_ADVICE_ON_LONG_PAUSES = "Do this work every n-th step, or ahead of the step in a background thread or process."
+_WITHOUT_LINES = "Pass diagnose=True to record the lines, and what the loop waits for there. "
 _MOSTLY_NOT_RUNNING = 0.5
 
 _FIRST_STEPS = 2
 """What is compiled in more steps than these is compiled again and again."""
 
 _ON_FIRST_COMPILATIONS = (
-    "It may be the first compilation, which each training has once: record later steps to see whether it goes on. "
+    "This may be the first compilation, which every run has once: record later steps to see whether it recurs. "
 )
 
 _ON_GAPS = (
-    " The device is idle before some kernels that were launched in time: if it is before the others too, which this "
-    "recording cannot show, less is saved."
+    " The GPU also idles before some kernels that were launched in time. If it does so before the other kernels, which "
+    "this recording cannot show, the saving is smaller."
 )
 
 
-_ON_UNSAMPLED_WORKERS = (
-    "The workers started before the recording, so they were not sampled, and their lines are unknown. "
+_ON_UNSAMPLED_WORKERS = "The workers started before the recording, so their lines were not sampled. "
+
+_DISTRIBUTIONS = "torch/distributions/"
+_ON_DISTRIBUTIONS = (
+    "torch.distributions validates its arguments with a sync: pass validate_args=False, or call "
+    "torch.distributions.Distribution.set_default_validate_args(False). "
 )
 
 
@@ -62,9 +71,10 @@ def input_bound(case: Case) -> Finding | None:
     waits = waits_of_batches(case)
     starts = [one.epoch_start_share for one in case.signs if one.epoch_start_share is not None]
     advice = advise_on_loader(case, num_workers, loader, waits, case.saving_ns(fix) if cost_ns else None)
+    waits_for = "its next batch" if num_workers is None and not loader else "the DataLoader"
     return case.finding(
         "input_bound",
-        "The loop waits for its data",
+        lambda cost_ns: f"Input-bound: the loop waits {format_ms(cost_ns)} ms/step for {waits_for}",
         (_ON_UNSAMPLED_WORKERS if num_workers and case.has_unsampled_workers else "")
         + case.on_line("data", "the workers' time" if num_workers else "this time")
         + advice.text,
@@ -99,9 +109,9 @@ def host_bound(case: Case) -> Finding | None:
     has_gaps = case.device_ns("idle_other_ns") >= LEAST_SHARE * HIGH_SHARE * case.step_ns
     return case.finding(
         "host_bound",
-        "The device waits for the host to launch its kernels",
-        'Capture the step in a CUDA graph with torch.compile(model, mode="reduce-overhead"), so that one launch does '
-        "for many. A larger batch also gives the device more work for each launch." + (_ON_GAPS if has_gaps else ""),
+        lambda cost_ns: f"Launch-bound: the GPU idles {format_ms(cost_ns)} ms/step between kernel launches",
+        'Capture the step in a CUDA graph: model = torch.compile(model, mode="reduce-overhead"). One launch then '
+        "replaces many. A larger batch also gives the GPU more work per launch." + (_ON_GAPS if has_gaps else ""),
         cost_ns=min(launch_ns, idle_ns),
         fix=Fix(Change(frozenset(["launch"])), variant=FaultGraph.without_launches),
         evidence={"launch_ns": launch_ns, "without_work_ns": idle_ns, "num_launches": case.mean_ns("num_launches")},
@@ -113,9 +123,17 @@ def python_overhead(case: Case) -> Finding | None:
     """Python between operators takes time in which nothing is launched."""
     python_ns, idle_ns = case.host_ns("spare_python"), case.without_work_ns()
     hardly_runs = _hardly_runs(case, python_ns)
+
+    def title(cost_ns: float) -> str:
+        time = format_ms(cost_ns)
+        if hardly_runs:
+            return add_detail(f"Idle process: the loop waits {time} ms/step between operators", case.at_line("python"))
+        between = "without kernel launches" if case.has_device else "between operators"
+        return add_detail(f"Python overhead: {time} ms/step {between}", case.at_line("python"))
+
     return case.finding(
         "python_overhead",
-        "The loop waits between operators" if hardly_runs else "Python between operators holds the step up",
+        title,
         case.on_line("python")
         + (advice_on_call(case, "python").rstrip() or _advice_on_python(case, hardly_runs=hardly_runs)),
         cost_ns=min(python_ns, idle_ns),
@@ -155,7 +173,7 @@ def _advice_on_python(case: Case, *, hardly_runs: bool) -> str:
         return _ADVICE_ON_PYTHON
     said = _ON_LONG_PAUSES.format(
         share=in_percent(float(share)),
-        pauses=counted(num_pauses, "stretch"),
+        pauses=counted(num_pauses, "pause"),
         mean_ms=pauses_ns / num_pauses / 1e6,
         what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS if case.knows_states else _WHAT_IS_NOT_KNOWN,
     )
@@ -169,18 +187,23 @@ def synchronisation(case: Case) -> Finding | None:
     if not len(stops):
         return None
     sync_ns, idle_ns = case.total_ns("sync"), case.without_work_ns()
+    where = case.where(stops)
+    rate = format_rate(case.calls("sync"))
+    calls = "1 blocking call/step stalls" if rate == "1" else f"{rate} blocking calls/step stall"
+    is_in_distributions = any(_DISTRIBUTIONS in line for line in (*where.lines, *_calls_of_samples(case, "sync")))
     return case.finding(
         "synchronisation",
-        "The loop stops to wait for the device, which then waits for the loop",
-        "Read values such as a loss with .item() or .cpu() only every n-th step, or a step late, from a copy made with "
-        "non_blocking=True. torch.cuda.set_sync_debug_mode(1) warns at each call that waits.",
+        lambda cost_ns: f"Host-device sync: {calls} the GPU for {format_ms(cost_ns)} ms",
+        (_ON_DISTRIBUTIONS if is_in_distributions else "")
+        + "Read values such as the loss every n-th step, or one step late from a copy: loss.detach().to('cpu', "
+        "non_blocking=True). torch.cuda.set_sync_debug_mode(1) warns at each blocking call.",
         cost_ns=min(sync_ns, idle_ns),
         fix=Fix(
             Change(frozenset(["sync", "transfer", "launch"])),
             variant=FaultGraph.without_copies_that_block,
             beyond=case.pauses,
         ),
-        where=case.where(stops),
+        where=where,
         evidence={"sync_ns": sync_ns, "num_calls": case.calls("sync"), "without_work_ns": idle_ns},
     )
 
@@ -195,11 +218,14 @@ def garbage_collection(case: Case) -> Finding | None:
     share = case.share_of_line(stops, "num_calls")
     return case.finding(
         "garbage_collection",
-        "Python's garbage collector stops the loop",
+        lambda cost_ns: add_detail(
+            f"GC pauses: {format_ms(cost_ns)} ms/step",
+            f", triggered at {line}" if line and (share or 0) >= _MIN_TRIGGER_SHARE else "",
+        ),
         _advice_on_full_collections(line, inside)
         if _are_full(stops)
-        else f"{_advice_on_objects(line, inside, share)}Call gc.freeze() once the model is built, so that collections "
-        "no longer visit what stays. Then call gc.disable(), and gc.collect() by hand between epochs.",
+        else f"{_advice_on_objects(line, inside, share)}Call gc.freeze() once the model is built: collections then "
+        "skip the objects that stay. Or call gc.disable(), and gc.collect() between epochs.",
         cost_ns=gc_ns,
         fix=Fix(Change(frozenset(["gc"]))),
         where=where,
@@ -218,10 +244,10 @@ def _are_full(stops: pl.DataFrame) -> bool:
 
 
 def _advice_on_full_collections(line: str, inside: str) -> str:
-    place = f" at {line}{inside}" if line else ""
+    location = f" at {line}{inside}" if line else ""
     return (
-        f"Look for gc.collect(){place}: every collection looked through all objects, which Python by itself rarely "
-        "does. Call it between epochs, not in steps. After gc.freeze(), once the model is built, it takes less time."
+        f"Move gc.collect(){location} out of the step, for example between epochs: every collection was a full one, "
+        "which Python rarely starts by itself. Call gc.freeze() once the model is built to make it faster."
     )
 
 
@@ -229,7 +255,7 @@ def _advice_on_objects(line: str, inside: str, share: float | None) -> str:
     """A collection begins each time that so many objects were made: where most begin, most objects are made."""
     if not line or share is None:
         return ""
-    return f"Make fewer objects at {line}, where {in_percent(share)} of the collections began{inside}. "
+    return f"Allocate fewer objects at {line}, where {in_percent(share)} of the collections started{inside}. "
 
 
 def recompilation(case: Case) -> Finding | None:
@@ -238,11 +264,16 @@ def recompilation(case: Case) -> Finding | None:
     stops = case.stops("compile")
     where = case.where(stops, with_steps=True)
     may_be_first = not stops["guard"].count() and len(where.steps) <= _FIRST_STEPS
+    num_compiles, name = int(stops["num_calls"].sum()), _name_of_compiled(stops)
+
+    def title(cost_ns: float) -> str:
+        if may_be_first:
+            return f"Compilation in {counted(len(where.steps), 'recorded step')}: {format_ms(cost_ns)} ms/step"
+        return f"Recompilation: {counted(num_compiles, 'recompile')}{name}, {format_ms(cost_ns)} ms/step"
+
     return case.finding(
         "recompilation",
-        f"The model is compiled in {counted(len(where.steps), 'recorded step')}"
-        if may_be_first
-        else "The model is compiled again during training",
+        title,
         (_ON_FIRST_COMPILATIONS if may_be_first else "") + _advice_on_guard(stops),
         cost_ns=compile_ns,
         fix=Fix(Change(frozenset(["compile"]))),
@@ -253,16 +284,28 @@ def recompilation(case: Case) -> Finding | None:
 
 
 def _advice_on_guard(stops: pl.DataFrame) -> str:
-    """What to do, and which failed guard cost most, if that was recorded."""
+    """Return the advice, with the failed guard that cost most where one was recorded."""
     advice = (
-        "Give each batch the same shape: drop_last=True in the DataLoader, padding to a multiple, or "
+        "Give each batch the same shape: DataLoader(..., drop_last=True), pad to a multiple, or "
         "torch.compile(model, dynamic=True)."
     )
-    said = stops.drop_nulls("guard").head(1).to_dicts()
-    if not said:
-        return f"{advice} TORCH_LOGS=recompiles prints which guard failed."
-    name, guard = shown(said[0]["name"].removeprefix("compile/")), shown(said[0]["guard"], _LONGEST_GUARD)
+    failed = stops.drop_nulls("guard").head(1).to_dicts()
+    if not failed:
+        return f"{advice} Set TORCH_LOGS=recompiles to print the guards that fail."
+    name, guard = shown(failed[0]["name"].removeprefix("compile/")), shown(failed[0]["guard"], _LONGEST_GUARD)
     return f"{name} was compiled again because {guard}. {advice}"
+
+
+def _name_of_compiled(stops: pl.DataFrame) -> str:
+    """Return the recompiled function after "of"; "" where it is unknown or too long for a title."""
+    names = stops["name"].drop_nulls().unique().to_list()
+    name = shown(names[0].removeprefix("compile/")) if len(names) == 1 else ""
+    return f" of {name}" if 0 < len(name) <= _LONGEST_COMPILED else ""
+
+
+def _calls_of_samples(case: Case, kind: str) -> list[str]:
+    """Return the library calls in the samples of a kind, as ``function of file``."""
+    return case.sampled(kind)["call"].drop_nulls().to_list()
 
 
 def profiler_cost(case: Case) -> Finding | None:
@@ -270,9 +313,9 @@ def profiler_cost(case: Case) -> Finding | None:
     cost_ns = case.in_steps_ns("profiler")
     return case.finding(
         "profiler_cost",
-        "Recording itself takes time of the steps",
-        "Leave out what you do not need: with_stack=False, record_shapes=False, profile_memory=False. This time is not "
-        "the training's own; all other findings leave it out.",
+        lambda cost_ns: f"Profiler overhead: {format_ms(cost_ns)} ms/step of this recording",
+        "Switch off what you do not need: with_stack=False, record_shapes=False, profile_memory=False. The other "
+        "findings leave this time out.",
         cost_ns=cost_ns,
         fix=Fix(Change(frozenset(["profiler"]))),
         where=case.where(case.in_steps("profiler"), with_steps=True),

@@ -1,4 +1,4 @@
-"""analysis: ranks that the others wait for, as findings: which ones, on which host, how often, and why."""
+"""Rules for stragglers: the ranks, their host, the steps that they delay, and the cause."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,39 +15,35 @@ from kinetoscope.analysis.findings.finding import (
 )
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.late_group import ONCE_SHARE, are_late_together
+from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.periods import how_often
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow, waits_for
-from kinetoscope.texts.wording import numbers_named, ranks_named
+from kinetoscope.texts.wording import format_ms, ranks_named
 
 _ALWAYS_TOLD = 0.05
 """Who waits for a rank for this part of a step is told of it, whatever a replay says."""
 
 
 _ADVICE_ON_CAUSES = {
-    "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
-    "share of the samples. A DistributedSampler with drop_last=True gives every rank as many.",
-    "host": "Its loop takes longer on the host: look at what only this rank does, such as logging or saving, and at "
-    "other processes on its cores. Move it to another thread, or to all ranks alike.",
-    "device": "Its kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
-    "the sizes of its batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
-    "processor": "It was ready, but without a processor for longer than the others: look with top at what else runs on "
-    "its host, keep processors for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
-    "threads (OMP_NUM_THREADS) than there are.",
-    "unknown": "The recording does not say why. Record it with with_stack=True to see what it does meanwhile.",
+    "data": "Give every rank the same num_workers, storage and work per sample. DistributedSampler gives each rank as "
+    "many samples, but not equally expensive ones: spread long samples over the ranks.",
+    "host": "Find CPU work that other ranks do not do, such as logging or saving: move it to a background thread, or "
+    "split it over all ranks. Check top for other processes on the same cores.",
+    "device": "Compare GPU clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and the sizes of the "
+    "batches: a batch_sampler that groups samples by length evens them out.",
+    "processor": "The loop was ready, but waited longer for a CPU than on other ranks. Check top for other processes "
+    "on the host, reserve cores for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
+    "threads (OMP_NUM_THREADS) than cores.",
+    "unknown": "The cause was not recorded: record with diagnose=True to see what the loop does in this time.",
 }
-_ADVICE_ON_GROUPS = {
-    "data": "They wait for their batches longer than the others: give their DataLoaders the same num_workers, storage "
-    "and share of the samples. A DistributedSampler with drop_last=True gives every rank as many.",
-    "host": "Their loops are slower, not their devices: look at what only these ranks do, such as logging or saving, "
-    "and at other processes on their cores. Move it to another thread, or to all ranks alike.",
-    "device": "Their kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
-    "the sizes of their batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
-    "processor": "They were ready, but without a processor for longer than the others: look with top at what else runs "
-    "on their hosts, keep processors for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
-    "threads (OMP_NUM_THREADS) than there are.",
-    "unknown": _ADVICE_ON_CAUSES["unknown"].replace(" it does", " they do").replace(" it ", " them "),
+_CAUSES = {
+    "data": " (slow DataLoader)",
+    "host": " (slow CPU code)",
+    "device": " (slow GPU kernels)",
+    "processor": " (CPU contention)",
 }
+"""Causes in titles."""
 
 
 def stragglers(case: Case, *, are_loaders_told: bool) -> Iterable[Finding]:
@@ -71,12 +67,13 @@ def _once(case: Case, row: StragglerRow) -> Iterable[Finding]:
     worth_ns = row.cost_ns_per_step if saving_ns is None else saving_ns
     if worth_ns < ONCE_SHARE * case.step_ns:
         return
+    late_ns = row.cost_ns_per_step * case.num_steps
     found = build_finding(
         "straggler",
-        f"Rank {row.rank} was late in one of {case.num_steps} steps, and the others waited for it",
+        f"Straggler: rank {row.rank} delayed one of {case.num_steps} steps by {format_ms(late_ns)} ms",
         _ADVICE_ON_CAUSES[row.cause],
         confidence=confidence_without_replay(worth_ns / case.step_ns),
-        evidence={"num_late_steps": 1, "late_ns": row.cost_ns_per_step * case.num_steps},
+        evidence={"num_late_steps": 1, "late_ns": late_ns},
         where=case.where_late([row]),
         cost_ns=min(max(row.cost_ns_per_step, worth_ns), case.step_ns),
         saving_ns=saving_ns,
@@ -97,7 +94,7 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
         return
     found = build_finding(
         "straggler",
-        _title(case, rows),
+        _title(case, rows, cost_ns),
         _advice(case, rows) + on_most + (case.may_wait_for_core() if _may_be_chance(rows) else ""),
         confidence=_confidence(case, rows, share),
         evidence={
@@ -141,16 +138,21 @@ def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
     return sum(wait for step, wait in waits.items() if step in late) / max(1, case.num_steps)
 
 
-def _title(case: Case, rows: Sequence[StragglerRow]) -> str:
-    often = _how_often(rows, case.num_steps)
-    if len(rows) == 1:
-        return f"Rank {rows[0].rank} is late {often}, and the others wait for it"
-    ranks = sorted(row.rank for row in rows)
+def _title(case: Case, rows: Sequence[StragglerRow], cost_ns: float) -> str:
+    ranks, cause = sorted(row.rank for row in rows), _CAUSES.get(_cause(rows), "")
+    num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
+    if not num_late or not are_late_together(rows):
+        return add_detail(f"Alternating stragglers: {ranks_named(ranks)} cost {format_ms(cost_ns)} ms/step", cause)
+    name = f"Straggler: rank {ranks[0]} delays" if len(rows) == 1 else f"Stragglers: {_name(case, ranks)} delay"
+    steps = how_often(num_late, case.num_steps, _period(rows))
+    return add_detail(f"{name} {steps} by {format_ms(cost_ns * case.num_steps / num_late)} ms", cause)
+
+
+def _name(case: Case, ranks: Sequence[int]) -> str:
+    """Return the name of several ranks, with their host where they are all of its ranks."""
     hosts = _hosts(case, ranks)
-    if not hosts:
-        return f"{ranks_named(ranks).capitalize()} are late {often}, and the others wait for them"
-    of = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(hosts)}"
-    return f"All ranks of {of} ({numbers_named(ranks)}) are late {often}, and the others wait for them"
+    named = f" of {', '.join(hosts)}" if hosts else ""
+    return f"{ranks_named(ranks)}{named}"
 
 
 def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
@@ -161,13 +163,6 @@ def _hosts(case: Case, ranks: Sequence[int]) -> list[str]:
     if None in hosts or of_hosts != set(ranks) or len(of_hosts) == len(hosts):
         return []
     return sorted(host for host in hosts if host is not None)
-
-
-def _how_often(rows: Sequence[StragglerRow], num_steps: int) -> str:
-    num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
-    if not num_late or not are_late_together(rows):
-        return "in turns"
-    return how_often(num_late, num_steps, _period(rows))
 
 
 def _period(rows: Sequence[StragglerRow]) -> int | None:
@@ -187,16 +182,14 @@ def _advice(case: Case, rows: Sequence[StragglerRow]) -> str:
     if len(causes := dict.fromkeys(row.cause for row in rows)) > 1:
         return " ".join(_advice_on_some([row for row in rows if row.cause == cause]) for cause in causes)
     hosts = _hosts(case, [row.rank for row in rows])
-    first = "Look first at what is different on that host. " if len(hosts) == 1 else ""
-    return f"{first}{_ADVICE_ON_GROUPS[_cause(rows)]}"
+    first = "First check what is different on this host. " if len(hosts) == 1 else ""
+    return f"{first}{_ADVICE_ON_CAUSES[_cause(rows)]}"
 
 
 def _advice_on_some(rows: Sequence[StragglerRow]) -> str:
     """The advice on those of a group that are late for the same reason."""
     ranks = sorted(row.rank for row in rows)
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}: {_ADVICE_ON_CAUSES[rows[0].cause]}"
-    return f"{ranks_named(ranks).capitalize()}: {_ADVICE_ON_GROUPS[rows[0].cause]}"
+    return f"{ranks_named(ranks).capitalize()}: {_ADVICE_ON_CAUSES[rows[0].cause]}"
 
 
 def _evidence(rows: Sequence[StragglerRow]) -> dict[str, float | None]:

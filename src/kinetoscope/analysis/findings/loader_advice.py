@@ -48,16 +48,16 @@ _MAX_WORKERS, _MAX_WAITING_WORKERS = 8, 32
 _USEFUL_SHARE = 0.3
 """Workers that reach less of the saving are not advised."""
 
-_CHEAPER = "make a batch cheaper: decode smaller files, prepare the dataset once, or move augmentation to the device"
+_CHEAPER = "make batches cheaper: decode smaller files, preprocess the dataset once, or move augmentation to the GPU"
 
 _VECTORIZE = (
     "Read all samples of a batch at once: DataLoader(dataset, batch_size=None, "
     "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)) passes lists of indices to the "
-    "dataset. TensorDataset takes them; in a dataset of your own, let __getitem__ index whole tensors with them."
+    "dataset. TensorDataset accepts them; in your own dataset, index whole tensors in __getitem__."
 )
 _ON_STARTS = (
-    "{} of this is for the first batch of an epoch, when the workers start: make the DataLoader once, before the "
-    "epochs, and pass persistent_workers=True to it, which keeps its workers."
+    "{} of this time is for the first batch of an epoch, when the workers start. Build the DataLoader once, before the "
+    "epochs, and keep its workers: DataLoader(..., persistent_workers=True)."
 )
 
 
@@ -219,19 +219,18 @@ class _Loop:
             "sending_ns": self.sending_ns if is_built else None,
         }
 
-    # -- in words
+    # -- text
 
     def _on_cheap_batches(self) -> str:
         if self.num_workers == 0:
             return (
-                f"The loop makes its batches itself, in {self.median_ns / 1e6:.2f} ms each. A worker takes about "
-                f"{self.sending_ns / 1e6:.1f} ms to send one, so workers would save little. {_VECTORIZE}"
+                f"The loop builds its batches itself, in {self.median_ns / 1e6:.2f} ms each. A worker takes about "
+                f"{self.sending_ns / 1e6:.1f} ms to send a batch, so workers would save little. {_VECTORIZE}"
             )
         batch_ms = (self._worker_ns or 0.0) / self.num_batches / 1e6
         return (
-            f"A batch takes a worker at most {batch_ms:.2f} ms, of which about "
-            f"{self.sending_ns / 1e6:.1f} ms are to send it, so more workers would save little. {_VECTORIZE} With "
-            "num_workers=0 nothing has to be sent."
+            f"A worker needs at most {batch_ms:.2f} ms per batch, about {self.sending_ns / 1e6:.1f} ms of it to send "
+            f"the batch, so more workers would save little. {_VECTORIZE} With num_workers=0 no batch is sent."
         )
 
     def _on_busy_cores(self) -> str:
@@ -239,27 +238,27 @@ class _Loop:
         if self._busy_percent < _BUSY_PERCENT and self.cores is not None and self.cores.num_free is not None:
             busy = f"Only {self.cores.num_free:.1f} of {self.cores.num} cores were idle, so more workers would"
         if self.waits is None:
-            return f"{busy} help only if they mostly wait, which this recording does not say. Else {_CHEAPER}."
+            return f"{busy} help only if they mostly wait, which this recording does not show. Else {_CHEAPER}."
         return f"{busy} not help. Instead, {_CHEAPER}."
 
     def _on_workers(self, wanted: int | None) -> str:
         keeps = "" if self.loader.get("persistent_workers") is True else ", persistent_workers=True"
         to = f"num_workers={wanted}" if wanted else "a larger num_workers"
-        more = f"ass {to}{keeps} to the DataLoader."
+        use = f"DataLoader(..., {to}{keeps})." if wanted else f"pass {to}{keeps} to the DataLoader."
         if self.is_waiting:
-            waiting = f"For {100 * (self.waits or 0):.0f} % of the time of making a batch nothing is computed: it waits"
-            return f"{waiting}, as for storage or the network. P{more}"
+            share = f"{100 * (self.waits or 0):.0f} %"
+            return f"Building a batch waits for {share} of its time, for example for storage or the network: {use}"
         if self.num_workers == 0:
-            return f"The loop makes its batches itself, in {self.median_ns / 1e6:.2f} ms each: p{more}"
-        return f"P{more}"
+            return f"The loop builds its batches itself, in {self.median_ns / 1e6:.2f} ms each: {use}"
+        return f"Add workers: {use}"
 
     def _on_cores(self, *, is_short: bool) -> str:
         if self.is_waiting:
-            return "Workers wait side by side, also on cores that are busy."
+            return "Workers wait in parallel, even where cores are busy."
         if self.cores is None:
             if is_short:
-                return "It helps if cores are idle: this recording is too short to say. Record more steps, for 2 s."
-            return "It helps if cores are idle, which this recording does not say: record with system=True."
+                return "This helps if cores are idle; the recording is too short to show it: record for 2 s or more."
+            return "This helps if cores are idle: record with system=True to see it."
         if self.cores.num_free is None:
             return f"The machine's cores were only {self._busy_percent:.0f} % busy."
         return f"{self.cores.num_free:.1f} of {self.cores.num} cores were idle."
@@ -268,7 +267,7 @@ class _Loop:
         if reachable_ns is None or self._is_reached(reachable_ns):
             return ""
         saved = f"{reachable_ns / 1e6:.2f} ms of the {self.saving_ns / 1e6:.2f} ms"
-        return f" That saves about {saved}. To save the rest, {_CHEAPER}."
+        return f" This saves about {saved}. To save the rest, {_CHEAPER}."
 
     @property
     def _busy_percent(self) -> float:

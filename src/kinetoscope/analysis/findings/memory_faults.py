@@ -1,10 +1,11 @@
-"""analysis: memory that grows from step to step, and memory that is nearly full."""
+"""Rules for memory that grows from step to step, and for memory that is nearly full."""
 
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
+from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.memory_owners import MemoryOwner
-from kinetoscope.texts.wording import in_percent, memory_size, shown
+from kinetoscope.texts.wording import counted, in_percent, memory_size, shown
 
 SOON_STEPS = 1000
 """Memory that will run out within so many steps comes before all other findings."""
@@ -21,18 +22,18 @@ _LEAST_OWNED_SHARE = 0.2
 
 
 _ADVICE_ON_TENSORS = (
-    "Keep numbers, not tensors, from step to step: losses.append(loss.item()), or loss.detach() where a tensor is "
-    "needed. A tensor with a grad_fn keeps all that the backward pass needs alive."
+    "Keep numbers, not tensors, across steps: losses.append(loss.item()), or loss.detach() where you need a tensor. A "
+    "tensor with a grad_fn keeps everything alive that its backward pass needs."
 )
 _ADVICE_ON_OPTIMIZERS = (
-    "The optimizer's own step allocated it. An optimizer that keeps a history, as LBFGS keeps its last history_size "
-    "directions, stops growing when that is full: record later steps to see whether it does, or set a smaller "
-    "history_size. If it goes on, the optimizer keeps tensors of old steps."
+    "The optimizer's step allocated it. LBFGS keeps its last history_size directions and stops growing when its "
+    "history is full: record later steps to check, or pass a smaller history_size. If the growth continues, the "
+    "optimizer retains tensors of old steps."
 )
 _ADVICE_ON_BATCHES = (
-    "It was allocated while batches were fetched. A dataset that keeps what it has read, as in a cache, stops growing "
-    "when it has read all: record a later epoch to see whether it does, or limit what it keeps. If it goes on, "
-    "something keeps batches of old steps."
+    "It was allocated while batches were fetched. A dataset with a cache stops growing once it has read all samples: "
+    "record a later epoch to check, or limit the cache. If the growth continues, something retains batches of old "
+    "steps."
 )
 
 
@@ -44,21 +45,25 @@ def memory_growth(case: Case) -> Finding | None:
     worst = max(growing, key=lambda row: row.growth_bytes_per_step or 0)
     growth = worst.growth_bytes_per_step or 0
     total, owners = _device_bytes(case, worst), _plausible_owners(worst)
-    held_by = f", held by {shown(owners[0].name)}" if owners else ""
+    retained_by = f", retained by {shown(owners[0].name)}" if owners else ""
     is_of_optimizer, is_of_batches = (_is_mostly_of(part, worst) for part in ("optimizer", "data"))
     may_end = is_of_optimizer or (is_of_batches and not any(owner.num_graphs for owner in owners))
     is_sure = growth * case.num_steps >= 0.01 * worst.peak_bytes and not may_end
-    whose = "The optimizer's memory" if is_of_optimizer else "Memory"
     of_part = _ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_BATCHES
+    steps_until_full = None if total is None else max(0, total - worst.peak_bytes) / growth
+    title = f"{'Memory growth' if may_end else 'Memory leak'}: +{memory_size(growth)}/step"
+    title += " in the optimizer" if is_of_optimizer else ""
+    if steps_until_full is not None and steps_until_full < SOON_STEPS:
+        title += f", out of memory in about {counted(round(steps_until_full), 'step')}"
     return build_finding(
         "memory_growth",
-        f"{whose} grows by {memory_size(growth)} a step{held_by}",
+        add_detail(title, retained_by),
         _who_holds_it(worst, owners) + (of_part if may_end else _ADVICE_ON_TENSORS),
         confidence="high" if is_sure else "medium",
         evidence={
             "bytes_per_step": growth,
             "peak_bytes": worst.peak_bytes,
-            "steps_until_full": None if total is None else max(0, total - worst.peak_bytes) / growth,
+            "steps_until_full": steps_until_full,
             "tensors_per_step": owners[0].num_tensors / owners[0].num_steps if owners else None,
         },
         where=_held(growing, worst, owners),
@@ -74,10 +79,10 @@ def memory_limit(case: Case) -> Finding | None:
     share, row = max(full, key=lambda pair: pair[0])
     return build_finding(
         "memory_limit",
-        f"The device's memory is {in_percent(share)} full",
-        "Make batches smaller, or compute activations again with "
-        "torch.utils.checkpoint.checkpoint(use_reentrant=False). "
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True wastes less on fragments.",
+        f"Memory limit: the GPU's memory is {in_percent(share)} full at its peak",
+        "Use smaller batches, or recompute activations: torch.utils.checkpoint.checkpoint(block, x, "
+        "use_reentrant=False). Set PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF in older "
+        "versions) to reduce fragmentation.",
         confidence="high",
         evidence={"peak_bytes": row.peak_bytes, "share_of_device": share},
         where=Where(ranks=_ranks([row for _, row in full]), steps=() if row.peak_step is None else (row.peak_step,)),
@@ -108,19 +113,19 @@ def _plausible_owners(row: MemoryRow) -> list[MemoryOwner]:
 
 
 def _who_holds_it(row: MemoryRow, owners: list[MemoryOwner]) -> str:
-    """What was seen of those who hold it, as sentences."""
+    """Return sentences on the owners of growing memory."""
     if owners:
         return " ".join(map(_described, owners[:MOST_NAMED])) + " "
     if row.owners is None:
         return ""
-    return "Nothing that the loop's functions can reach was seen to hold it: queues, threads or a library may. "
+    return "No object within reach of the loop's functions retains it: a queue, a thread or a library may. "
 
 
 def _described(owner: MemoryOwner) -> str:
-    graphs = f", {owner.num_graphs:,} of them with their graph" if owner.num_graphs else ""
-    gets = f"got {owner.num_tensors:,} tensors in {owner.num_steps:,} steps{graphs}"
+    graphs = f", {owner.num_graphs:,} of them with their autograd graph" if owner.num_graphs else ""
+    gets = f"gained {owner.num_tensors:,} tensors in {owner.num_steps:,} steps{graphs}"
     if owner.kind == "tensor":
-        gets = f"has the graphs of all {owner.num_steps:,} steps"
+        gets = f"retains the autograd graphs of all {owner.num_steps:,} steps"
     return f"{shown(owner.name)} ({shown(owner.kind)}, {shown(owner.place)}) {gets}."
 
 

@@ -1,4 +1,4 @@
-"""analysis: faults by what the loop's thread does: it is blocked, it has no processor, or it is at one line."""
+"""Rules for faults by the state of the loop's thread: blocked, waiting for a CPU, or busy in one line."""
 
 import re
 from typing import Any, NamedTuple
@@ -9,77 +9,76 @@ from kinetoscope.analysis.contention import CpuUse
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import counted, in_percent
+from kinetoscope.texts.wording import counted, format_ms, in_percent
 
 _OF_STARVED = 0.5
 """A limit that stopped the process for this part of what the loop had no processor for is the reason."""
 
 _GIL = re.compile(r"GIL(?:, (.+) ran)?")
 _FEW_SAMPLES = 5
+_MIN_TITLE_SHARE = 0.5
+"""A title names the line with this share of the time or more."""
+
 _MOST = 0.4
 
 
 class _Wait(NamedTuple):
-    """What a state of a thread is called in a title, and what helps."""
+    """The words of a title for a state of a thread, and the advice."""
 
     title: str
     advice: str
 
 
+_IN_BACKGROUND = "call it every n-th step, or from a background thread."
 _WAITS = {
     "another thread": _Wait(
-        "for another thread",
-        "It waits at a lock, a queue, an event or a join: hold the lock for less time, give the other thread its work "
-        "a step earlier, or ask whether it is done instead of waiting for it.",
+        "waiting for another thread",
+        "The loop waits at a lock, queue, event or join: hold the lock for less time, start the other thread's work a "
+        "step earlier, or poll, as with queue.get_nowait().",
     ),
-    "sleep": _Wait(
-        "in a sleep", "Take the time.sleep() out of the loop, or wait for what it waits for, with an event."
-    ),
-    "fsync": _Wait(
-        "in an fsync, for the disk",
-        "os.fsync() returns only when the disk has written: call it every n-th step, or from a thread of its own.",
-    ),
+    "sleep": _Wait("in sleep", "Remove time.sleep() from the loop, or wait with threading.Event.wait()."),
+    "fsync": _Wait("in fsync", f"os.fsync() returns only after the disk has written: {_IN_BACKGROUND}"),
     "file": _Wait(
-        "for a file",
-        "Write from a thread of its own, from a queue, and many values at a time; read the next piece ahead.",
+        "in file I/O",
+        "Write from a background thread with a queue, many values at a time, and read the next piece ahead.",
     ),
     "folder": _Wait(
-        "for the file system, which opens, renames or deletes files",
-        "Keep files open, and do this every n-th step or on a thread of its own; on network storage each call is a "
-        "round trip.",
+        "in file-system calls",
+        "Keep files open, and open, rename or delete files every n-th step or in a background thread: on network "
+        "storage each call is a round trip.",
     ),
     "network": _Wait(
-        "for the network",
-        "Send and receive in a thread of its own, with a queue between it and the loop, and many values at a time. "
-        "With a timeout nobody waits for a server that does not answer.",
+        "in network I/O",
+        "Send and receive in a background thread with a queue, many values at a time. Set a timeout, so that a server "
+        "that does not answer cannot stop the loop.",
     ),
     "pipe": _Wait(
-        "at a pipe or a local socket",
-        "Let the process, or thread, at its other end work ahead, or ask whether it has answered instead of waiting.",
+        "in I/O on a pipe or local socket",
+        "Start the work at the other end a step earlier, or poll with Connection.poll().",
     ),
-    "events": _Wait("for an event, in select or poll", "Let a thread of its own wait, and hand over what it gets."),
+    "events": _Wait("in select or poll", "Wait in a background thread, and pass its results on with a queue."),
     "child process": _Wait(
-        "for a child process",
-        "Start it and look in a later step whether it has ended (subprocess.Popen and poll()), or do its work in this "
-        "process.",
+        "waiting for a child process",
+        "Start it with subprocess.Popen() and check poll() in a later step, or do its work in this process.",
     ),
-    "device": _Wait("for a device's driver", "Call it every n-th step, or from a thread of its own."),
+    "device": _Wait("in a device driver", f"Calls into a driver wait for the device: {_IN_BACKGROUND}"),
     "page fault": _Wait(
-        "for memory that is not there, in page faults",
-        "Files that are mapped (numpy.memmap, mmap) are read from the disk when they are first touched: touch them in "
-        "a worker. If memory is short, the system swaps: use less of it.",
+        "in page faults",
+        "The first access to a mapped file (numpy.memmap, mmap) reads from disk: access it in a DataLoader worker "
+        "first. If the machine swaps, reduce memory use.",
     ),
-    "system call": _Wait("in a system call", "Call it every n-th step, or from a thread of its own."),
+    "system call": _Wait("in a system call", f"System calls can wait for the kernel: {_IN_BACKGROUND}"),
 }
 _UNKNOWN_WAIT = _Wait(
-    "", "The recording does not say for what: on Linux, StackSampler() says it, with the recorder in C."
+    "for an unknown reason", "Record the reason: StackSampler() does so on Linux with the native extension."
 )
 _SAVE = _Wait(
-    "while a checkpoint is saved",
-    "Save more rarely; or copy the state to the CPU in the loop and call torch.save from a thread of its own, or use "
-    "torch.distributed.checkpoint.async_save.",
+    "saving a checkpoint",
+    "Save less often, copy the state to the CPU and call torch.save() from a background thread, or call "
+    "torch.distributed.checkpoint.async_save().",
 )
 _CALLS = ((re.compile(r"^(?:_?save|_legacy_save) of torch/serialization\.py"), _SAVE),)
 """Functions of libraries whose advice is better than that of the system call that they wait in."""
@@ -92,9 +91,10 @@ def blocked(case: Case) -> Finding | None:
     first = reasons[0] if reasons else {}
     wait = _wait_of(first)
     has_operators = all(one.has_operators for one in case.signs)
+    at = f" at {first['line']}" if first.get("line") and first["share"] >= _MIN_TITLE_SHARE else ""
     return case.finding(
         "blocked",
-        f"The loop waits {wait.title}" if wait.title else "The loop waits, and nothing runs",
+        lambda cost_ns: add_detail(f"Blocked: {format_ms(cost_ns)} ms/step {wait.title}", at),
         _on_reason(first) + wait.advice,
         cost_ns=min(blocked_ns, idle_ns),
         fix=Fix(Change(frozenset(["blocked"]))) if has_operators else None,
@@ -139,21 +139,21 @@ def _wait_of(reason: dict[str, Any]) -> _Wait:
             return wait
     state = reason.get("state") or ""
     if gil := _GIL.fullmatch(state):
-        who = f"the thread {gil[1]}" if gil[1] else "another thread"
+        holder = f"the thread {gil[1]}" if gil[1] else "another thread"
         return _Wait(
-            f"for the GIL, while {who} runs Python",
-            f"Only one thread runs Python at a time: move the work of {who} to a process, as a DataLoader's workers "
-            "are, or into operators, which release the GIL.",
+            f"waiting for the GIL, held by {holder}",
+            f"Only one thread runs Python at a time: move the work of {holder} to another process, such as a "
+            "DataLoader worker, or into operators that release the GIL.",
         )
     return _WAITS.get(state, _UNKNOWN_WAIT)
 
 
 def _on_reason(reason: dict[str, Any]) -> str:
-    """A sentence on the line, and the call, that waits most."""
+    """Return a sentence on the line and the call that wait most."""
     if not reason.get("line"):
         return ""
     call = f", in {reason['call']}," if reason["call"] else ""
-    return f"{reason['line']}{call} has {100 * reason['share']:.0f} % of this time. "
+    return f"{reason['line']}{call} takes {100 * reason['share']:.0f} % of this time. "
 
 
 def _where(case: Case, kind: str) -> Where:
@@ -174,7 +174,7 @@ def processor_contention(case: Case) -> Finding | None:
     title, advice = _on_limit(use) if is_limited else _on_own_threads(use)
     return case.finding(
         "processor_contention",
-        f"CPU contention: {title}, {delay_ns / 1e6:,.1f} ms/step",
+        lambda _: f"CPU contention: {title}, {delay_ns / 1e6:,.1f} ms/step",
         advice,
         cost_ns=min(delay_ns, case.without_work_ns()),
         fix=None,
@@ -184,10 +184,10 @@ def processor_contention(case: Case) -> Finding | None:
 
 def _on_limit(use: CpuUse) -> tuple[str, str]:
     """Return a title and advice for a job that reaches the CPU limit of its container."""
-    return "the container's CPU limit stops the loop", (
-        f"The limit of the cgroup stopped this process {use.num_throttled:.0f} times (nr_throttled in cpu.stat), "
-        "also while CPUs were idle. Raise it (docker run --cpus, limits.cpu of Kubernetes), or start fewer threads "
-        "and workers."
+    return "the container's CPU limit throttles the loop", (
+        f"The cgroup's CPU limit throttled this process {use.num_throttled:.0f} times (nr_throttled in cpu.stat), even "
+        "while CPUs were idle. Raise it (docker run --cpus=N, limits.cpu in Kubernetes), or start fewer threads and "
+        "workers."
     )
 
 
@@ -199,8 +199,8 @@ def _on_own_threads(use: CpuUse) -> tuple[str, str]:
         who = f"this job's threads and workers share {cores}"
     others = f", other processes {in_percent(use.others_share)}" if use.others_share is not None else ""
     return who, (
-        f"This job used {in_percent(use.own_share or 0)} of the CPU time{others}. Set OMP_NUM_THREADS, or call "
-        "torch.set_num_threads(), so that ranks, workers and torch's threads have a core each, or pass fewer workers."
+        f"This job used {in_percent(use.own_share or 0)} of the CPU time{others}. Set OMP_NUM_THREADS or call "
+        "torch.set_num_threads() so that each rank, worker and torch thread has a core, or pass a smaller num_workers."
     )
 
 
@@ -210,12 +210,18 @@ def hot_line(case: Case) -> Finding | None:
     found = case.sampled_line("loop")
     if found is None or any(one.has_operators for one in case.signs):
         return None
-    is_told = found.share >= 0.5 and not found.is_late
+
+    def title(cost_ns: float) -> str:
+        share = in_percent(cost_ns / case.step_ns)
+        if found.is_title:
+            return f"Hot line: {found.line} takes {share} of the step"
+        return f"Hot line: {found.line}, or code before it, takes {share} of the step"
+
     return case.finding(
         "hot_line",
-        f"The loop's time goes to {found.line}" if is_told else "Where the loop's time goes, by line",
-        f"{case.on_line('loop', 'the time of the loop that no other finding tells of')}"
-        f"{advice_on_call(case, 'loop')}Which operators it calls was not recorded: torch=True, the default, does that.",
+        title,
+        f"{case.on_line('loop', 'the time of the loop without another finding')}"
+        f"{advice_on_call(case, 'loop')}To record the operators that it calls, leave torch=True, the default.",
         cost_ns=found.share * case.total_ns("loop"),
         fix=None,
         where=Where(lines=case.where(case.stops("loop")).lines or (found.line,)),

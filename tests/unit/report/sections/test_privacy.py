@@ -223,7 +223,7 @@ def test_all_words_of_a_page_but_names_are_known_to_be_ours(path):
 def test_a_note_in_a_header_is_left_out_and_our_own_notes_stay(redacted_page):
     notes = redacted_page.report["run"]["notes"]
     assert LEFT_OUT in notes
-    assert any(note.startswith("What mending a finding would save is not known: ") for note in notes)
+    assert any(note.startswith("The estimated savings of findings are unknown: ") for note in notes)
 
 
 def test_a_user_whose_name_is_a_word_of_ours_changes_no_field(monkeypatch, tmp_path):
