@@ -97,7 +97,7 @@ class Profiler(AnyProfiler, TrainerCallback):
                 num_traces_to_keep=torch_prof_num_traces_to_keep,
             )
             self._callbacks.append(torch_profiler)
-        self._settings = RunSettings(schedule=schedule, strict=strict)
+        self._settings = RunSettings(schedule=schedule, strict=strict, close_timeout_s=300.0)
         self._markers = ProfilerMarkers(SystemClock())
         self._engine_markers = EngineMarkers(self._markers.get, lambda: self.run.lasting)
         self._trainer_state: TrainerState | None = None

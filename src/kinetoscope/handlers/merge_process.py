@@ -19,6 +19,7 @@ from kinetoscope.writing.side_process import SideProcess, give_way, is_left
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
 _WAIT_FOR_RANKS_S = 10.0
+_SHARE_FOR_RANKS = 0.7  # of the time that a close waits; the rest is for the merge
 _WAIT_FOR_CYCLES_S = 5.0
 # A process that ends just as the time is up may not have noticed that nobody waits for it.
 _LAST_LOOK_S = 0.25
@@ -84,7 +85,7 @@ class MergeProcess:
         until = monotonic() + timeout_s
         if self._process.wait(until):
             if num_cycles is None:
-                self._start(wait_s=_WAIT_FOR_RANKS_S)
+                self._start(wait_s=min(_WAIT_FOR_RANKS_S, _SHARE_FOR_RANKS * timeout_s))
             else:
                 self._start(wait_s=_WAIT_FOR_CYCLES_S, num_cycles=num_cycles)
         if not self._process.wait(until):

@@ -41,6 +41,8 @@ T = TypeVar("T")
 class Ending:
     """One close of a profiler, in at most ``timeout_s`` seconds: the steps taken within ``with Ending(...) as ending``.
 
+    Before `note_saved` the limit is ``save_timeout_s``, if that is longer: what is in memory only would be lost.
+
     Ctrl-C ends the current wait or call of the user's code, and there are no more waits after it. It never leaves a
     step of ours half done: between waits it is held back. This needs the main thread and Python's own handler of
     SIGINT; elsewhere a KeyboardInterrupt ends the step in which it is raised. At the end of the block the
@@ -50,8 +52,11 @@ class Ending:
     SIGCHLD raises if a DataLoader worker was killed. Only an exception that is no Exception ends a wait.
     """
 
-    def __init__(self, timeout_s: float, on_error: Callable[[str, Exception], None]) -> None:
-        self._until = time.monotonic() + min(timeout_s, _LONGEST_S)
+    def __init__(
+        self, timeout_s: float, on_error: Callable[[str, Exception], None], save_timeout_s: float = 0.0
+    ) -> None:
+        self._timeout_s, self._is_normal = min(timeout_s, _LONGEST_S), save_timeout_s > 0
+        self._until = time.monotonic() + max(self._timeout_s, save_timeout_s)
         self._on_error = on_error
         self._thread = threading.get_ident()
         self._raised: BaseException | None = None
@@ -110,6 +115,15 @@ class Ending:
     def seconds_left(self) -> float:
         """The time left, in seconds."""
         return 0.0 if self.is_hurried else max(0.0, self._until - time.monotonic())
+
+    @property
+    def seconds_to_search(self) -> float:
+        """The time left for the search for findings, in seconds: at a normal close it has a limit of its own."""
+        return _LONGEST_S if self._is_normal and not self.is_hurried else self.seconds_left
+
+    def note_saved(self) -> None:
+        """Note that all is on disk: from now on the waits are for other processes, which finish also by themselves."""
+        self._until = min(self._until, time.monotonic() + self._timeout_s)
 
     def take(self, step: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
         """Takes a step. Raises nothing: an Exception is reported, and anything else is raised at the end."""
@@ -177,9 +191,9 @@ class RunEnd:
         """Whether another close could save more."""
 
     @contextmanager
-    def begin(self, timeout_s: float) -> Iterator[Ending]:
+    def begin(self, timeout_s: float, save_timeout_s: float) -> Iterator[Ending]:
         """A context in which the steps of a close are taken."""
-        with Ending(timeout_s, self._guard.report) as ending:
+        with Ending(timeout_s, self._guard.report, save_timeout_s) as ending:
             self._ending, self._guard.wait_for = ending, ending.wait_for
             self._guard.closing = self.is_unfinished = True
             try:
@@ -191,6 +205,11 @@ class RunEnd:
     def seconds_left(self) -> float:
         """How much of the time that closing may take is left."""
         return self._ending.seconds_left if self._ending is not None else 0.0
+
+    @property
+    def seconds_to_search(self) -> float:
+        """The time left for the search for findings, in seconds."""
+        return self._ending.seconds_to_search if self._ending is not None else 0.0
 
     def note_saving(self, pulse: OwnPulse, watch: TrainingWatch | None) -> None:
         """Note in the pulse that the run is being saved, and let the watch report it if that takes long."""
@@ -228,6 +247,9 @@ class RunEnd:
         if num_left:
             self._say_left("The run is over" if done else "Time to close is up", num_left, is_known=bool(done))
         self._is_drained = bool(done)
+        if done and self._ending is not None:
+            self._ending.note_saved()
+            self._line.end()
         return self._is_drained
 
     def is_there_news_for_handlers(self) -> bool:

@@ -144,8 +144,9 @@ class Profiler(AnyProfiler):
       that fsspec knows. A process beside training uploads them, and `close` waits for it. Without ``upload_to``, only
       files whose remote name has its own scheme are uploaded.
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
-    - ``grace_s``: how many seconds saving may take after SIGTERM or SIGHUP; ``close_timeout_s``: how many at
-      a normal close.
+    - ``grace_s``: how many seconds saving may take after SIGTERM or SIGHUP. ``close_timeout_s``: how many seconds a
+      normal close waits for the merge, for uploads and for the first finding, once all is on disk. These processes
+      finish by themselves.
     - ``live_folder``: the folder in which unsaved data is kept, so that a kill loses none of it. By default it is
       ``live`` in the run folder of the first handler that has one; False keeps the data in memory. It takes at most
       ``live_bytes_max``: what is recorded beyond that is dropped until something is saved, and the trace says how much.
@@ -178,7 +179,7 @@ class Profiler(AnyProfiler):
         upload_to: str | None = None,
         strict: bool = False,
         grace_s: float = 10.0,
-        close_timeout_s: float = 300.0,
+        close_timeout_s: float = 10.0,
         live_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,
@@ -201,7 +202,7 @@ class Profiler(AnyProfiler):
         upload_to: str | None = None,
         strict: bool = False,
         grace_s: float = 10.0,
-        close_timeout_s: float = 300.0,
+        close_timeout_s: float = 10.0,
         live_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,

@@ -41,7 +41,7 @@ from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
-from kinetoscope.recording.settings import RunSettings
+from kinetoscope.recording.settings import SAVE_TIMEOUT_S, RunSettings
 from kinetoscope.recording.slow_step_watch import SlowStepWatch
 from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
 from kinetoscope.recording.watch import TrainingWatch
@@ -570,19 +570,19 @@ class Run:
 
     # -- its end ----------------------------------------------------------------------------------------------
 
-    def close(self, *, clean: bool, timeout_s: float | None = None) -> None:
-        """Ends the run, or finishes what an earlier close could not, within ``close_timeout_s`` or ``timeout_s``.
+    def close(self, *, clean: bool) -> None:
+        """Ends the run, or finishes what an earlier close could not.
 
         ``clean``: the run was not ended by an error. Then, with ``strict``, the first kept error is raised.
         """
-        self._close(self.settings.close_timeout_s if timeout_s is None else timeout_s, clean=clean)
+        self._close(self.settings.close_timeout_s, SAVE_TIMEOUT_S, clean=clean)
         if clean:
             self._guard.raise_first()
 
     def close_failed_setup(self) -> None:
         """Ends a run whose setup has failed. The error says why, so nothing is said about what was recorded."""
         self._has_told = True
-        self.close(clean=False, timeout_s=self.settings.grace_s)
+        self._close(self.settings.grace_s, clean=False)
 
     def save_on_signal(self) -> bool:
         """Ends the run because the process is being terminated. Returns False if it is being closed already."""
@@ -599,14 +599,14 @@ class Run:
         with contextlib.suppress(KeyboardInterrupt):
             self._close(self.settings.grace_s, clean=False, at_exit=True)
 
-    def _close(self, timeout_s: float, *, clean: bool, at_exit: bool = False) -> None:
+    def _close(self, timeout_s: float, save_s: float = 0.0, *, clean: bool, at_exit: bool = False) -> None:
         """Takes all steps of the close. If one fails, that is reported, and the rest is done all the same."""
         is_over = self._phase is _Phase.CLOSED and not self._end.is_unfinished
         if self._phase is _Phase.CLOSING or is_over or self.is_forked:
             return
         if self._search is not None and isinstance(sys.exc_info()[1], KeyboardInterrupt):
             self._search.give_up()  # whoever pressed Ctrl-C does not wait
-        with self._end.begin(timeout_s) as ending:
+        with self._end.begin(timeout_s, save_s) as ending:
             was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
             try:
                 self._take_steps_of_close(ending, was_running=was_running, clean=clean, at_exit=at_exit)
@@ -683,7 +683,7 @@ class Run:
         if search is None or folder is None:
             return ""
         find = partial(search.find, is_watching=is_watching)
-        return self._guard(search, find, (Path(folder), self.seconds_to_close())) or ""
+        return self._guard(search, find, (Path(folder), self._end.seconds_to_search)) or ""
 
     def _counts(self) -> RunCounts:
         return RunCounts(

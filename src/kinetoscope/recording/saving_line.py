@@ -1,6 +1,5 @@
 """The line for people who wait while a run is saved."""
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -29,7 +28,7 @@ class SavingLine:
         self._began_s = self._stopped_s = time.monotonic()
         self._stop_s: float | None = None
         self._num_lines = 0
-        self._lock = threading.Lock()
+        self._is_over = False
 
     def begin(self) -> None:
         """Note that saving begins."""
@@ -39,12 +38,16 @@ class SavingLine:
         """Note how long the sources took to stop: what they have collected takes about as long to be saved."""
         self._stopped_s, self._stop_s = time.monotonic(), took_s
 
+    def end(self) -> None:
+        """Note that all is saved."""
+        self._is_over = True
+
     def look(self) -> None:
         """Report that saving takes long: after 5 s, and once more if only then an estimate is possible."""
         now_s = time.monotonic()
         seconds_left = self._seconds_left(now_s)
         num_due = 0 if now_s - self._began_s < _FIRST_LINE_AFTER_S else 1 if seconds_left is None else 2
-        if self._is_quiet or self._num_lines >= num_due:
+        if self._is_quiet or self._is_over or self._num_lines >= num_due:
             return
         self._num_lines = num_due
         about = "" if seconds_left is None else f", about {max(1, round(seconds_left)):,} s left"

@@ -68,6 +68,10 @@ def check_state(state: object) -> None:
         raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
 
 
+SAVE_TIMEOUT_S = 300.0
+"""How long a normal close waits until what is in memory is on disk, if ``close_timeout_s`` is not longer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for a setting that cannot
@@ -80,7 +84,7 @@ class RunSettings:
     upload_to: str | None = None
     strict: bool = False
     grace_s: float = 10.0
-    close_timeout_s: float = 300.0
+    close_timeout_s: float = 10.0
     live_folder: str | os.PathLike[str] | bool | None = None
     live_bytes_max: int = LIVE_BYTES_MAX
     is_quiet: bool = False

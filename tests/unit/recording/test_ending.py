@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -172,6 +173,22 @@ def test_a_close_that_may_take_for_ever_waits_for_all(tmp_path):
     ) as profiler:
         record(profiler)
     assert (tmp_path / "traces" / "merged_trace.json").exists()
+
+
+class Slow(MemoryTraceHandler):
+    """Takes longer to save than the close waits for other processes."""
+
+    def process_cycle(self, cycle):
+        time.sleep(0.5)
+        super().process_cycle(cycle)
+
+
+def test_the_limit_of_a_close_is_for_other_processes_and_not_for_what_is_in_memory(caplog):
+    handler = Slow()
+    with Profiler(ALWAYS, handler, close_timeout_s=0.05, strict=True) as profiler:
+        profiler.step()
+    assert len(handler.cycles) == 1
+    assert not caplog.records
 
 
 def test_without_another_close_the_writer_thread_saves_its_jobs_in_the_background(tmp_path):

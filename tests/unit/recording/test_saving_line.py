@@ -54,6 +54,13 @@ def test_an_estimate_that_is_over_is_none(at, capsys):
     assert capsys.readouterr().err == "Kinetoscope: saving 2,000 events.\n"
 
 
+def test_what_comes_after_the_save_is_not_saving(at, capsys):
+    line = make_line(num_records=9_000_000)
+    line.end()
+    look(line, at, 60)
+    assert not capsys.readouterr().err
+
+
 def test_a_quiet_run_is_silent(at, capsys):
     look(make_line(num_records=9_000_000, is_quiet=True), at, 60)
     assert not capsys.readouterr().err
