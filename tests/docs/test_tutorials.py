@@ -119,7 +119,7 @@ def test_what_whatif_promises_for_the_simulated_device_is_what_its_mended_run_ta
     (finding,) = findings(summary)
     assert finding.startswith("Launch-bound: ")
     assert finding.endswith("kinetoscope explain host_bound")
-    assert "No fault was found." in mended
+    assert "No finding." in mended
     promised, gained = promised_ms(fix), float(re.search(r"steps, ([\d.]+) ms each", mended)[1])
     assert promised == promised_ms(changes)
     assert gained == pytest.approx(promised, rel=0.03)

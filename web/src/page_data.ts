@@ -5,7 +5,7 @@ export interface Overview {
   all_steps: string;
   bound: string | null;
   bound_side: string | null;
-  no_fault: string;
+  no_findings: string[];
   is_judged: boolean;
   busy_share: number | null;
   least_busy_share: number | null;

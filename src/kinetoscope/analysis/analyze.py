@@ -27,6 +27,7 @@ from kinetoscope.analysis.findings.faults import (
 )
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.hangs import find_hangs
+from kinetoscope.analysis.hints import find_hints
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, tensor_cores
 from kinetoscope.analysis.loop_counts import per_second
 from kinetoscope.analysis.memory import add_memory_rows
@@ -285,11 +286,18 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
         clock_shifts=dict(by_rank),
     )
+    hints = find_hints(
+        kernels,
+        operators,
+        {major for one in signs for major in one.device_majors.values()},
+        {row.device_name for row in ranks if row.device_name},
+    )
     if why or graph is None or not steps:
-        return report
+        return replace(report, run=report.run | {"hints": hints})
     found = find_faults(report, graph, signs, late.candidates)
     notes = [*notes_on_contention(contention, found.findings), *report.run["notes"]]
-    run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)]}
+    is_wrong = any(finding.confidence != "low" for finding in found.findings)
+    run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)], "hints": [] if is_wrong else hints}
     report = replace(report, run=run, findings=found.findings, stragglers=[*found.stragglers])
     return replace(report, is_judged=True, build_fixes=lambda: found.fixes)
 

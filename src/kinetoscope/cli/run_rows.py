@@ -83,7 +83,7 @@ def row_of(report: RunReport, made_from: str) -> RunRow:
         ranks=run["ranks"],
         hosts=run["hosts"],
         devices=sorted({row.device_name for row in report.ranks if row.device_name}),
-        why_unknown="" if report.is_judged else "No fault was looked for: its report says why.",
+        why_unknown="" if report.is_judged else "No findings: see the notes of its report.",
     )
 
 

@@ -205,8 +205,8 @@ class Overview:
 
     ``ending`` is said of a run that was killed or has not ended, ``all_steps`` of all its steps, recorded or not.
     ``bound`` is what a step takes its time for, and ``bound_side`` whose ledger says so, ``host`` or ``device``;
-    ``no_fault`` is said where there are no findings, and ``is_judged`` is whether faults were looked for. A device was
-    busy for ``busy_share`` of its windows on average, and for ``least_busy_share`` on ``least_busy``, in words.
+    ``no_findings`` are the sentences of a run without findings, and ``is_judged`` is whether faults were looked for. A
+    device was busy for ``busy_share`` of its windows on average, and for ``least_busy_share`` on ``least_busy``.
     ``peak_rank`` has the most memory. ``costs`` and ``savings`` have the share of a step of each finding, in their
     order; ``are_minor`` says which are worth one line.
     """
@@ -215,7 +215,7 @@ class Overview:
     all_steps: str = ""
     bound: str | None = None
     bound_side: str | None = None
-    no_fault: str = ""
+    no_findings: list[str] = field(default_factory=list)
     is_judged: bool = True
     busy_share: float | None = None
     least_busy_share: float | None = None

@@ -166,7 +166,9 @@ def _devices_and_memory(told: Overview) -> Iterable[str]:
 
 def _some_findings(told: _Told) -> Iterable[str]:
     if not told.findings:
-        yield _line(told.overview.no_fault, is_bold=True)
+        first, *others = told.overview.no_findings
+        yield _line(first, is_bold=True)
+        yield from map(_line, others)
         return
     shown = list(zip(told.findings, told.overview.are_minor, strict=True))[:_MOST_FINDINGS]
     items = (

@@ -20,6 +20,7 @@ from kinetoscope.analysis.slow_steps import SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.pages.page_data import CallSums
 from kinetoscope.report.calls import kernels_by_name, operators_by_name
+from kinetoscope.report.no_findings import no_findings
 from kinetoscope.report.sentences import (
     all_steps_line,
     below_title,
@@ -34,7 +35,7 @@ from kinetoscope.report.sentences import (
     ranks_of_slow_step,
     why_slow,
 )
-from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, device_ledger, device_times, host_ledger, no_fault
+from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, device_ledger, device_times, host_ledger
 from kinetoscope.texts.wording import counted, format_ms, memory_size, printable, told_apart
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS = 5, 16, 8
@@ -80,7 +81,7 @@ def render_report(report: RunReport, width: int = 100) -> RenderableType:
     """What is wrong with a run, and what its time went to, in ``width`` columns."""
     parts: list[RenderableType] = [*_heads(report)]
     parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
-    if report.steps or report.findings:
+    if report.steps or report.findings or report.kernels:
         parts += ["", *_findings(report)]
     if report.steps:
         parts += ["", *_step_table(report, width)]
@@ -124,7 +125,7 @@ def _heads(report: RunReport) -> Iterable[RenderableType]:
 
 def _findings(report: RunReport) -> Iterable[RenderableType]:
     if not report.findings:
-        yield Text(no_fault(report))
+        yield from map(Text, no_findings(report))
         return
     if all(finding.confidence == "low" for finding in report.findings):
         yield Text("No fault was found that is worth much. What would save a little:")

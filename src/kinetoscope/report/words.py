@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import cast
 
 from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.run_report import RunFacts, RunReport
+from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.step_parts import StepParts
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 
@@ -65,11 +65,6 @@ _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 def bound(run: RunFacts) -> str | None:
     """What a step takes its time for, in a few words; None where that is not known."""
     return _BOUNDS.get(run["bound_by"])
-
-
-def no_fault(report: RunReport) -> str:
-    """What is said where there are no findings."""
-    return "No fault was found." if report.is_judged else "No fault was looked for: a note says why."
 
 
 def share_of_step(time_ns: float | None, run: RunFacts, kind: str = "") -> float | None:

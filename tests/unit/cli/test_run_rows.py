@@ -59,7 +59,7 @@ def test_the_row_of_a_run_is_what_its_report_says_and_the_list_finds_it(recorded
 def test_a_run_in_which_no_fault_was_looked_for_is_not_one_without_faults(recorded):
     report = kinetoscope.analyze(recorded / "slow", step="no such step", cache=False)
     row = run_rows.row_of(report, "made from")
-    assert (row.finding, row.why_unknown) == (None, "No fault was looked for: its report says why.")
+    assert (row.finding, row.why_unknown) == (None, "No findings: see the notes of its report.")
     found = run_rows.row_of(kinetoscope.analyze(recorded / "slow", cache=False), "made from")
     assert (found.finding is not None, found.why_unknown) == (True, "")
 

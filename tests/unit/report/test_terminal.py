@@ -107,7 +107,7 @@ def test_a_long_title_goes_on_below_its_own_begin_and_not_below_its_number(repor
 
 
 def test_a_run_without_a_fault_says_so(tmp_path):
-    assert "No fault was found." in screen(analyse(healthy_settings(4, 3_000_000), tmp_path))
+    assert "No finding." in screen(analyse(healthy_settings(4, 3_000_000), tmp_path))
 
 
 def test_operators_of_one_name_are_one_row_whatever_their_shapes(report):

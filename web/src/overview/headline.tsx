@@ -60,7 +60,7 @@ function sentence(report: RunReport, overview: Overview): string {
   if (stepNs === null) return "No step was recorded, so this report cannot say what a step costs.";
   const [worst] = report.findings;
   const step = `A step takes ${formatDuration(stepNs)}${overview.bound ? `, ${overview.bound}` : ""}.`;
-  if (!worst) return `${step} ${overview.no_fault}`;
+  if (!worst) return `${step} ${overview.no_findings[0] ?? ""}`;
   const isSure = report.findings.some((finding) => finding.confidence !== "low");
   const first = isSure ? "Change first:" : "No fault is certain. Look first at:";
   const [saving, share] = [worst.saving_ns_per_step, overview.savings[0]];

@@ -37,15 +37,15 @@ export function Overview({ payload, offered }: ViewProps) {
 }
 
 function NoFindings({ hasSteps, overview }: { hasSteps: boolean; overview: OverviewData }) {
-  const nothing = overview.is_judged
-    ? "Nothing was found that would make this run faster. To go further, look for the largest part of a step, and at the operators and kernels in it."
-    : overview.no_fault;
   return (
     <section aria-labelledby="findings-title">
       <h2 id="findings-title">What to change</h2>
+      {overview.no_findings.map((sentence) => (
+        <p key={sentence}>{sentence}</p>
+      ))}
       <p>
         {hasSteps
-          ? nothing
+          ? "To go further, look for the largest part of a step, and at the operators and kernels in it."
           : "Findings need steps. Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans that are steps: kinetoscope report PATH --step SPAN."}
       </p>
     </section>

@@ -8,8 +8,9 @@ from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.run_report import RunReport, ending
 from kinetoscope.pages.page_data import CallTotals, Overview
 from kinetoscope.report.calls import KERNELS, OPERATORS
+from kinetoscope.report.no_findings import no_findings
 from kinetoscope.report.sentences import all_steps_line
-from kinetoscope.report.words import bound, bound_side, device_times, device_words, no_fault, share_of_step
+from kinetoscope.report.words import bound, bound_side, device_times, device_words, share_of_step
 
 
 def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
@@ -26,7 +27,7 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
         all_steps=all_steps_line(run["all_steps"]) if run["all_steps"] is not None else "",
         bound=bound(run),
         bound_side=bound_side(run),
-        no_fault=no_fault(report),
+        no_findings=[] if report.findings else no_findings(report, with_names=False),
         is_judged=report.is_judged,
         busy_share=devices[0].busy_share if devices else None,
         least_busy_share=least and least[0],

@@ -1,0 +1,47 @@
+"""Sentences on a run without findings: each trace has one that can be acted on."""
+
+import json
+
+import kinetoscope
+from kinetoscope.report.no_findings import no_findings
+from one_truth import screen
+from simulated_training import Fault, Settings, simulate
+
+
+def report_on(folder, **settings):
+    (path,) = simulate(Settings(num_ranks=1, **settings)).write(folder)
+    return kinetoscope.analyze(path, cache=False)
+
+
+def test_a_busy_gpu_is_described_by_its_largest_kernels_and_hints(tmp_path):
+    report = report_on(tmp_path, reads_loss="never", num_steps=12)
+    sentences = no_findings(report)
+    assert sentences[0] == "No finding."
+    assert sentences[1].startswith("GPU busy for 9")
+    assert sentences[2].startswith("Largest kernels and copies by GPU time: ")
+    assert sentences[3:] == report.run["hints"]
+    assert [line for line in sentences if line in screen(report)] == sentences
+
+
+def test_without_steps_the_parts_of_idle_time_are_named(tmp_path):
+    (path,) = simulate(Settings(num_ranks=1, num_steps=4)).write(tmp_path)
+    trace = json.loads(path.read_text(encoding="utf-8"))
+    events = [event for event in trace["traceEvents"] if not event["name"].startswith(("ProfilerStep", "Optimizer"))]
+    path.write_text(json.dumps(trace | {"traceEvents": events}), encoding="utf-8")
+    report = kinetoscope.analyze(path, step="nothing has this name", cache=False)
+    first, idle, largest = no_findings(report)[:3]
+    assert first == "No findings, since no steps were recorded."
+    assert idle.startswith(("GPU idle for", "GPU busy for"))
+    assert largest.startswith("Largest kernels")
+    assert first in screen(report)
+
+
+def test_a_page_names_no_kernel_in_its_sentences(tmp_path):
+    report = report_on(tmp_path, num_steps=4)
+    assert not any(line.startswith("Largest") for line in no_findings(report, with_names=False))
+
+
+def test_a_run_with_a_finding_has_no_hints(tmp_path):
+    report = report_on(tmp_path, num_steps=12, faults=(Fault(kind="slow_loader", cost_ns=5_000_000),))
+    assert report.findings
+    assert report.run["hints"] == []
