@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -211,19 +211,42 @@ def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
 
 
 def _traces_of(folder: Path, place: str) -> list[str]:
-    """The traces in a folder, without merged ones, which hold the same events again."""
+    """Return the traces in a folder without merged ones, which hold the same events again.
+
+    The merged trace of a single trace is that trace: a hard link to it, or a copy.
+    """
     files = [name for name in find_files(folder, place, (*JSON_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
-    return [name for name in files if not _is_merged(name)] or [*files]
+    heads = {name: _head_of(name) for name in files}
+    kept: list[str] = []
+    for name in sorted(files, key=_is_called_merged):
+        if not _is_merged(heads[name]) and not any(_is_copy(name, other, heads) for other in kept):
+            kept.append(name)
+    return [name for name in files if name in kept] or [*files]
 
 
-def _is_merged(name: str) -> bool:
-    """Whether a file is a merged trace of ours, according to its header."""
+def _head_of(name: str) -> bytes:
     with open_source(name) as stream:
         start = bytearray(1 << 14)
         with memoryview(start) as view:
             filled = UnpackedStream(stream, name).readinto(view)
-    head = bytes(start[:filled]).partition(b'"traceEvents"')[0]
-    return b'"kinetoscope"' in head and b'"merged":true' in head.replace(b" ", b"")
+    return bytes(start[:filled])
+
+
+def _is_merged(head: bytes) -> bool:
+    """Return whether a file is a merged trace of ours, according to its header."""
+    header = head.partition(b'"traceEvents"')[0]
+    return b'"kinetoscope"' in header and b'"merged":true' in header.replace(b" ", b"")
+
+
+def _is_called_merged(name: str) -> bool:
+    return os.path.basename(name).startswith("merged")
+
+
+def _is_copy(name: str, other: str, heads: Mapping[str, bytes]) -> bool:
+    """Return whether the file ``name`` is the merged trace of ``other`` alone."""
+    one, two = os.stat(name), os.stat(other)
+    is_equal = one.st_size == two.st_size and heads[name] == heads[other]
+    return is_equal and (_is_called_merged(name) or os.path.samestat(one, two))
 
 
 def is_live(name: str) -> bool:

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import socket
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+import kinetoscope
 from kinetoscope.formats.manifest import RankStarted, TraceExpired, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import merge_manifest, merge_or_link
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -109,3 +111,17 @@ def test_a_trace_is_merged_where_the_merged_file_needs_more_than_it_has(tmp_path
         traces.append(finish(tmp_path, 0, rank, ".trace" if case == "other suffix" else ".json"))
     output = merge(tmp_path, as_list=case == "as Composer does")
     assert not any(map(output.samefile, traces))
+
+
+@pytest.mark.parametrize(
+    ("output", "is_linked"), [("merged_trace.json", True), ("merged_trace.json", False), ("all.json", True)]
+)
+def test_a_trace_and_the_merged_trace_of_it_alone_are_loaded_once(tmp_path, output, is_linked):
+    start(tmp_path)
+    trace = finish(tmp_path, 0)
+    if is_linked:
+        (tmp_path / output).hardlink_to(trace)
+    else:
+        shutil.copy(trace, tmp_path / output)
+    shutil.rmtree(tmp_path / ".manifest")
+    assert [one.name for one in kinetoscope.load(tmp_path)] == [str(trace)]
