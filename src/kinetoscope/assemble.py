@@ -19,6 +19,7 @@ from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.native import WITHOUT_GIL, has_gil
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.recording.launch_folder import choose_run_folder
+from kinetoscope.recording.memory_limit import SHARE, SHARE_OF_OPERATORS
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import ProfilerAction, Schedule, cyclic_schedule
 from kinetoscope.recording.settings import check_callbacks, check_flag, check_number
@@ -94,6 +95,9 @@ def profile(
     Raises `SettingsError` for an argument that would have no effect, as ``with_stack`` beside a `TorchProfiler` of your
     own, and what these classes raise for arguments that cannot work.
 
+    A window is closed early, and one line reports it, if memory grows much while it is open: by a quarter of what was
+    available, or by a sixteenth with torch's operators, which need nine times as much when recording stops.
+
     If ``out`` cannot be written, or another Profiler is active when this one starts, nothing is recorded, and one
     warning gives the reason; with ``strict`` that raises. So it is on Windows, which cannot keep the files of a run's
     processes apart (`UnsupportedSystemError`).
@@ -152,12 +156,18 @@ def profile(
     profiler.state.timestamp = begin
     profiler.run.set_search(search)
     profiler.run.tolerates_active_run = not strict
+    profiler.run.memory_limit.share = SHARE_OF_OPERATORS if any(map(_records_operators, asked)) else SHARE
     return profiler
 
 
 def _without_recording(reason: object) -> Profiler:
     _log.warning("Nothing is recorded, and training continues. %s", reason)
     return Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
+
+
+def _records_operators(source: object) -> bool:
+    module = sys.modules.get("kinetoscope.sources.torch_profiler")
+    return module is not None and isinstance(source, module.TorchProfiler)
 
 
 _MOST_STEPS = 10**15

@@ -35,6 +35,7 @@ from kinetoscope.recording.marker import (
     begin_library_markers,
     end_library_markers,
 )
+from kinetoscope.recording.memory_limit import MemoryLimit
 from kinetoscope.recording.outcome import Outcome, RunCounts
 from kinetoscope.recording.process import signals_held, this_process
 from kinetoscope.recording.recorder import ACTION_BITS
@@ -165,6 +166,7 @@ class Run:
         self.pulse: OwnPulse = OwnPulse(clock, lambda: recorder.loss)
         """What training does now, and how long its steps take, in a file."""
         self._asked = AskedRecording(self.pulse, self.ranks.rank)
+        self.memory_limit = MemoryLimit()
         self._watch: TrainingWatch | None = None
         is_quiet = self.settings.is_quiet or self.ranks.rank != 0
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary, is_quiet=is_quiet)
@@ -239,7 +241,7 @@ class Run:
 
     def _ask_schedule(self, state: RunState) -> ProfilerAction:
         own = ProfilerAction(self.settings.schedule(state))
-        return own if self._asked.request is None else self._asked.action(plain_count(state.timestamp.batch), own)
+        return self.memory_limit.next_action(self._asked.action(plain_count(state.timestamp.batch), own))
 
     def resume_at(self, batch_in_epoch: object) -> None:
         """Notes that the run was resumed at this batch of the epoch, so that a schedule's skip counts from here."""
@@ -247,9 +249,6 @@ class Run:
         self.resumption_epoch = plain_count(self.state.timestamp.epoch)
         self._skips_until = 0
         self.pulse.count_no_more()
-        self._note_first_batch()
-
-    def _note_first_batch(self) -> None:
         self.first_batch = plain_count(self.state.timestamp.batch)
 
     # -- its beginning ----------------------------------------------------------------------------------------
@@ -293,7 +292,7 @@ class Run:
 
     def begin(self) -> None:
         """Becomes the process's active run. Handlers and sources must be set up."""
-        self._note_first_batch()
+        self.first_batch = plain_count(self.state.timestamp.batch)
         self._open_live_folder()
         self._open_pulse()
         for uploads in self.uploads.values():
@@ -374,6 +373,7 @@ class Run:
             self.callbacks.fire(Event.BATCH_END)
             compiler.teach_dynamo(Marker)
             return
+        self.action = self.memory_limit.last_action(self.action)
         before = self.next_action()
         self.callbacks.fire(Event.BATCH_END)
         saves = before is ProfilerAction.ACTIVE_AND_SAVE

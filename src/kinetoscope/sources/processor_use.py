@@ -3,14 +3,13 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+from kinetoscope.paths.cgroups import cgroup_folders, read_lines
 
 _NS = 1_000_000_000
 _FIELDS_BUSY = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, system, irq, softirq
 _FIELD_STEAL = 7
-_CGROUPS = Path("/sys/fs/cgroup")
 _SUMS = ("wall_ns", "own_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
 
 Use = dict[str, int]
@@ -50,7 +49,7 @@ def _threads_of_torch() -> Use:
 
 def _of_machine(cores: set[int]) -> Use:
     tick_ns, busy, steal = _NS // os.sysconf("SC_CLK_TCK"), 0, 0
-    for line in _lines("/proc/stat"):
+    for line in read_lines("/proc/stat"):
         name, _, rest = line.partition(" ")
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
             fields = [int(field) for field in rest.split()]
@@ -63,8 +62,8 @@ def _children_ns(native_id: int | None) -> int:
     times = os.times()
     own_s = times.children_user + times.children_system
     ticks = 0
-    for child in "".join(_lines(f"/proc/self/task/{native_id}/children")).split():
-        fields = "".join(_lines(f"/proc/{child}/stat")).rpartition(")")[2].split()
+    for child in "".join(read_lines(f"/proc/self/task/{native_id}/children")).split():
+        fields = "".join(read_lines(f"/proc/{child}/stat")).rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12]) if fields else 0
     return round(own_s * _NS) + ticks * (_NS // os.sysconf("SC_CLK_TCK"))
 
@@ -72,30 +71,10 @@ def _children_ns(native_id: int | None) -> int:
 def _throttled() -> Use:
     """Of our cgroup and those that it is in, the one that was stopped most."""
     most: Use = {}
-    for file in _cpu_stats():
-        said = dict(line.split() for line in _lines(file))
+    for folder in cgroup_folders("cpu"):
+        said = dict(line.split() for line in read_lines(folder / "cpu.stat"))
         number = int(said.get("nr_throttled", 0))
         took_ns = int(said["throttled_usec"]) * 1000 if "throttled_usec" in said else int(said.get("throttled_time", 0))
         if said and took_ns >= most.get("throttled_ns", 0):
             most = {"throttled_ns": took_ns, "num_throttled": number}
     return most
-
-
-def _cpu_stats() -> Iterator[str]:
-    for line in _lines("/proc/self/cgroup"):
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.strip().partition(":")
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for mount in (_CGROUPS / controllers, _CGROUPS / "cpu") if controllers else (_CGROUPS, _CGROUPS / "unified"):
-            folder = Path(path.lstrip("/"))
-            yield from (str(mount / one / "cpu.stat") for one in dict.fromkeys((folder, *folder.parents)))
-
-
-def _lines(path: str) -> list[str]:
-    """The lines of a file; none if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []
