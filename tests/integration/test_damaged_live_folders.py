@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 
 from kinetoscope.cli import main
+from kinetoscope.live.chunk import read_chunk
 from kinetoscope.recording.recorder_choice import IS_PURE
 from trace_processor.trace_processor import load
 
@@ -323,6 +325,121 @@ def test_a_rank_that_cannot_be_read_is_named_and_the_others_are_recovered(run, n
     assert f"{other} stays as it is" in said
     assert count_spans(run) == num_spans
     assert [path.name for path in (run / "live").iterdir()] == ["other"]
+
+
+# -- after a power cut, the system has written files in any order ------------------------------------------------------
+
+CUTS = {
+    "gone": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "shorter": lambda path: os.truncate(path, 4096),
+    "zeroed at its end": lambda path: path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096)),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_what_a_power_cut_took_of_an_open_window_is_missed_and_the_folder_stays(run, num_spans, cut):
+    path = file_of(run, ".spool")
+    CUTS[cut](path)
+    code, said = recover(run)
+    assert stays(run, code, said)
+    assert "missing" in said or path.name in said
+    assert 0 < count_spans(run) < num_spans
+    code, said = recover(run, "--discard")
+    assert code == 0, said
+    assert not (run / "live").exists()
+
+
+@pytest.mark.parametrize("cut", ["gone", "empty", "zeroed"])
+def test_a_chunk_between_others_is_missed(run, num_spans, cut):
+    chunks = {path: read_chunk(path.read_bytes()) for path in live_folder(run).glob("*.chunk")}
+    owner = int(min(path.name for path in live_folder(run).glob("*.run")).partition("-")[0])
+    in_order = sorted((found[0].sequence, path) for path, found in chunks.items() if found and found[0].pid == owner)
+    CUTS[cut](in_order[1][1])
+    code, said = recover(run)
+    assert stays(run, code, said)
+    assert "1 file with records missing" in said
+    assert 0 < count_spans(run) <= num_spans  # the file may have had counters only
+
+
+CLOSED = """
+import os, sys, threading
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, TraceHandler
+began = threading.Event()
+class Slow(TraceHandler):
+    def process_cycle(self, cycle):
+        began.set()
+        threading.Event().wait()
+handlers = [Slow(), JSONTraceHandler(sys.argv[1] + "/traces")]
+with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handlers) as profiler:
+    work = profiler.marker("work")
+    for _ in range(2_000):
+        with work:
+            pass
+    profiler.step()
+    began.wait()
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(scope="module")
+def killed_after_close(tmp_path_factory):
+    run = tmp_path_factory.mktemp("closed") / "run"
+    subprocess.run([sys.executable, "-c", CLOSED, str(run)], capture_output=True)
+    return run
+
+
+@pytest.mark.parametrize("cut", [None, *CUTS])
+def test_of_a_window_that_had_closed_the_number_of_missing_records_is_known(killed_after_close, tmp_path, cut):
+    run = Path(shutil.copytree(killed_after_close, tmp_path / "run"))
+    if cut is not None:
+        CUTS[cut](file_of(run, ".chunk"))
+    code, said = recover(run)
+    assert stays(run, code, said) is (cut is not None)
+    num_missing = 2_000 - count_spans(run)
+    assert bool(num_missing) is (cut is not None)
+    if cut == "shorter":
+        assert re.search(r"Window 1: 1,[89]\d\d of 2,0\d\d records are missing", said)
+
+
+WITH_A_WORKER = """
+import os, sys, threading
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, JSONTraceHandler(sys.argv[1] + "/traces")) as profiler:
+    work, read = profiler.marker("work"), profiler.marker("read")
+    (ready, go), (done, end) = os.pipe(), os.pipe()
+    with work:
+        pass
+    worker = os.fork()
+    if worker == 0:
+        for _ in range(10):
+            with read:
+                pass
+        os.write(go, b"1")
+        os.read(done, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    profiler.step()
+    profiler.run.drain(60)
+    with work:
+        pass
+    os.kill(worker, 9)
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_spans_of_workers_that_were_saved_do_not_come_twice_if_the_log_is_lost(tmp_path, is_lost):
+    run = tmp_path / "run"
+    subprocess.run([sys.executable, "-c", WITH_A_WORKER, str(run)], capture_output=True)
+    assert count_spans(run, "read") == 10
+    if is_lost:
+        (live_folder(run) / "windows.jsonl").unlink()
+    code, said = recover(run)
+    assert (count_spans(run, "read"), count_spans(run, "work")) == (10, 2)
+    assert code == is_lost, said
+    assert ("windows.jsonl is missing" in said) is is_lost
 
 
 # -- mutated at random ---------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.own_names import BATCH
 from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
 from kinetoscope.live.folders import LiveRun, contributed_files
+from kinetoscope.live.lost_chunks import describe_losses
 from kinetoscope.live.record import (
     RECORD_BYTES,
     Flag,
@@ -26,10 +27,15 @@ from kinetoscope.live.record import (
     record_columns,
     unpack_records,
 )
-from kinetoscope.live.window_log import LiveWindow, read_windows
+from kinetoscope.live.window_log import LiveWindow, has_log, read_windows
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
+
+_NO_LOG = (
+    "windows.jsonl is missing, which has the begins of windows and which of them are saved. What child processes "
+    "recorded before the first record of the others is left out: it may be in traces already."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,11 @@ class RankRecords:
         self._owner = next((process for process in left.processes if process.pid == run.attempt.pid), None)
         # The first process, which has the most records, keeps the ids of its names.
         self._processes = sorted(left.processes, key=lambda process: process is not self._owner)
-        self.damages = left.damages + damages_of_log
+        lacks_log = not has_log(live_folder) and any(track.parts for track in self._tracks())
+        if self._owner is not None:
+            damages_of_log += describe_losses(self._owner.chunks, self._log)
+        self._lacks_log = lacks_log
+        self.damages = left.damages + damages_of_log + ([_NO_LOG] if lacks_log else [])
         """What could not be read, a sentence each."""
 
     def windows(self) -> Iterator[RecoveredWindow]:
@@ -88,6 +98,8 @@ class RankRecords:
 
     def _last_begin_of_children(self) -> int:
         """When the last record of a child process began; 0 if there is none."""
+        if self._lacks_log:
+            return 0
         tracks = (track for process in self._processes if process is not self._owner for track in process.tracks)
         return max(map(_last_begin, tracks), default=0)
 
@@ -259,6 +271,8 @@ def _complete(
         is_closed = before.end is not None
         began_ns = before.closed_ns + 1 if is_closed else _first_moment(owner, window.number, last_ns)
         began_ns = max(began_ns, before.began_ns + 1)
+    elif window.began_ns is None and owner is not None:
+        began_ns = _first_moment(owner, window.number, last_ns)
     began_ns = began_ns if window.began_ns is None else window.began_ns
     return UnsavedWindow(
         number=window.number,

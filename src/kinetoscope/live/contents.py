@@ -29,6 +29,7 @@ from kinetoscope.live.chunk import (
     read_track,
     readable_records,
 )
+from kinetoscope.live.lost_chunks import ChunkFound
 from kinetoscope.live.record import (
     MARK,
     RECORD_BYTES,
@@ -111,6 +112,7 @@ class LiveProcess:
     pid: int
     names: list[LiveName]
     tracks: list[LiveTrack]
+    chunks: list[ChunkFound] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +261,9 @@ class _Reader:
     def _process(self, pid: int) -> LiveProcess:
         names, tracks = self._names.get(pid, []), self._tracks[pid]
         num_damaged: Counter[str] = Counter()
+        found: list[ChunkFound] = []
         for chunk in sorted(self._chunks[pid], key=lambda chunk: chunk.header.sequence):
-            num_damaged.update(self._give_out(chunk, pid, len(names)))
+            num_damaged.update(self._give_out(chunk, pid, len(names), found))
         for track in tracks.values():
             named = [span for span in track.open_spans if span.name < len(names)]
             track.open_spans = [span for span in named if not _has_ended(span, track.parts)]
@@ -269,19 +272,22 @@ class _Reader:
             for thread, number in num_damaged.items()
             if number
         ]
-        return LiveProcess(pid, names, [tracks[number] for number in sorted(tracks)])
+        return LiveProcess(pid, names, [tracks[number] for number in sorted(tracks)], found)
 
-    def _give_out(self, chunk: "_Chunk", pid: int, num_names: int) -> dict[str, int]:
-        """Adds a chunk's records to the tracks of their threads; returns how many of each thread are unreadable."""
-        packed = self._read(chunk)
+    def _give_out(self, chunk: "_Chunk", pid: int, num_names: int, found: list[ChunkFound]) -> dict[str, int]:
+        """Adds a chunk's records to the tracks of their threads, and the chunk to ``found``; returns how many of each
+        thread are unreadable."""
+        packed, header, last_track = self._read(chunk), chunk.header, chunk.header.track
         num_damaged = Counter({_lost_mark(chunk.header).name: chunk.num_records - _num_records(packed)})
         for stretch in stretches(packed, _lost_mark(chunk.header)):
             track = self._tracks[pid].get(stretch.mark.track) or self._add_ended(pid, chunk.header, stretch.mark)
-            whole = self._part(chunk, stretch)
+            whole, last_track = self._part(chunk, stretch), stretch.mark.track
             part = _readable(whole, num_names) if track is not None else None
             num_damaged[stretch.mark.name] += len(whole) - len(part or ())
             if track is not None and part:
                 track.parts.append(part)
+        room = chunk.num_records if header.packed_bytes else header.num_records
+        found.append(ChunkFound(header.sequence, header.window, header.track, last_track, chunk.num_records, room))
         return num_damaged
 
     def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> LiveTrack | None:

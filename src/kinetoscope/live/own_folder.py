@@ -138,10 +138,10 @@ class LiveFolder:
         if self.path is not None:
             self._note(WindowActive(self._recorder.window, batch))
 
-    def note_closed(self, window: int, closed_ns: int, timestamp: Moment) -> None:
+    def note_closed(self, window: int, closed_ns: int, timestamp: Moment, num_records: int | None = None) -> None:
         """Has the writer thread log that a window has closed."""
         if self.path is not None:
-            self._note(WindowClosed(window, closed_ns, timestamp_fields(timestamp)))
+            self._note(WindowClosed(window, closed_ns, timestamp_fields(timestamp), num_records))
 
     def note_saved(self, window: int) -> None:
         """On the writer thread: logs that every handler has taken a window's records."""

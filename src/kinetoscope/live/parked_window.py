@@ -43,7 +43,7 @@ class _ParkedChunk:
 
     @property
     def num_records(self) -> int:
-        return len(self.chunk) if self.chunk is not None else 0
+        return len(self.chunk) if self.chunk is not None else len(self._spooled or ())
 
     def read(self) -> memoryview:
         if self.chunk is not None:
@@ -138,6 +138,11 @@ class ParkedWindow:
     def _spool_is_full(self, spool: Spool, error: OSError) -> None:
         self._full_spool, self._spool = spool, None
         self._on_full(str(spool.path.parent), error)
+
+    @property
+    def num_records(self) -> int:
+        """The number of records and track marks in its chunks."""
+        return sum(chunk.num_records for chunk in self._chunks)
 
     def set_aside(self) -> None:
         """Frees the memory of the chunks, and the unused space in their files."""

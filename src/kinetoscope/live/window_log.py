@@ -47,11 +47,12 @@ class WindowActive(msgspec.Struct, frozen=True, tag="active"):
 
 
 class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
-    """A window has closed and is not saved yet."""
+    """A window has closed and is not saved yet. Its process has written ``num_records``, None if that is unknown."""
 
     window: Number
     closed_ns: Nanoseconds
     timestamp: Moment
+    num_records: Nanoseconds | None = None
 
 
 class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
@@ -109,6 +110,7 @@ class LiveWindow:
     is_saved: bool = False
     epochs: list[tuple[int, int]] = field(default_factory=list)
     first_active: int | None = None
+    num_records: int | None = None
 
     def apply(self, event: Event) -> None:
         """Adds what one more line says about this window."""
@@ -121,8 +123,15 @@ class LiveWindow:
                 self.first_active = event.batch
             case WindowClosed():
                 self.closed_ns, self.end_timestamp = event.closed_ns, event.timestamp
+                self.num_records = event.num_records
             case WindowSaved():
                 self.is_saved = True
+
+
+def has_log(folder: Path) -> bool:
+    """Return whether a live folder has a log, which is there before the first record."""
+    status = RunFolder(folder).status(_LOG)
+    return status is not None and status.st_size > 0
 
 
 def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:

@@ -487,7 +487,7 @@ class Run:
 
     def _note_closed(self, cycle: Cycle) -> None:
         recorded = cycle.recorded
-        self._live.note_closed(recorded.window, recorded.closed_ns, cycle.timestamp)
+        self._live.note_closed(recorded.window, recorded.closed_ns, cycle.timestamp, recorded.num_written)
         cycle.contributions.afterwards.append(partial(self._live.note_saved, recorded.window))
         if (request := self._asked.closed()) is not None:
             cycle.contributions.afterwards.append(partial(self._asked.saved, request))

@@ -54,9 +54,9 @@ def test_a_damaged_begin_does_not_make_a_window_overlap_others():
     assert spans_of_time(windows) == [(1, 1000, 1105), (2, 1106, LAST_NS)]
 
 
-def test_without_a_log_all_that_is_there_is_in_one_window_or_another():
+def test_without_a_log_windows_begin_with_their_first_records():
     windows = find_unsaved_windows([], recorded({4: 4100, 5: 5100}), LAST_NS)
-    assert spans_of_time(windows) == [(4, 0, 5099), (5, 5100, LAST_NS)]
+    assert spans_of_time(windows) == [(4, 4100, 5099), (5, 5100, LAST_NS)]
 
 
 def test_chunks_of_a_window_that_was_saved_long_ago_are_left_alone():
