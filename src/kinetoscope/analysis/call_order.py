@@ -17,30 +17,30 @@ def in_order(calls: pl.DataFrame) -> pl.DataFrame:
     has missed a later one. Windows of different ranks belong together if they have the same last step. Where there are
     no steps, a rank may also have recorded other last calls: it is moved so that the ends of calls differ least.
     """
-    common = pl.col("first_step").max().over("group", "last_step")
+    common = pl.col("first_step").max().over("channel", "last_step")
     is_early = pl.col("after").is_null() | (pl.col("after") <= common)
     calls = calls.with_columns(after=pl.when(is_early).then(common).otherwise("after"))
-    back = pl.int_range(-pl.len().cast(pl.Int64), 0).over("group", "part", "after")
+    back = pl.int_range(-pl.len().cast(pl.Int64), 0).over("channel", "part", "after")
     calls = calls.with_columns(order=pl.when(is_early).then(back).otherwise("order"))
     moves = _moves(
-        calls.filter(pl.col("first_step").is_null() & pl.col("sequence").is_null() & pl.col("group").is_not_null())
+        calls.filter(pl.col("first_step").is_null() & pl.col("sequence").is_null() & pl.col("channel").is_not_null())
     )
     return (
-        calls.join(moves, on=["group", "part"], how="left", maintain_order="left")
+        calls.join(moves, on=["channel", "part"], how="left", maintain_order="left")
         .with_columns(order=pl.col("order") + pl.when(pl.col("first_step").is_null()).then("move").fill_null(0))
         .drop("move")
     )
 
 
 def _moves(calls: pl.DataFrame) -> pl.DataFrame:
-    """``move`` of each ``part`` of a ``group``: how much later than it seems each of its calls comes in the run."""
+    """``move`` of each ``part`` of a ``channel``: how much later than it seems each of its calls comes in the run."""
     found = []
-    for (group,), of_group in calls.partition_by("group", as_dict=True).items():
-        parts = of_group.partition_by("part", as_dict=True)
+    for (channel,), of_channel in calls.partition_by("channel", as_dict=True).items():
+        parts = of_channel.partition_by("part", as_dict=True)
         ends = {part: _ends(of_part) for (part,), of_part in parts.items()}
         longest = max(ends.values(), key=len)
-        found += [{"group": group, "part": part, "move": _best_move(own, longest)} for part, own in ends.items()]
-    return pl.DataFrame(found, schema={"group": pl.String, "part": pl.UInt32, "move": pl.Int64})
+        found += [{"channel": channel, "part": part, "move": _best_move(own, longest)} for part, own in ends.items()]
+    return pl.DataFrame(found, schema={"channel": pl.String, "part": pl.UInt32, "move": pl.Int64})
 
 
 def _ends(calls: pl.DataFrame) -> dict[_Call, int]:

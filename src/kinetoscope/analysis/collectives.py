@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,14 @@ import polars as pl
 from kinetoscope.analysis.call_order import in_order
 from kinetoscope.analysis.columns import all_the_same, frame_of, known_rows, rows_where
 from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.point_to_point import (
+    SEND,
+    clock_bounds,
+    find_channels,
+    peers_in_args,
+    peers_in_titles,
+    peers_on_cpu,
+)
 from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
 
 _NAMES = {
@@ -36,7 +44,7 @@ all-reduce does: those of a recommender on 8 ranks (DLRM) end within 13 us of ea
 MOMENTS = ("begin", "end", "paused_from", "paused_until")
 """Columns of calls that are moments. A pause is the longest stretch of a call in which its rank computes nothing."""
 
-_OF_CALLS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out")
+_OF_CALLS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out", "peer")
 _OF_RANKS = ("rank", "begin", "end", "wait_ns")
 _ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
@@ -56,8 +64,9 @@ class CollectiveRow:
 
     ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin; ``waits_ns`` how
     long each rank waited for the last one and computed nothing. What it waits in two calls at once counts for the one
-    in which it began to wait first. All three are None for send and receive, and for an all-to-all that does not end
-    on all ranks together: in these a rank does not wait for all others. What is not known is None.
+    in which it began to wait first. All three are None for an all-to-all that does not end on all ranks together, in
+    which a rank does not wait for all others. Of a message, only the receiver waits: there are no ``waits_ns``. What is
+    not known is None.
     """
 
     group: str | None
@@ -83,12 +92,14 @@ class CollectiveRow:
 def collective_calls(window: RankWindow) -> pl.DataFrame:
     """One row per call in a window of one rank, in the order of launches; those in flight at its begin are first.
 
-    ``after`` is the step that had begun last, null before the first one; ``order`` the place in its group since.
+    ``after`` is the step that had begun last, null before the first one; ``order`` the place in its channel since.
+    `find_channels` has ``channel``, ``source`` and ``destination``.
     """
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
     steps = window.steps["step"]
     calls = calls.hstack(
         [
+            *find_channels(window, calls).get_columns(),
             all_the_same("rank", window.rank, pl.Int64, len(calls)),
             steps[place_in(window.steps, calls["launch_begin"])].cast(pl.Int64).alias("step"),
             _last_begun(window, calls["launch_begin"]).alias("after"),
@@ -97,8 +108,9 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
             *_longest_pauses(_computing(window), calls).get_columns(),
         ]
     ).sort("launch_begin", "begin")
-    order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "after")
-    return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
+    order = pl.int_range(pl.len(), dtype=pl.Int64).over("channel", "after")
+    calls = calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null())
+    return calls.drop("launch_begin", "direction", "peer")
 
 
 def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
@@ -144,6 +156,7 @@ def _device_calls(window: RankWindow) -> pl.DataFrame:
     kernels = rows_where(window.device.with_row_index("row"), window.device["kind"] == "communication")
     calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
     is_detailed = calls["name"] == "record_param_comms"
+    calls = calls.hstack([peers_in_args(window, calls)])
     said, named = (
         around(
             rows_where(calls[["begin", "end", "track", *columns]], is_wanted),
@@ -167,6 +180,8 @@ def _device_calls(window: RankWindow) -> pl.DataFrame:
         group=_unquoted(pl.coalesce(_text("group"), said["group"].cast(pl.String))),
         sequence=pl.coalesce("collective_sequence", said["collective_sequence"]),
         name=_plain_name(pl.coalesce(_unquoted(name), _name_in_kernel())),
+        direction=_unquoted(name),
+        peer=peers_in_titles(named["name"]).fill_null(said["peer"]),
         elements=elements,
         bytes=elements * _element_bytes(_unquoted(dtype)),
     )
@@ -183,6 +198,8 @@ def _gloo_calls(window: RankWindow) -> pl.DataFrame:
         group=pl.lit(_only_group(window), dtype=pl.String),
         sequence=pl.lit(None, dtype=pl.Int64),
         name=_plain_name(_behind_colon(calls["name"])),
+        direction=_behind_colon(calls["name"]),
+        peer=peers_on_cpu(window, calls),
         elements=elements,
         bytes=elements * _element_bytes(_first_text(calls["types"])),
     )
@@ -190,7 +207,7 @@ def _gloo_calls(window: RankWindow) -> pl.DataFrame:
 
 def _only_group(window: RankWindow) -> str | None:
     """The group of all calls, if the trace says that there is just one."""
-    groups = window.trace.process_groups
+    groups = [*window.trace.process_groups]
     return groups[0] if len(groups) == 1 else None
 
 
@@ -298,29 +315,46 @@ def join_collectives(
 
 def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls with ``call``, the number of the call of the run that each is part of."""
-    by_sequence = pl.col("sequence").is_not_null()
+    # Each rank counts its sends and receives anew, so their numbers differ on both sides.
+    by_sequence = pl.col("sequence").is_not_null() & (pl.col("name") != SEND).fill_null(True)
     places = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
     # Ranks put unequal numbers of elements into one all-to-all, as tokens for experts.
     elements = pl.when(pl.col("name") != _ALL_TO_ALL).then("elements")
-    key = pl.struct("group", "sequence", *places, "name", elements)
-    is_known = by_sequence | pl.any_horizontal(pl.col("step", "group").is_not_null())
+    sequence = pl.when(by_sequence).then("sequence")
+    key = pl.struct("channel", sequence, *places, "name", elements)
+    is_known = by_sequence | pl.any_horizontal(pl.col("step", "channel").is_not_null())
     return calls.filter(is_known).with_columns(call=key.rank("dense"))
 
 
 def _clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[int, ClockShift]:
     """By rank: the median of how much earlier its calls end than on ranks whose shift is known, and the spread of that.
 
-    Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on. Sends
-    and receives are asked where a rank shares nothing else: they end less surely together.
+    Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on. Where
+    a rank shares nothing else, all-to-alls count, which end less surely together, or its messages (`clock_bounds`).
     """
     ends = parts.drop_nulls("rank")
     from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it
     ends = ends.select("name", "call", "rank", end=from_zero, dur=pl.col("end") - pl.col("begin"))
-    together, others = (ends.filter(pl.col("name").is_in(list(kind))) for kind in (_ENDS_TOGETHER, _POINT_TO_POINT))
+    together, others = (ends.filter(pl.col("name").is_in(list(kind))) for kind in (_ENDS_TOGETHER, [_ALL_TO_ALL]))
+    messages = parts.drop_nulls(["rank", "source"])
     shifts = {rank: ClockShift(0, 0) for rank in exact_ranks or ends["rank"].unique().sort()[:1]}
-    while found := _next_shifts(together, shifts) or _next_shifts(others, shifts):
+    while found := (
+        _next_shifts(together, shifts) or _next_shifts(others, shifts) or _shifts_by_messages(messages, shifts)
+    ):
         shifts |= found
     return {rank: shift for rank, shift in shifts.items() if rank not in exact_ranks}
+
+
+def _shifts_by_messages(messages: pl.DataFrame, shifts: Mapping[int, ClockShift]) -> dict[int, ClockShift]:
+    """Return the shifts of ranks that exchange messages with those whose shift is known."""
+    if not len(messages):
+        return {}
+    found = clock_bounds(messages, {rank: shift.shift_ns for rank, shift in shifts.items()})
+    return {
+        rank: ClockShift(shift_ns, bound_ns)
+        for rank, (shift_ns, bound_ns) in found.items()
+        if bound_ns >= 0 and abs(shift_ns) <= FAR_NS
+    }
 
 
 def _next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
@@ -340,7 +374,9 @@ def _next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int,
 def _rows(parts: pl.DataFrame) -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
     """The row of each call, by its number, and a row for each part of what is not one call."""
     by_call = _with_waits(parts).sort("call", "rank").group_by("call", maintain_order=True)
-    first = [pl.col(name).drop_nulls().first() for name in ("group", "sequence", "step", "name", "bytes")]
+    first = [pl.col(name).drop_nulls().first() for name in ("group", "step", "name", "bytes")]
+    sequence = pl.col("sequence").drop_nulls()
+    first.append(pl.when(sequence.n_unique() == 1).then(sequence.first()))
     rows, alone = {}, []
     for call in by_call.agg(*first, *_OF_RANKS).iter_rows(named=True):
         if _is_one(call):
@@ -363,7 +399,8 @@ def _is_one(call: dict[str, Any]) -> bool:
 def _row(**call: Any) -> CollectiveRow:
     ranks, starts, ends = call["rank"], call["begin"], call["end"]
     last_start = max(starts)
-    is_timed = len(ranks) > 1 and (call["name"] not in _POINT_TO_POINT or _ends_together(call["name"], starts, ends))
+    is_all = call["name"] not in _POINT_TO_POINT or _ends_together(call["name"], starts, ends)
+    is_timed, has_waits = len(ranks) > 1 and (is_all or call["name"] == SEND), len(ranks) > 1 and is_all
     transfer_ns = max(ends) - last_start if is_timed else None
     return CollectiveRow(
         group=call["group"],
@@ -377,7 +414,7 @@ def _row(**call: Any) -> CollectiveRow:
         ends_ns=tuple(ends),
         skew_ns=last_start - min(starts) if is_timed else None,
         transfer_ns=transfer_ns,
-        waits_ns=tuple(call["wait_ns"]) if is_timed else None,
+        waits_ns=tuple(call["wait_ns"]) if has_waits else None,
         late_rank=ranks[starts.index(last_start)] if is_timed else None,
         bandwidth_bytes_per_s=call["bytes"] * 1e9 / transfer_ns if call["bytes"] and transfer_ns else None,
     )

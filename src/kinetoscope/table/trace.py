@@ -232,11 +232,18 @@ class Trace:
         return [(pair[0], pair[1]) for pair in pairs if _is_pair_of_numbers(pair)]
 
     @property
-    def process_groups(self) -> list[str]:
-        """The names of the process groups that Kineto lists, if it does."""
+    def process_groups(self) -> dict[str, list[int]]:
+        """The ranks of each process group that Kineto lists, by its name. The default group may list none: it has
+        all."""
         listed = self._distributed_info.get("pg_config")
         groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
-        return [str(group["pg_name"]) for group in groups if "pg_name" in group]
+        return {str(group["pg_name"]): self._ranks_of(group) for group in groups if "pg_name" in group}
+
+    def _ranks_of(self, group: dict[str, Any]) -> list[int]:
+        ranks, size = group.get("ranks"), group.get("pg_size")
+        if isinstance(ranks, list) and ranks and all(isinstance(rank, int) for rank in ranks):
+            return ranks
+        return list(range(size)) if isinstance(size, int) and size == self.world_size else []
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:

@@ -611,14 +611,12 @@ SCENARIOS = (
         name="slow-stage",
         planted="one slow stage of a 1F1B pipeline",
         draw_run=_slow_stage,
-        rules_of=_GROUPS,
         healthy_kinds=("pipeline_bubble",),
     ),
     Scenario(
         name="healthy-pipeline",
         planted="nothing; a balanced 1F1B pipeline",
         draw_run=_healthy_pipeline,
-        rules_of=_GROUPS,
         healthy_kinds=("pipeline_bubble",),
     ),
 )

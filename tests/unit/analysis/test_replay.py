@@ -57,7 +57,7 @@ def test_moments_of_a_damaged_recording_that_wait_for_each_other_are_replayed_al
     schema = {"source": pl.UInt32, "target": pl.UInt32, "kind": pl.String, "weight": pl.Int64, "rank": pl.Int64}
     part = Dependencies(nodes, pl.DataFrame(edges, schema=schema, orient="row"), 0, 0)
     calls = {"part": pl.UInt32, "row": pl.UInt32, "call": pl.UInt32, "rank": pl.Int64, "begin": pl.Int64}
-    calls |= {"end": pl.Int64, "is_launched": pl.Boolean, "step": pl.Int64}
+    calls |= {"end": pl.Int64, "is_launched": pl.Boolean, "step": pl.Int64, "name": pl.String}
     graph = ReplayGraph.join([part], pl.DataFrame(schema=calls))
     assert graph.replay().to_list() == [5, 9, 9]
     assert graph.edges["kind"].to_list() == ["host", "device"]

@@ -22,6 +22,7 @@ from kinetoscope.analysis.findings.finding import (
 )
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.lateness import find_late_ranks
+from kinetoscope.analysis.findings.pipeline import find_pipeline, find_slow_stages
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.findings.titles import Title, add_detail
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
@@ -43,7 +44,7 @@ MOST_NAMED = 3
 _MOST_LOST = 0.1
 """If more of the launches have no event on a device, the trace was thinned out."""
 
-_OF_DEVICES = ("exposed_communication", "idle_gaps", "exposed_copy", "float32_matmul", "float64")
+_OF_DEVICES = ("exposed_communication", "idle_gaps", "exposed_copy", "float32_matmul", "float64", "pipeline_bubble")
 """Kinds of faults that take a device's time. All others cost no more than what the device, or the loop, waits."""
 
 _OF_LEDGER = ("input_bound",)
@@ -123,7 +124,7 @@ class Case:
     """The rows of a run, its signs, and its replays.
 
     ``late`` are the ranks that hold the others up together, of the ``candidates``, ``late_once`` those that did so in a
-    single step; other findings leave them all out.
+    single step, and ``slow`` the slow stages of a ``pipeline``; other findings leave them all out.
     """
 
     def __init__(
@@ -140,7 +141,10 @@ class Case:
         late = find_late_ranks(report, self.graph, signs, candidates)
         self.late, self.late_once, self.proven, self.uneven = late.together, late.once, late.proven, late.uneven
         self.explained_ranks = late.explained_ranks
-        self.late_ranks = frozenset(row.rank for row in (*self.late, *self.late_once))
+        self.pipeline = find_pipeline(report.collectives)
+        self.slow = find_slow_stages(report, self.graph, self.pipeline)
+        self.on_time = frozenset(row.rank for row in (*self.late, *self.late_once)) - self.slow.ranks
+        self.late_ranks = self.on_time | self.slow.ranks
         self._steps = [row for row in report.steps if row.rank not in self.late_ranks]
 
     # -- what a step takes, on average over ranks that are not late
@@ -486,7 +490,7 @@ class Case:
         is_small = _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share
         if not self.step_ns or (is_small and kind not in self.proven.by_kind):
             return None
-        fix = fix and replace(fix, late=self.late_ranks)
+        fix = fix and replace(fix, late=self.on_time)
         saving_ns = self.saving_ns(fix) if fix else None
         share = self._share(kind, cost_ns if saving_ns is None else saving_ns)
         held_ns = self._held_ns(fix, saving_ns)
@@ -507,17 +511,11 @@ class Case:
                 "saving_at_most_ns": most_ns,
                 "num_late_ranks_left_out": len(self.late_ranks) or None,
             },
-            where=self._add_ranks(kind, where or Where()),
+            where=self.proven.add_ranks(kind, where or Where(), self.report.run["ranks"]),
             cost_ns=cost_ns,
             saving_ns=saving_ns,
         )
         return self.keep_fix(found, fix)
-
-    def _add_ranks(self, kind: str, where: Where) -> Where:
-        """Add the ranks that have a fault, if spans prove that only some have it, and are late for that."""
-        ranks = self.proven.by_kind.get(kind, frozenset())
-        is_everywhere = ranks >= {*self.report.run["ranks"]}
-        return where if where.ranks or is_everywhere else replace(where, ranks=tuple(sorted(ranks)))
 
     def _confidence(self, kind: str, share: float, high_share: float, *, fix: Fix | None, is_estimate: bool) -> str:
         """Return the confidence of a finding that is worth this share of a step.

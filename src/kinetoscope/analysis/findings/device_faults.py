@@ -10,6 +10,7 @@ from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import OVERHEAD_IS_HIGH, Finding, Where
 from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.pipeline import exposed_communication_ns, find_waits
 from kinetoscope.analysis.findings.signs import InFloat64
 from kinetoscope.analysis.findings.titles import add_detail, format_rate
 from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
@@ -95,8 +96,9 @@ _MIN_CROWDED_SHARE = 0.5
 def exposed_communication(case: Case) -> Finding | None:
     """Devices transfer data while they compute nothing; what they wait for late ranks is not counted, as far as that is
     known."""
-    name = "device_exposed_communication_ns" if case.has_device else "communication_wait_ns"
-    exposed_ns, waits_ns, share = case.mean_ns(name), case.waits_ns(), _share_not_known(case)
+    of_messages = find_waits(case.graph.as_recorded, case.pipeline).of_messages  # a pipeline's bubble
+    exposed_ns = exposed_communication_ns(case) * (1 - of_messages)
+    waits_ns, share = case.waits_ns(), _share_not_known(case)
     advice = _ADVICE_ON_SMALL_TRANSFERS if _transfers_little(case) else _ADVICE_ON_TRANSFERS
     is_sure, hidden_ns = share < _MUCH_NOT_KNOWN, case.hidden_gaps_ns()
     is_hiding = hidden_ns > MOST_UNEXPLAINED * exposed_ns

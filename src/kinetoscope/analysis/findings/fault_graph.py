@@ -33,7 +33,7 @@ class FaultGraph:
 
     def saved_ns(self, change: Change) -> int:
         """What the run gains by a change of the graph as recorded, worked out once."""
-        key = (change.without, change.on_time, change.even, frozenset(change.faster.items()))
+        key = (change.without, change.on_time, change.even, change.as_others, frozenset(change.faster.items()))
         if key not in self._saved:
             self._saved[key] = self.as_recorded.saving_ns(change)
         return self._saved[key]

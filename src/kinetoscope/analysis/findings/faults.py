@@ -43,6 +43,7 @@ _RULES: tuple[Callable[[Case], Finding | None], ...] = (
     waiting_faults.blocked,
     waiting_faults.processor_contention,
     waiting_faults.hot_line,
+    group_faults.pipeline_bubble,
 )
 
 KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
@@ -70,7 +71,7 @@ def find_faults(
     if not case.step_ns:
         return Faults([], {}, report.stragglers)
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
-    found += group_faults.uneven_loads(case)
+    found += [*group_faults.uneven_loads(case), *group_faults.slow_stages(case)]
     found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
     findings = ranked((_with_saving_share(finding, case.step_ns) for finding in found), case.step_ns)
     return Faults(findings, case.fixes_of(findings), group_faults.with_causes(case))

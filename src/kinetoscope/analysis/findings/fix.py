@@ -44,6 +44,6 @@ class Fix:
         others = Change(self.beyond, on_time=self.late)
         if others != Change():
             on_time = self.late | self.change.on_time
-            both = Change(self.change.without | self.beyond, self.change.faster, on_time, self.change.even)
+            both = replace(self.change, without=self.change.without | self.beyond, on_time=on_time)
             saved_ns = min(saved_ns, saved_with(both) - saved_without(others))
         return saved_ns

@@ -64,7 +64,7 @@ _ON_DISTRIBUTIONS = (
 def input_bound(case: Case) -> Finding | None:
     """The loop waits for its next batch."""
     cost_ns = case.data_wait_ns()
-    fix = Fix(Change(frozenset(["data"])), variant=FaultGraph.only_waits_for_batches, late=case.late_ranks)
+    fix = Fix(Change(frozenset(["data"])), variant=FaultGraph.only_waits_for_batches, late=case.on_time)
     num_workers = max((one.num_workers for one in case.signs if one.num_workers is not None), default=None)
     loader = next((one.loader for one in case.signs if one.loader), {})
     percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]

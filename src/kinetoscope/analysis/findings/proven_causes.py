@@ -1,11 +1,12 @@
 """Causes of lateness that recorded spans prove: GC pauses, blocking calls and compilations of some ranks."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.late_group import LATE_SHARE
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
@@ -32,6 +33,12 @@ class ProvenCauses:
 
     ranks: frozenset[int] = frozenset()
     by_kind: dict[str, frozenset[int]] = field(default_factory=dict)
+
+    def add_ranks(self, kind: str, where: Where, all_ranks: Collection[int]) -> Where:
+        """Add the ranks that have a fault, if spans prove that only some have it, and are late for that."""
+        ranks = self.by_kind.get(kind, frozenset())
+        is_everywhere = ranks >= {*all_ranks}
+        return where if where.ranks or is_everywhere else replace(where, ranks=tuple(sorted(ranks)))
 
 
 def find_proven_causes(

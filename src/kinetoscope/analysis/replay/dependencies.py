@@ -126,7 +126,7 @@ class _Finder:
         parts = [part for part in self._host.parts(edges) if (part != 0).any()]
         parts += [self._spare_data(edges, part) for part in parts if part.name == "data"]
         plain = edges[[name for name in edges.columns if name not in ("track", "begin", "end")]]
-        return plain.hstack([*parts, *self._operators.on_threads(edges)])
+        return plain.hstack([self._step_at(edges["begin"]), *parts, *self._operators.on_threads(edges)])
 
     def _spare_data(self, edges: pl.DataFrame, data: pl.Series) -> pl.Series:
         """Return how much of ``data`` a loop could do without. To fetch a batch that a worker has made always costs
@@ -237,14 +237,14 @@ class _Finder:
             name=pl.when(is_launched).then("name"),
             is_communication=(pl.col("kind") == "communication") & is_launched,
             exposed_ns=self._exposed_ns(),
-            step=self._step_of_launch(),
+            step=self._step_at(self._device["launch_begin"]),
             group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
         ).hstack(self._operators.on_device(self._device))
 
-    def _step_of_launch(self) -> pl.Series:
-        """Return the step in which each event was launched; null where it was not launched in one."""
+    def _step_at(self, times: pl.Series) -> pl.Series:
+        """Return the step at each time; null where there is none."""
         steps = self._window.steps
-        return steps["step"][place_in(steps, self._device["launch_begin"])].cast(pl.Int64)
+        return steps["step"][place_in(steps, times)].cast(pl.Int64)
 
     def _exposed_ns(self) -> pl.Series:
         """For how much of each communication nothing is computed meanwhile; nothing for other events."""

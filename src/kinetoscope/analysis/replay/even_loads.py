@@ -50,9 +50,29 @@ def loads(rows: pl.DataFrame) -> pl.DataFrame:
     return found.with_columns(even_ns=pl.col("load_ns").mean().over(_PIECE))
 
 
+def host_rows(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
+    """Return what the hosts of ranks take in steps without waiting, in the form of `load_rows`."""
+    rows = edges.with_row_index("edge").filter(pl.col("kind") == "host").drop_nulls(["step", "rank"])
+    rows = rows.select("edge", "rank", "step", time=nodes["time"].gather(rows["source"]), takes_ns="weight")
+    return rows.with_columns(piece=pl.lit(0, pl.UInt32))
+
+
+def with_usual_loads(rows: pl.DataFrame, weights: pl.Series, ranks: Collection[int]) -> pl.Series:
+    """Return the weights of edges in a replay in which ``ranks`` have no more to do in a step than others usually
+    have. ``rows`` are `load_rows` or `host_rows` of all ranks."""
+    by_step = rows.group_by("rank", "step").agg(load_ns=pl.col("takes_ns").sum())
+    is_slow = pl.col("rank").is_in(sorted(ranks))
+    usual = by_step.filter(~is_slow).group_by("step").agg(usual_ns=pl.col("load_ns").quantile(0.5, "lower"))
+    slow = by_step.filter(is_slow).join(usual, on="step").filter(pl.col("load_ns") > pl.col("usual_ns"))
+    found = rows.join(slow, on=["rank", "step"], maintain_order="left")
+    share = pl.col("usual_ns") / pl.col("load_ns")
+    changed = found.select("edge", weight=(pl.lit(weights.gather(found["edge"])) * share).round().cast(pl.Int64))
+    return weights.scatter(changed["edge"], changed["weight"])
+
+
 def with_even_loads(rows: pl.DataFrame, weights: pl.Series) -> pl.Series:
-    """Return the weights of edges, of which each of `load_rows` takes as much longer or shorter as its rank has less or
-    more to compute in its piece than the mean of ranks."""
+    """Return the weights of edges in a replay in which all ranks of `load_rows` compute in each piece what they do on
+    average."""
     found = rows.join(loads(rows), on=["rank", *_PIECE], how="left", maintain_order="left")
     share = pl.when(pl.col("load_ns") > 0).then(pl.col("even_ns") / pl.col("load_ns")).otherwise(1.0)
     changed = found.select("edge", weight=(pl.lit(weights.gather(found["edge"])) * share).round().cast(pl.Int64))

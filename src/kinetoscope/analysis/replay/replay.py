@@ -16,7 +16,8 @@ import polars as pl
 
 from kinetoscope.analysis.columns import at_least_0, frame_of
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
-from kinetoscope.analysis.replay.even_loads import load_rows, with_even_loads
+from kinetoscope.analysis.point_to_point import SEND
+from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_even_loads, with_usual_loads
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.native import native_module
@@ -50,13 +51,15 @@ DROPPED = -(2**63)
 @dataclass(frozen=True)
 class Change(ShownInNotebooks):
     """What is different in a replay: some `CAUSES` take no time, operators and kernels named in ``faster`` take only
-    so many parts of theirs, nobody waits for the ranks ``on_time``, and the ranks ``even`` have as much to compute in
-    each step, and between the all-to-alls of a step, as all of these on average."""
+    so many parts of theirs, no rank waits for those ``on_time``, the ranks ``even`` have as much to compute in each
+    step, and between the all-to-alls of a step, as all of these on average, and the ranks ``as_others`` have no more to
+    do than the others, on their devices and on their hosts."""
 
     without: frozenset[str] = frozenset()
     faster: Mapping[str, float] = field(default_factory=dict)
     on_time: frozenset[int] = frozenset()
     even: frozenset[int] = frozenset()
+    as_others: frozenset[int] = frozenset()
 
 
 _SLACKS = {"rank": pl.Int64, "window": pl.UInt32, "slack_ns": pl.Int64}
@@ -114,7 +117,7 @@ class ReplayGraph:
         uneven_share: float = 0.0,
     ) -> "ReplayGraph":
         """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
-        ``row``, that of the event in its window; ``step``; and ``call``, the same for all parts of a call. All times
+        ``row``, that of the event in its window; ``name``; ``step``; ``call``, the same for all its parts. All times
         are on one clock. Where a call does not say how many ranks it has, there are others than those recorded, unless
         the run ``is_complete``."""
         offsets = [0, *accumulate(len(part.nodes) for part in parts)]
@@ -125,13 +128,21 @@ class ReplayGraph:
         )
         first_node = pl.lit(pl.Series(offsets, dtype=pl.UInt32)).gather("part")
         begin_node = first_node + 2 * pl.col("row")
-        hubs, of_calls = _collective_edges(
-            calls.with_columns(begin_node=begin_node, end_node=begin_node + 1), offsets[-1]
-        )
-        ends = edges.filter(pl.col("kind") == "device").select("target", "name", "exposed_ns", "group_size")
+        calls = calls.with_columns(begin_node=begin_node, end_node=begin_node + 1)
+        hubs, of_calls = _collective_edges(calls, offsets[-1])
+        ends = edges.filter(pl.col("kind") == "device")
+        ends = ends.select("target", "name", "exposed_ns", "group_size", launched_in="step")
         of_calls = of_calls.join(ends, on="target", how="left", maintain_order="left")
+        is_message = pl.col("is_message").fill_null(False)
+        of_calls = of_calls.with_columns(group_size=pl.when(is_message).then(2).otherwise("group_size"))
         is_call = of_calls.filter(~pl.col("is_entry")).select("target", kind=pl.lit("device"))
         edges = edges.join(is_call, on=["target", "kind"], how="anti")
+        is_joined = (pl.col("kind") == "device") & pl.col("target").is_in(calls["end_node"].implode())
+        edges = edges.with_columns(
+            num_ranks=pl.when(is_joined).then("group_size").otherwise("num_ranks"),
+            is_message=is_joined,
+            launched_in=pl.when(is_joined).then("step"),
+        )
         edges = pl.concat([edges, of_calls], how="diagonal_relaxed")
         all_nodes = pl.concat([nodes, hubs], how="diagonal_relaxed")
         return cls(
@@ -172,7 +183,15 @@ class ReplayGraph:
         changed = _changed_weights(change, self.edges)
         if change.even:
             changed = with_even_loads(self.load_rows(change.even), changed)
+        if change.as_others:
+            for rows in (self.load_rows(self.ranks), host_rows(self.nodes, self.edges)):
+                changed = with_usual_loads(rows, changed, change.as_others)
         return replay_times(self.nodes["time"], self.edges[["source", "target", "weight"]].hstack([changed]))
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """The ranks of the run whose traces are here."""
+        return frozenset(self.nodes["rank"].drop_nulls().unique().to_list())
 
     def load_rows(self, ranks: Collection[int]) -> pl.DataFrame:
         """Return what these ranks compute, as `even_loads.load_rows` does."""
@@ -268,14 +287,24 @@ class ReplayGraph:
 
 
 def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The nodes of all parts, with ``window``, the number of the window that each is in."""
+    """The nodes of all parts, with ``window``, the number of the window that each is in.
+
+    Parts that overlap are of one window. Where loops run so far ahead of each other that each rank has several parts
+    in it, these are several windows: the first parts of all ranks are one, and so on.
+    """
     spans = [
-        part.select(begin=pl.col("time").min(), end=pl.col("time").max(), part=pl.lit(place))
+        part.select(begin=pl.col("time").min(), end=pl.col("time").max(), rank=pl.col("rank").first()).with_columns(
+            part=pl.lit(place)
+        )
         for place, part in enumerate(parts)
     ]
-    bounds = pl.concat(spans).sort("begin")
     is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
-    windows = dict(bounds.select("part", is_new.cum_sum().alias("window")).iter_rows())
+    bounds = pl.concat(spans).sort("begin").with_columns(overlap=is_new.cum_sum())
+    turn = pl.int_range(pl.len()).over("overlap", "rank")
+    num_parts = pl.len().over("overlap", "rank")
+    is_even = (num_parts.min() == num_parts.max()).over("overlap") & pl.col("rank").is_not_null()
+    bounds = bounds.with_columns(turn=pl.when(is_even).then(turn).otherwise(0))
+    windows = dict(bounds.select("part", pl.struct("overlap", "turn").rank("dense")).iter_rows())
     return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
 
 
@@ -295,9 +324,11 @@ def _of_loops(
 def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """All edges, with the columns that not every kind has."""
     joined = pl.concat(edges, how="diagonal_relaxed")
-    columns = dict.fromkeys((*PARTS, "spare_data", "spare_python", "exposed_ns", "group_size", "step"), pl.Int64)
+    columns = dict.fromkeys(
+        (*PARTS, "spare_data", "spare_python", "exposed_ns", "group_size", "step", "launched_in"), pl.Int64
+    )
     columns |= {"num_ranks": pl.UInt32, "name": pl.String}
-    columns |= dict.fromkeys(("is_communication", "is_entry", "is_guessed"), pl.Boolean)
+    columns |= dict.fromkeys(("is_communication", "is_entry", "is_guessed", "is_message"), pl.Boolean)
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)
 
@@ -329,30 +360,36 @@ def _unjoined_share(nodes: pl.DataFrame, edges: pl.DataFrame, is_complete: bool)
 
 
 def _collective_edges(calls: pl.DataFrame, first_node: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A node for each call, at its last begin; and the edges to it from its begins, and from it to its ends."""
+    """A node for each call, at its last begin; and the edges to it from its begins, and from it to its ends.
+
+    A send may be over before its receive begins: then it ended for itself. It is not late either, since no rank waits
+    for it as for one of several.
+    """
     hub = (first_node + pl.col("call").rank("dense") - 1).cast(pl.UInt32)
-    calls = calls.with_columns(hub=hub, last_begin=pl.col("begin").max().over("call"))
+    last_begin, num_ranks = pl.col("begin").max().over("call"), pl.len().over("call")
+    calls = calls.with_columns(hub=hub, last_begin=last_begin, num_ranks=num_ranks)
     hubs = calls.unique("hub").sort("hub").select(time="last_begin", is_end=pl.lit(False))
-    kind = pl.lit("collective")
+    kind, is_message = pl.lit("collective"), (pl.col("name") == SEND).fill_null(False)
     entries = calls.select(
         "rank",
         source="begin_node",
         target="hub",
         kind=kind,
-        step="step",
+        step=pl.when(~is_message).then("step"),
         is_entry="is_launched",  # a rank was late for a call in flight before anything changed
         is_communication=pl.lit(False),
-        num_ranks=pl.len().over("call"),
+        num_ranks="num_ranks",
         weight=pl.lit(0, dtype=pl.Int64),
     )
-    ends = calls.select(
+    ends = calls.filter(~is_message | (pl.col("end") >= pl.col("last_begin"))).select(
         "rank",
         source="hub",
         target="end_node",
         kind=kind,
         is_entry=pl.lit(False),
         is_communication=pl.col("is_launched").all().over("call"),
-        num_ranks=pl.len().over("call"),
+        is_message=is_message,
+        num_ranks="num_ranks",
         weight=pl.col("end") - pl.col("last_begin"),
     )
     return hubs, pl.concat([entries, ends], how="diagonal")
@@ -403,7 +440,10 @@ def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
 
 
 def _changed_weights(change: Change, edges: pl.DataFrame) -> pl.Series:
-    if change == Change(change.without & _OF_HOSTS, even=change.even) and START_NS not in edges.columns:
+    if (
+        change == Change(change.without & _OF_HOSTS, even=change.even, as_others=change.as_others)
+        and START_NS not in edges.columns
+    ):
         return _without_parts(change.without, edges)
     return edges.select(changed=_changed_weight(change, edges.columns))["changed"]
 

@@ -1,0 +1,144 @@
+"""Pipelines: their stages, the slow ones of them, and how long stages wait for each other."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.late_group import LATE_SHARE
+from kinetoscope.analysis.point_to_point import SEND
+from kinetoscope.analysis.replay.even_loads import host_rows
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+
+if TYPE_CHECKING:
+    from kinetoscope.analysis.findings.case import Case
+    from kinetoscope.analysis.run_report import RunReport
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The pipeline of a run: the ``stages`` of its ranks, counted from 0, and how many ``microbatches`` a step has, as
+    the number of messages between two stages tells; those of virtual stages count each."""
+
+    stages: Mapping[int, int]
+    num_stages: int
+    num_microbatches: int
+
+    @property
+    def schedule_share(self) -> float:
+        """The share of a step that the stages wait in a balanced 1F1B or GPipe schedule."""
+        return (self.num_stages - 1) / (self.num_microbatches + self.num_stages - 1)
+
+
+@dataclass(frozen=True)
+class SlowStages:
+    """Ranks of slow stages, and by how much longer than others their devices compute and their hosts take, in ns per
+    step, on average over these ranks."""
+
+    ranks: frozenset[int] = frozenset()
+    device_longer_ns: float = 0.0
+    host_longer_ns: float = 0.0
+
+    @property
+    def cause(self) -> str:
+        """The slow part: ``device`` or ``host``."""
+        return "device" if self.device_longer_ns >= self.host_longer_ns else "host"
+
+    @property
+    def change(self) -> Change:
+        """The replay in which they are as fast as the others."""
+        return Change(as_others=self.ranks)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Shares of the time in which ranks communicate and compute nothing: those of messages, in all, before the first
+    micro-batch of a step, and in between its last ones."""
+
+    of_messages: float = 0.0
+    warm_up: float = 0.0
+    cool_down: float = 0.0
+
+
+def find_pipeline(calls: Sequence[CollectiveRow]) -> Pipeline | None:
+    """Return the pipeline, if ranks exchange messages in both directions in each step; else None.
+
+    Ranks that are connected by messages are the stages of one pipeline, in the order of their numbers.
+    """
+    messages = Counter((call.step, call.ranks) for call in calls if call.name == SEND and call.num_ranks == 2)
+    messages = Counter({key: count for key, count in messages.items() if key[0] is not None})
+    pairs = {ranks for _, ranks in messages}
+    if not pairs:
+        return None
+    stages = {rank: stage for chain in _connected(pairs) for stage, rank in enumerate(sorted(chain))}
+    num_microbatches = max(1, max(messages.values()) // 2)
+    return Pipeline(stages, max(stages.values()) + 1, num_microbatches)
+
+
+def _connected(pairs: Iterable[tuple[int, ...]]) -> list[set[int]]:
+    chains: list[set[int]] = []
+    for pair in pairs:
+        touched = [chain for chain in chains if chain & {*pair}]
+        chains = [chain for chain in chains if chain not in touched] + [{*pair}.union(*touched)]
+    return chains
+
+
+def find_slow_stages(report: "RunReport", graph: FaultGraph, pipeline: Pipeline | None) -> SlowStages:
+    """Return the ranks that have more to do than the others usually have, if the run gains enough without that; none
+    without a pipeline, and where no replay is trusted."""
+    if pipeline is None or graph.as_recorded.why_untrusted is not None:
+        return SlowStages()
+    ranks = [rank for rank in report.run["ranks"] if rank in pipeline.stages]
+    num_steps, least_ns = report.run["num_steps"], LATE_SHARE * (report.run["step_ns"] or 0.0)
+    recorded = graph.as_recorded
+    rows = recorded.load_rows(ranks), host_rows(recorded.nodes, recorded.edges)
+    device_ns, host_ns = (_longer_ns(loads, ranks, num_steps) for loads in rows)
+    slow = frozenset(rank for rank in ranks if max(device_ns[rank], host_ns[rank]) >= least_ns)
+    if not slow or len(slow) == len(ranks):
+        return SlowStages()
+    found = SlowStages(slow, *(sum(longer[rank] for rank in slow) / len(slow) for longer in (device_ns, host_ns)))
+    return found if (report.gained_ns(graph.saved_ns(found.change)) or 0.0) >= least_ns else SlowStages()
+
+
+def _longer_ns(rows: pl.DataFrame, ranks: Collection[int], num_steps: int) -> dict[int, float]:
+    takes = dict(rows.group_by("rank").agg(pl.col("takes_ns").sum()).iter_rows())
+    takes_ns = {rank: takes.get(rank, 0) / max(1, num_steps) for rank in ranks}
+    usual_ns = median_low(takes_ns.values())
+    return {rank: ns - usual_ns for rank, ns in takes_ns.items()}
+
+
+def exposed_communication_ns(case: "Case") -> float:
+    """Return the exposed communication per step: the mean of all ranks of a pipeline, else of those that are not
+    late."""
+    name = "device_exposed_communication_ns" if case.has_device else "communication_wait_ns"
+    if case.pipeline is None:
+        return case.mean_ns(name)
+    return sum(getattr(row, name) or 0 for row in case.report.steps) / max(1, len(case.report.steps))
+
+
+def find_waits(graph: ReplayGraph, pipeline: Pipeline | None) -> Waits:
+    """Return how much of the exposed communication is waiting for messages; none of it without a pipeline.
+
+    In a step of 1F1B, the first message to a stage ends its warm-up; the cool-down has as many backward passes as
+    there are stages behind it, each with a receive and, but for the first stage, a send.
+    """
+    if pipeline is None:
+        return Waits()
+    is_message = pl.col("is_message").fill_null(False)
+    calls = graph.edges.filter(is_message | pl.col("is_communication")).drop_nulls("exposed_ns")
+    all_ns = int(calls["exposed_ns"].sum())
+    messages = calls.filter(is_message).drop_nulls("launched_in")
+    messages = messages.with_columns(end=graph.nodes["time"].gather(messages["target"]))
+    stage = pl.col("rank").replace_strict(pipeline.stages, default=None, return_dtype=pl.Int64)
+    behind = (pipeline.num_stages - 1 - stage) * pl.when(stage > 0).then(2).otherwise(1)
+    by_step = pl.col("end").rank("ordinal").over("rank", "launched_in")
+    messages = messages.with_columns(
+        is_first=(by_step == 1) & (stage > 0), is_last=pl.len().over("rank", "launched_in") - by_step < behind
+    )
+    parts = (messages, messages.filter("is_first"), messages.filter(pl.col("is_last") & ~pl.col("is_first")))
+    return Waits(*(int(part["exposed_ns"].sum()) / max(1, all_ns) for part in parts))
