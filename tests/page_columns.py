@@ -6,10 +6,13 @@ import json
 import re
 from itertools import accumulate
 
-import kinetoscope
+from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.summaries import Selection
+from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.pages.page_data import Column, PageData
 from kinetoscope.report.sections.build import Recorded, build_page
 from kinetoscope.report.sections.rank_traces import RankTraces
+from kinetoscope.table.load import load_one
 
 
 def read_column(column: Column) -> list[int]:
@@ -37,10 +40,13 @@ def page_text(html: str) -> dict:
 
 def page_of(*paths, redact: bool = False, **settings) -> PageData:
     """The page of some traces."""
-    names = [str(path) for path in paths]
-    report = kinetoscope.analyze(names, cache=False)
-    recorded = Recorded(windows=RankTraces(report, names, cache=False), **settings)
-    return build_page(report, "1", recorded=recorded, redact=redact)
+    sources = [str(path) for path in paths]
+    anonymizer = Anonymizer() if redact else None
+    if anonymizer is not None:
+        sources = [load_one(name, cache=False).anonymized(anonymizer) for name in sources]
+    report = report_of(sources, Selection(), cache=False, anonymizer=anonymizer)
+    recorded = Recorded(windows=RankTraces(report, sources, cache=False), **settings)
+    return build_page(report, "1", recorded=recorded)
 
 
 def write_trace(path, events, **header):

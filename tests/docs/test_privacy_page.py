@@ -3,14 +3,50 @@
 import re
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from typing import get_type_hints
 
 import pytest
+from msgspec import Struct
 
 import kinetoscope
+import kinetoscope.formats
+import kinetoscope.live
+import kinetoscope.pulse
+import kinetoscope.storage
+import kinetoscope.training
+from kinetoscope.formats.field_owners import STRUCT_TEXTS, describe_fields
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.training.ranks import Attempt
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
+
+
+def test_the_page_lists_the_owner_of_each_field():
+    lines = PAGE.read_text(encoding="utf-8").split("<!-- fields -->\n")[1].splitlines()
+    rows = [f"| {where} | {owner} | {instead} |" for where, owner, instead in describe_fields()]
+    assert lines == ["| texts | owner | with `--redact` |", "| --- | --- | --- |", *rows]
+
+
+def test_each_text_in_a_file_beside_traces_has_an_owner():
+    rooms = [kinetoscope.formats, kinetoscope.live, kinetoscope.pulse, kinetoscope.storage, kinetoscope.training]
+    found = {}
+    for room in rooms:
+        for module in map(import_module, (one.name for one in iter_modules(room.__path__, f"{room.__name__}."))):
+            types = [
+                one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__
+            ]
+            found |= {one.__name__: _texts_of(one) for one in types if issubclass(one, (Struct, Attempt))}
+    listed = {struct: [*fields] for struct, fields in STRUCT_TEXTS.items()}
+    inner = ("RunRow", "Unarrived", "_MergedFile", "_Own", "_Ours", "_Distributed", "_OthersDistributed", "_Others")
+    assert listed == {name: texts for name, texts in found.items() if texts and name not in inner}
+
+
+def _texts_of(struct):
+    hints = get_type_hints(struct)
+    return [name for name in hints if hints[name] in (str, str | None, list[str])]
 
 
 def test_the_examples_run_and_hide_what_they_say(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, SystemProfiler, TorchProfiler, TraceHandler
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from kinetoscope.formats.trace_redaction import write_redacted
+from kinetoscope.formats.trace_redaction import TraceRedactor, write_redacted
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_command, run_with_torch
@@ -282,7 +282,8 @@ def test_a_trace_of_a_gpu_tells_the_same_after_its_kernels_were_renamed(tmp_path
     before = kinetoscope.analyze(original, cache=False)
     kernels = {row.name for row in before.kernels if row.kind == "compute"}
     with redacted.open("wb") as stream:
-        write_redacted(read_chrome(original), stream, lambda text: f"my {text}" if text in kernels else text)
+        hide_kernels = TraceRedactor(lambda text: f"my {text}" if text in kernels else text)
+        write_redacted(read_chrome(original), stream, hide_kernels)
     after = kinetoscope.analyze(redacted, cache=False)
     assert {row.name for row in after.kernels if row.kind == "compute"} == {f"my {name}" for name in kernels}
     assert (after.ranks, after.steps, after.operators) == (before.ranks, before.steps, before.operators)

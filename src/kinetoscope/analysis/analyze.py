@@ -61,8 +61,15 @@ from kinetoscope.analysis.summaries import (
 )
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
+from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.pulse.pulses import Pulse
-from kinetoscope.table.all_steps import pulses_of, slow_steps_of, stuck_phases_of
+from kinetoscope.table.all_steps import (
+    anonymize_slow_steps,
+    anonymize_stuck_phases,
+    pulses_of,
+    slow_steps_of,
+    stuck_phases_of,
+)
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.run_state import run_state
 from kinetoscope.table.trace import Trace, TraceSet
@@ -106,34 +113,44 @@ def report_of(
     with_graph: bool = False,
     notes: Iterable[str] = (),
     titled_by: Sequence[Source] | None = None,
+    anonymizer: Anonymizer | None = None,
 ) -> RunReport:
     """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
     `map` does; where it is given names of files, it may pass ``on_bytes``, too. ``with_graph`` is whether the graph
     will be needed, which a kept report does not have. ``notes`` are said besides those on the traces. The title is that
-    of ``sources``, or of ``titled_by``, of which those are a part."""
+    of ``sources``, or of ``titled_by``, of which those are a part. The ``anonymizer`` of the traces also replaces the
+    names in what else is in the folder of the run."""
     sources = list(sources)
     found = [one for source in sources for one in _traces_in(source, selection.attempt)]
     notes = [*notes, *(note for source in sources for note in notes_on_attempts(source, selection.attempt))]
+    if anonymizer is not None:
+        notes = [*map(anonymizer.sentence, notes)]
+        selection = selection if selection.step is None else replace(selection, step=STEP)
     report = _kept_or_new(found, selection, each, cache=cache, with_graph=with_graph)
-    title = title_of(titled_by or sources, report.run["name"])
-    report = _with_all_steps(report, titled_by or sources, selection.attempt)
+    title = report.run["name"] if anonymizer else title_of(titled_by or sources, report.run["name"])
+    report = _with_all_steps(report, titled_by or sources, selection.attempt, anonymizer)
     return replace(report, run=report.run | {"title": title, "notes": [*notes, *report.run["notes"]]})
 
 
-def _with_all_steps(report: RunReport, sources: Sequence[Source], attempt: int | None) -> RunReport:
-    """The report with what the pulses of a run tell of all its steps. It is not kept: a pulse is read quickly."""
+def _with_all_steps(
+    report: RunReport, sources: Sequence[Source], attempt: int | None, anonymizer: Anonymizer | None
+) -> RunReport:
+    """Add what the pulses of a run report of all its steps. It is not kept: a pulse is read quickly."""
     source = sources[0] if len(sources) == 1 else None
     if source is None or isinstance(source, Trace):
         return report
     pulses = pulses_of(source, attempt)
-    report = with_findings(report, find_hangs(stuck_phases_of(source, pulses)))
+    stuck, kept_steps = stuck_phases_of(source, pulses), slow_steps_of(source, pulses)
+    if anonymizer is not None:
+        stuck, kept_steps = anonymize_stuck_phases(stuck, anonymizer), anonymize_slow_steps(kept_steps, anonymizer)
+    report = with_findings(report, find_hangs(stuck))
     report = _with_unrecorded_steps(report, pulses)
     about = report.run["all_steps"]
     if about is None:
         return report
     findings = with_odd_steps(report.findings, about, report.run["step_ns"] or 0.0)
     report = replace(report, findings=findings)
-    slow = slow_step_rows(slow_steps_of(source, pulses))
+    slow = slow_step_rows(kept_steps)
     report = with_findings(report, find_slow_steps(slow, about["num_steps"], about["mean_ns"]))
     return replace(report, run=report.run | {"slow_steps": slow})
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from pathlib import PurePath
 
 import polars as pl
 
@@ -136,7 +135,7 @@ def sum_trace(
     parts = [window.trace for window in windows]
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
-        name=trace.name,
+        name=trace.label if trace.is_anonymous else trace.name,
         step_name=selection.step,
         near_names=_names_near(selection.step, windows),
         rank=trace.rank,
@@ -144,7 +143,7 @@ def sum_trace(
         world_size=trace.world_size,
         run_name=next((one.run_name for one in parts if one.run_name), None),
         hosts=tuple(one.host for one in parts if one.host),
-        notes=(*trace.notes, *(f"{shown(PurePath(trace.name).name)}: {repair}" for repair in trace.repairs)),
+        notes=(*trace.notes, *(f"{shown(trace.label)}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
         written=WrittenTrace(trace.name, trace.starts, trace.is_recovered),
         clock=trace.clock,

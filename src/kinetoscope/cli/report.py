@@ -20,6 +20,7 @@ from kinetoscope.cli.options import PATH, add_force, add_json, add_output
 from kinetoscope.cli.paths import require_free, require_there
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.summary import add_selection, selection_of
+from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.paths.file_kinds import is_folder, is_there
 from kinetoscope.report.sections.build import Recorded, build_page
@@ -82,8 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         windows = RankTraces(
             report, sources, cache=not arguments.no_cache, last_s=arguments.last, on_progress=on_progress
         )
-        recorded = Recorded(windows=windows, step=arguments.step, has_timeline=not arguments.no_timeline)
-        page = build_page(report, __version__, comparison, recorded, redact=arguments.redact)
+        step = STEP if arguments.redact and arguments.step else arguments.step
+        recorded = Recorded(windows=windows, step=step, has_timeline=not arguments.no_timeline)
+        page = build_page(report, __version__, comparison, recorded)
         content = render_page(page).encode()
         with atomic_file(output) as file:
             file.write(content)
@@ -104,23 +106,28 @@ def _analyzed(
 ) -> tuple[RunReport, Comparison | None, list[Source]]:
     """The report, what it was made from, and the comparison with an earlier run, if two are given."""
     selection = selection_of(arguments)
-    report_on = partial(report_of, each=each, cache=not arguments.no_cache)
+    anonymizer = Anonymizer(arguments.step) if arguments.redact else None
+    report_on = partial(report_of, each=each, cache=not arguments.no_cache, anonymizer=anonymizer)
     are_two = len(arguments.inputs) == 2 and all(map(os.path.isdir, arguments.inputs))
-    runs = [_sources([given], arguments.attempt) for given in arguments.inputs] if are_two else []
+    runs = [_sources([given], arguments, anonymizer) for given in arguments.inputs] if are_two else []
     if not runs:
-        sources = _sources(arguments.inputs, arguments.attempt)
+        sources = _sources(arguments.inputs, arguments, anonymizer)
         notes = [note for given in arguments.inputs for note in notes_on_attempts(given, arguments.attempt)]
         return report_on(sources, selection, notes=notes, titled_by=arguments.inputs), None, sources
     reports = [
         report_on(sources, selection, titled_by=[given]) for sources, given in zip(runs, arguments.inputs, strict=True)
     ]
     comparison = compare_sources(reports, selection, report_on, threshold=_THRESHOLD)
-    return reports[1], titled_apart(comparison, [[given] for given in arguments.inputs]), runs[1]
+    is_named = anonymizer is None
+    apart = titled_apart(comparison, [[given] for given in arguments.inputs]) if is_named else comparison
+    return reports[1], apart, runs[1]
 
 
-def _sources(inputs: Sequence[str], attempt: int | None) -> list[Source]:
-    """The traces that are meant; those that can be read only once are read here."""
-    names = [name for given in inputs for name in names_in(given, attempt)]
+def _sources(inputs: Sequence[str], arguments: argparse.Namespace, anonymizer: Anonymizer | None) -> list[Source]:
+    """Return the traces of the inputs. Those that can be read only once are read here, and those without names."""
+    names = [name for given in inputs for name in names_in(given, arguments.attempt)]
+    if anonymizer is not None:
+        return [load_one(name, cache=not arguments.no_cache).anonymized(anonymizer) for name in names]
     return [load_one(name) if name == STDIN or is_url(name) else name for name in names]
 
 

@@ -66,7 +66,7 @@ def add_redacted(file: Path, contributions: Contributions, ask: Ask) -> None:
         contributions.damages.append(ask(f"left out {file.name}: {error}"))
     else:
         with atomic_file(copy) as stream:
-            write_redacted(trace, stream, ask)
+            write_redacted(trace, stream, TraceRedactor(ask))
         contributions.damages.extend(trace.notes)
         contributions.add_temporary(copy)
     file.unlink()

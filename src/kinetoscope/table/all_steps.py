@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from kinetoscope.formats.anonymizer import Anonymizer
+from kinetoscope.formats.field_owners import field_of_name
 from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps
 from kinetoscope.paths.attempt_folders import folder_of_run
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, find_pulses
-from kinetoscope.pulse.stuck_phases import StuckPhase, read_stuck_phases
+from kinetoscope.pulse.stuck_phases import GroupState, StuckPhase, read_stuck_phases
 
 PHASES = [f"{phase.name.lower()}_ns" for phase in Phase]
 """The columns of phases."""
@@ -63,6 +65,37 @@ def _with_end(phases: list[StuckPhase], last_began_ns: int) -> list[StuckPhase]:
     if not phases or phases[-1].goes_on_ns is not None or last_began_ns <= phases[-1].found_ns:
         return phases
     return [*phases[:-1], msgspec.structs.replace(phases[-1], goes_on_ns=last_began_ns)]
+
+
+def anonymize_stuck_phases(found: dict[int, list[StuckPhase]], anonymizer: Anonymizer) -> dict[int, list[StuckPhase]]:
+    """Return the phases that lasted too long without names of users."""
+    return {rank: [_anonymized_phase(phase, anonymizer) for phase in phases] for rank, phases in found.items()}
+
+
+def _anonymized_phase(phase: StuckPhase, anonymizer: Anonymizer) -> StuckPhase:
+    """Return a phase whose stacks are left out: a finding names its location only."""
+    groups = [
+        msgspec.structs.replace(
+            group, name=anonymizer.text("Process Group Name", group.name), collective=_collective(group, anonymizer)
+        )
+        for group in phase.groups
+    ]
+    return msgspec.structs.replace(phase, place=anonymizer.line(phase.place), stacks=[], groups=groups)
+
+
+def _collective(group: GroupState, anonymizer: Anonymizer) -> str:
+    is_known = field_of_name("X", ["cpu_op"]).is_known(group.collective)
+    return group.collective if is_known else anonymizer.text("Collective name", group.collective)
+
+
+def anonymize_slow_steps(slow: list[SlowStep], anonymizer: Anonymizer) -> list[SlowStep]:
+    """Return slow steps without names of users."""
+    return [
+        msgspec.structs.replace(
+            step, line=None if step.line is None else anonymizer.line(step.line), path=anonymizer.line(step.path)
+        )
+        for step in slow
+    ]
 
 
 def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:

@@ -10,11 +10,13 @@ import msgspec
 import polars as pl
 
 from kinetoscope.clock.file_clock import FileClock, file_clock
+from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.header import object_at, rank_in_name
 from kinetoscope.formats.health import describe_losses
 from kinetoscope.paths.short_paths import name_of_file, shorten_paths
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import frame_of_steps, pulses_of_trace
+from kinetoscope.table.anonymized_events import anonymize_events
 from kinetoscope.table.display import MOST_ROWS, render_html
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
@@ -35,8 +37,9 @@ class Trace:
         trace.spans.filter(pl.col("category") == "kernel").group_by("name").agg(pl.col("dur").sum()).collect()
     """
 
-    def __init__(self, name: str, about: TraceAbout, events: pl.LazyFrame) -> None:
+    def __init__(self, name: str, about: TraceAbout, events: pl.LazyFrame, label: str | None = None) -> None:
         self.name = name
+        self._label = label
         self.header: dict[str, Any] = about.header
         self.repairs: list[str] = about.repairs
         self.base_ns: int = about.base_ns
@@ -66,6 +69,16 @@ class Trace:
     def to_dict(self) -> dict[str, Any]:
         """What is in the trace, in figures, as plain data: see `kinetoscope.table.summary.TraceSummary`."""
         return asdict(summarize_trace(self))
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the names of users were replaced."""
+        return self._label is not None
+
+    @property
+    def label(self) -> str:
+        """The name of the file for sentences on it; a redacted trace has a number instead."""
+        return self._label or name_of_file(self.name) or self.name
 
     @property
     def events(self) -> pl.LazyFrame:
@@ -305,7 +318,17 @@ class Trace:
 
     def _with(self, events: pl.LazyFrame, header: dict[str, Any]) -> "Trace":
         about = TraceAbout(self._places, header, self.repairs, self.base_ns, self.has_clock)
-        return Trace(self.name, about, events)
+        return Trace(self.name, about, events, self._label)
+
+    def anonymized(self, anonymizer: Anonymizer) -> "Trace":
+        """Return the trace without names of users; a rank that only the file's name has goes into the header."""
+        header = anonymizer.header(self.header)
+        if not self.is_merged and (rank := self.rank) is not None:
+            header["kinetoscope"] = object_at(header, "kinetoscope") | {"rank": rank}
+        places = [(anonymizer.place(pid), anonymizer.place(tid)) for pid, tid in self._places]
+        repairs = [anonymizer.sentence(repair) for repair in self.repairs]
+        about = TraceAbout(places, header, repairs, self.base_ns, self.has_clock)
+        return Trace(self.name, about, anonymize_events(self._events, anonymizer), anonymizer.name(self.name, "file"))
 
     def _of_kind(self, kind: str) -> pl.LazyFrame:
         return self._events.filter(pl.col("kind") == kind)

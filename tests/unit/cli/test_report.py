@@ -77,7 +77,7 @@ def test_a_redacted_report_does_not_name_the_run(tmp_path):
     path = write_trace(tmp_path / "rank0.json", [span("secret", 0, 10)], kinetoscope={"run_name": "mine", "rank": 0})
     assert report(path, "--redact") == 0
     page = page_text((tmp_path / "report.html").read_text())
-    assert page["title"] == "A run"
+    assert page["title"] == "run 1"
     assert page["timeline"]["texts"][0] != "secret"
     assert "secret" not in str(page)
 

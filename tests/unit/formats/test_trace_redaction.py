@@ -86,7 +86,7 @@ def test_a_redacted_trace_has_the_same_times(tmp_path, base):
     document = {"traceEvents": events, "host_name": "secret"} | ({"baseTimeNanoseconds": base} if base else {})
     (tmp_path / "trace.json").write_text(json.dumps(document))
     trace, stream = read_chrome(tmp_path / "trace.json"), io.BytesIO()
-    write_redacted(trace, stream, hide)
+    write_redacted(trace, stream, TraceRedactor(hide))
     (tmp_path / "redacted.json").write_bytes(stream.getvalue())
     redacted = read_chrome(tmp_path / "redacted.json")
     assert (redacted.base_ns, redacted.has_clock) == (trace.base_ns, trace.has_clock)

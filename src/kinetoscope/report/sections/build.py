@@ -21,7 +21,6 @@ from kinetoscope.report.sections.communication import communication, waits
 from kinetoscope.report.sections.flame_graph import FlameGraphBuilder
 from kinetoscope.report.sections.memory import MemoryBuilder
 from kinetoscope.report.sections.overview import call_totals, overview
-from kinetoscope.report.sections.page_redaction import redacted
 from kinetoscope.report.sections.privacy import without_paths
 from kinetoscope.report.sections.rank_spans import profiler_ns as profiler_time_ns
 from kinetoscope.report.sections.rank_spans import read_spans
@@ -50,13 +49,10 @@ def build_page(
     version: str,
     comparison: Comparison | None = None,
     recorded: Recorded | None = None,
-    *,
-    redact: bool = False,
 ) -> PageData:
-    """The page of a run, with what was ``recorded`` over time. There are no homes and no names of users in it; with
-    ``redact``, no name that a user chose."""
+    """Return the page of a run, with what was ``recorded`` over time, without homes and names of users' accounts."""
     page = without_paths(_build(report, version, comparison, recorded))
-    return replace(redacted(page) if redact else page, chapters=_chapters(report.findings))
+    return replace(page, chapters=_chapters(report.findings))
 
 
 def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:

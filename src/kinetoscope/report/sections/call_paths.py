@@ -24,7 +24,7 @@ class CallPaths:
     def _below(self, callers: pl.Series, names: pl.Series) -> pl.Series:
         """The places of chains, of those without their last call, and the name of that."""
         pairs = pl.DataFrame({"caller": callers, "name": names})
-        distinct = pairs.unique()
+        distinct = pairs.unique(maintain_order=True)
         places = [self._place(caller, name) for caller, name in distinct.iter_rows()]
         distinct = distinct.with_columns(place=pl.Series(places, dtype=pl.UInt32))
         return pairs.join(distinct, on=["caller", "name"], how="left", maintain_order="left")["place"]

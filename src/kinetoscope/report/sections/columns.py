@@ -53,6 +53,6 @@ class Texts:
     def places(self, texts: pl.Series) -> pl.Series:
         """The places of many texts; that of "" for null."""
         texts = texts.cast(pl.String).fill_null("")
-        distinct = texts.unique()
+        distinct = texts.unique(maintain_order=True)
         places = pl.Series([self.place(text) for text in distinct], dtype=pl.UInt32)
         return places.gather(texts.cast(pl.Enum(distinct)).to_physical())

@@ -37,7 +37,7 @@ class Details:
         wanted = wanted.filter(pl.col("event").is_in(events.implode())).collect()
         text = pl.col("args").fill_null("").str.replace_all(_NUMBERING, "").str.replace(r",\s*\}$", "}")
         wanted = wanted.with_columns(text)
-        distinct = wanted["args"].unique()
+        distinct = wanted["args"].unique(maintain_order=True)
         places = pl.Series([self._place(text) for text in distinct], dtype=pl.UInt32)
         found = wanted.select("event", place=places.gather(wanted["args"].cast(pl.Enum(distinct)).to_physical()))
         return events.to_frame("event").join(found, on="event", how="left", maintain_order="left")["place"]

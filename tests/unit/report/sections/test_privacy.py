@@ -5,10 +5,9 @@ import re
 import pytest
 
 import kinetoscope
+from kinetoscope.formats.known_names import is_name_of_torch
+from kinetoscope.formats.own_sentences import LEFT_OUT
 from kinetoscope.pages.html_file import encode
-from kinetoscope.report.sections.names import is_known, is_known_argument, is_known_device, is_known_value
-from kinetoscope.report.sections.own_words import is_ours
-from kinetoscope.report.sections.page_redaction import LEFT_OUT
 from page_columns import page_of, span, write_trace
 
 HOME = "/home/alice.secret"
@@ -96,128 +95,9 @@ def test_a_redacted_page_has_no_name_that_a_user_chose(redacted_page):
 
 
 def test_the_same_name_is_replaced_by_the_same_everywhere(redacted_page):
-    (operator, *_) = (row["name"] for row in redacted_page.report["operators"] if not is_known(row["name"]))
+    (operator, *_) = (row["name"] for row in redacted_page.report["operators"] if not is_name_of_torch(row["name"]))
     assert operator in redacted_page.timeline.texts
     assert any(operator in graph.texts for graph in redacted_page.flame_graphs)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aten::convolution_backward",
-        "autograd::engine::evaluate_function: AddmmBackward0",
-        "torch::autograd::AccumulateGrad",
-        "ProfilerStep#12",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::threshold_kernel_impl>(int)",
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-        "cudaLaunchKernel",
-        "Memcpy HtoD (Pinned -> Device)",
-        "event/dataloader",
-        "torch/nn/modules/module.py(1783): _call_impl",
-        "void gemmSN_TN_kernel<float, 128, 16>(int)",
-        "ampere_sgemm_128x64_tn",
-        "triton_poi_fused_add_relu_0",
-        "memory/virtual used",
-        "stream 7 ",
-        "thread 4001 (pt_main_thread)",
-    ],
-)
-def test_what_torch_itself_names_stays(name):
-    assert is_known(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "loss",
-        "thread 4 (mine)",
-        "my gemm",
-        "my_gemm_kernel",
-        "pt_mine",
-        "memory of mine",
-        "MyNet",
-        "my::op",
-        "MyFunctionBackward",
-        "train.py(3): main",
-        "forward pass",
-        "aten::titan",
-        "torch::titan",
-        "prims::titan",
-        "gloo:titan",
-        "autograd::engine::evaluate_function: TitanBackward0",
-        "TitanBackward0",
-        "torch/titan/x.py(1): f",
-        "cudaTitanxY_titan",
-        "Memcpy (titan)",
-        "enumerate(DataLoader)#_SingleProcessTitanDataLoaderIter.__next__",
-        "torch.distributed.ddp.reducer::titan",
-        "titan Buffer",
-        "Command Buffer titan",
-        "<frozen titan>(1): titan",
-        "<built-in method titan of torch.titan object>",
-        "<built-in function to of titan object at 0x1>",
-        "kinetoscope-titan",
-        "void at::native::vectorized_elementwise_kernel<4, titan::Functor<float>>(int)",
-        "void cub::DeviceReduceKernel<titan::Policy>(int)",
-        "void gemm_titan_kernel<float>(int)",
-        "triton_poi_fused_titan_0",
-        "ampere_titan_gemm",
-        "ncclDevKernel_titan",
-        "cudnn_titan_ampere",
-    ],
-)
-def test_names_of_users_are_recognised(name):
-    assert not is_known(name)
-
-
-@pytest.mark.parametrize(
-    ("frame", "is_torchs"),
-    [
-        ("<built-in method run_backward of torch._C._EngineBase object at 0x7f2f1c>", True),
-        ("<built-in function linear>", True),
-        ("<built-in method item of Tensor object at 0x7f2f1c>", True),
-        ("<built-in method append of list object at 0x7f2f1c>", True),
-        ("<built-in method score_patient of PyCapsule object at 0x7f2f1c>", False),
-        ("<built-in function load_patients>", False),
-    ],
-)
-def test_functions_in_c_are_known_by_their_own_name_or_by_their_type(frame, is_torchs):
-    assert is_known(frame) is is_torchs
-
-
-@pytest.mark.parametrize(
-    ("name", "is_of_makers"),
-    [
-        ("NVIDIA H100 80GB HBM3", True),
-        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", True),
-        ("NVIDIA GeForce RTX 4090", True),
-        ("AMD Instinct MI300X", True),
-        ("Tesla V100-SXM2-16GB", True),
-        ("NVIDIA secret", False),
-        ("A100 of the secret project", False),
-    ],
-)
-def test_names_of_devices_are_those_of_their_makers(name, is_of_makers):
-    assert is_known_device(name) is is_of_makers
-
-
-def test_keys_and_texts_of_arguments_are_kept_only_if_they_are_torchs():
-    assert all(map(is_known_argument, ["Input Dims", "correlation", "grid", "warps per SM", "num_workers"]))
-    assert not any(map(is_known_argument, ["patient", "note", "input dims of mine"]))
-    assert all(map(is_known_value, ["c10::BFloat16", "long int", "[[2], []]", "_allgather_base", "nccl", "aten::mm"]))
-    assert not any(map(is_known_value, ["c10::BFloat16 of mine", "patient 3", "at::patient<int>"]))
-
-
-def test_all_words_of_a_page_but_names_are_known_to_be_ours(path):
-    """Else a redacted page would have other words where the page looks for its own."""
-    page, plain = page_of(path, redact=True).report, page_of(path).report
-    assert page.keys() == plain.keys()
-    for table in ("ranks", "steps", "operators", "kernels", "memory", "findings"):
-        assert [row.keys() for row in page[table]] == [row.keys() for row in plain[table]]
-    words = ("bound_by", "state", "parts")
-    assert [page["run"][word] for word in words] == [plain["run"][word] for word in words]
-    assert is_ours("bound by data, 12.5ms")
-    assert not is_ours("bound by patients")
 
 
 def test_a_note_in_a_header_is_left_out_and_our_own_notes_stay(redacted_page):

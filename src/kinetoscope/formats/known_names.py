@@ -1,13 +1,17 @@
-"""Names in a page that are torch's, Kineto's or ours; ``--redact`` replaces all others."""
+"""Names in traces by which torch, Kineto and Kinetoscope are recognised; all other names are users'."""
 
 import builtins
 import re
+from collections.abc import Callable
 
-from kinetoscope.formats.chrome_scan import ARGUMENTS
 from kinetoscope.formats.torch_names import is_backward_node, is_kernel, is_operator
+
+Vocabulary = Callable[[str], bool]
+"""Returns whether a text is a name of torch's or of ours."""
 
 _OURS = (
     r"(?:event|kinetoscope)/(?:epoch|batch|dataloader|forward|backward|loss|optimizer|eval|stop|start|save|drain|merge)"
+    r"|kinetoscope/look at memory"
 )
 _BACKWARD = r"(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|GraphRoot)"
 _ENGINE = "autograd::engine::evaluate_function: "
@@ -63,11 +67,11 @@ _FUNCTIONS = re.compile(
 _COUNTER = (
     r"(?:cpu|process|memory|gpu|disk)(?:/(?:virtual|swap|cuda|\d+))*"
     r"(?: (?:used|free|available|resident|threads|allocated|reserved|read|write|power|temperature|memory|memory used))?"
-    r"|loop thread(?: (?:running|starved|blocked|waiting))?|processors"
+    r"|loop thread|processors"
 )
 _THREAD = (
     r"(?:(?:DataLoader worker \d+: )?samples of )?MainThread|DataLoader worker \d+|sampled every [\d.]+ ms"
-    r"|python\d*|(?:thread|stream)(?: -?\d+)?(?: \((?:python\d*|pt_main_thread)\))?\s*"
+    r"|python\d*|(?:thread|stream) -?\d+(?: \((?:python\d*|pt_main_thread)\))?\s*"
     r"|kinetoscope-(?:clock|merge|pulse|slow-steps|system|torch-writer|view|watch|writer)(?:-\d+)?"
     r"|pt_(?:main_thread|gloo_runloop|autograd_\d+|nccl_(?:watchdg|heartbt)|data_(?:worker|pin))|Thread-\d+|GPU \d+"
 )
@@ -84,105 +88,62 @@ _VALUE = (
     r"|c10::(?:Half|BFloat16|Float8_\w{4,8}|complex<(?:float|double|c10::Half)>)"
     r"|Scalar|(?:Scalar|Tensor|Generic)List|Tensor|Int|Float|Bool|Long|Double|Byte|Device|Unknown"
 )
-_TORCHS = re.compile(
-    "|".join(
-        (
-            *(_LIBRARY_OPERATOR, _OURS, _BACKWARD, rf"{_ENGINE}{_BACKWARD}", _CALL, _MARK, _FRAME, _COUNTER, _THREAD),
-            *(_STATE, _COLLECTIVE, _VALUE, r"\[memory\]", rf"(?:nccl|gloo|mpi|ucc|xccl):(?:{_COLLECTIVE})"),
-        )
-    ),
-    re.DOTALL,
-)
-_ARGUMENT = re.compile("|".join((_COLLECTIVE, _VALUE)))
 _DEVICE = re.compile(
     r"(?:(?:NVIDIA|AMD|Intel(?:\(R\))?|Apple|Tesla|Quadro|GeForce|GTX|RTX|TITAN|Radeon|Instinct|Arc|Max|Ti|Super|SUPER"
     r"|Generation|Ada|Graphics|Laptop|GPU|Data|Center|Device|Orin|Xavier|Thor|Superchip|PCIe|PCIE|NVL|SXM\d?|MIG|HBM\d?e?"
     r"|[A-Z]{0,2}\d{1,4}[A-Za-z]{0,2}|\dg\.\d+gb)(?:[\s-]+|$))+"
 )
-_ARGUMENTS = frozenset(
-    [
-        *(key for keys in ARGUMENTS.values() for key in keys),
-        *("Input Dims", "Input Strides", "Concrete Inputs", "Concrete Args", "Kwinputs", "Module Hierarchy"),
-        *("Call stack", "Ev Idx", "Record function id", "Fwd thread id", "Sequence number", "Trace name"),
-        *(
-            "Trace iteration",
-            "Op count",
-            "Ev count",
-            "Python thread",
-            "Src Rank",
-            "Dst Rank",
-            "Seq",
-            "Is asynchronized op",
-        ),
-        *("Process Group Name", "Process Group Description", "Process Group Ranks", "Group Ranks", "Global rank start"),
-        *("Global rank stride", "Out split size", "In split size", "Comms Id", "Rank", "backend"),
-        *("grid", "block", "queued", "context", "cbid", "priority", "graph id", "graph node id", "Device Type"),
-        *("registers per thread", "shared memory", "blocks per SM", "warps per SM", "est. achieved occupancy %"),
-        *("memory bandwidth (GB/s)", "kernel file", "kernel backend", "kernel kwargs", "kernel hash", "num_stages"),
-        *(
-            "num_warps",
-            "wait_on_stream",
-            "wait_on_cuda_event_record_corr_id",
-            "cuda_sync_kind",
-            "wait_on_cuda_event_id",
-        ),
-        *("Wait on Stream", "event_id", "flow_id", "fromDevice", "inDevice", "toDevice", "Overflow", "flops"),
-        *("epoch", "batch", "cut", "begin_ns", "end_ns", "microbatch", "not_finite", "overlap", "overlap_of", "open"),
-        *("generation", "collected", "uncollectable", "line", "function", "guard", "dataset", "batch_size"),
-        *("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "holder", "kind", "place", "steps"),
-        *("tensors", "graphs", "bytes", "device", "holders", "objects", "functions", "complete"),
-    ]
-)
-_CATEGORIES = frozenset(
-    [
-        "cpu_op",
-        "Operator",
-        "user_annotation",
-        "gpu_user_annotation",
-        "python_function",
-        "cuda_runtime",
-        "cuda_driver",
-        "Runtime",
-        "kernel",
-        "Kernel",
-        "gpu_memcpy",
-        "gpu_memset",
-        "Memcpy",
-        "Memset",
-        "cuda_sync",
-        "overhead",
-        "concurrent_kernel",
-        "mtia_ccp_events",
-        "mtia_runtime",
-        "hpu_op",
-        "xpu_runtime",
-        "xpu_driver",
-        "privateuse1_runtime",
-        "privateuse1_driver",
-        "stack_sample",
-        "stack_sample,library",
-        "stack_sample,state",
-        "processors",
-        "gc",
-        "compile",
-        "kinetoscope",
-        "marker",
-        "batch",
-        "epoch",
-        "dataloader",
-        "step",
-        "evaluation",
-        "system",
-        "fwdbwd",
-    ]
-)
 
 
-def is_known(text: str) -> bool:
-    """Return whether a name is torch's or ours. A name that is not recognised is a user's."""
-    if not text or text in _CATEGORIES or _TORCHS.fullmatch(text) is not None:
-        return True
-    return is_operator(text) or is_backward_node(text.removeprefix(_ENGINE)) or is_kernel(text) or _is_built_in(text)
+def _matcher(*patterns: str) -> Vocabulary:
+    compiled = re.compile("|".join(patterns), re.DOTALL)
+    return lambda text: compiled.fullmatch(text) is not None
+
+
+is_own_span = _matcher(_OURS)
+is_call = _matcher(_CALL, r"(?:Command|Activity) Buffer (?:Full|Request|Flush)")
+is_annotation = _matcher(
+    *(_MARK, "Iteration Start: PyTorch Profiler|Record Window End", _BACKWARD, rf"{_ENGINE}{_BACKWARD}"),
+    rf"(?:nccl|gloo|mpi|ucc|xccl):(?:{_COLLECTIVE})",
+)
+is_counter = _matcher(_COUNTER)
+is_track = _matcher(
+    rf"(?:{_THREAD}|(?:Traces|Spans)(?: · (?:Trace )?PyTorch Profiler)?|(?:Trace )?PyTorch Profiler|rank(?: \d+)?"
+    r"|phases of the loop|profiler)(?: \(overlap \d+\))?",
+    r"GPU \d+ stream \d+|CPU",
+)
+is_collection = _matcher(r"gc generation \d+")
+is_state = _matcher(_STATE, r"sampled every [\d.]+ ms")
+is_collective = _matcher(_COLLECTIVE)
+is_backend = _matcher(
+    r"(?:(?:cpu|cuda|xpu):)?(?:nccl|gloo|mpi|ucc|xccl)(?:,(?:cpu|cuda|xpu):(?:nccl|gloo|mpi|ucc|xccl))*|triton"
+)
+is_group = _matcher(r"default_pg|undefined|\d*")
+is_number = _matcher(r"[-+\[\](){}\d\s,.]*|[-+\d.]+e[-+]?\d+|True|False|None|0x[\da-fA-F]+")
+is_type = _matcher(_VALUE)
+is_device = _matcher(_DEVICE.pattern, "")
+is_start = _matcher(r"\d{8}T\d{6}-\d+-[\da-f]+|")
+is_version = _matcher(r"\d[\d.]*\w*")
+is_flow = _matcher("fwdbwd|ac2g|async_gpu|async_cpu_to_gpu|forward_backward")
+is_builtin_kind = _matcher("tensor|module|list|dict|set|tuple|deque|OrderedDict|defaultdict|default")
+_is_library_operator = _matcher(_LIBRARY_OPERATOR)
+_is_frame = _matcher(_FRAME)
+
+
+def is_call_of_torch(text: str) -> bool:
+    """Return whether a name is one of torch's operators, backward nodes or annotations."""
+    is_one = is_operator(text) or is_backward_node(text.removeprefix(_ENGINE))
+    return is_one or is_annotation(text) or _is_library_operator(text)
+
+
+def is_frame(text: str) -> bool:
+    """Return whether a frame is one of torch's, or of a function in C of Python's own."""
+    return _is_frame(text) or _is_built_in(text)
+
+
+def is_name_of_torch(text: str) -> bool:
+    """Return whether a name is torch's whatever it is the name of: in traces of other profilers no field says that."""
+    return is_call_of_torch(text) or is_kernel(text) or is_call(text) or is_frame(text)
 
 
 def _is_built_in(text: str) -> bool:
@@ -200,18 +161,3 @@ def _is_built_in(text: str) -> bool:
 def is_known_type(name: str) -> bool:
     """Return whether a type is one of Python's or of torch's."""
     return name in _BUILT_INS or _TORCHS_TYPES.fullmatch(name) is not None
-
-
-def is_known_value(text: str) -> bool:
-    """Whether a text in the arguments of a span is torch's or ours: a type, an operation, a shape."""
-    return _ARGUMENT.fullmatch(text) is not None or is_operator(text)
-
-
-def is_known_argument(name: str) -> bool:
-    """Whether the name of an argument of a span is torch's, Kineto's or ours."""
-    return name in _ARGUMENTS
-
-
-def is_known_device(name: str) -> bool:
-    """Whether the name of a device has only words of its makers."""
-    return _DEVICE.fullmatch(name) is not None

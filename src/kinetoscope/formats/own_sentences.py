@@ -11,9 +11,18 @@ from typing import NamedTuple
 
 import kinetoscope
 
-_ROOMS = ("analysis", "clock", "formats", "merge", "pulse", "report", "table")
+_ROOMS = ("analysis", "clock", "formats", "handlers", "live", "merge", "paths", "pulse", "recording", "report", "table")
+LEFT_OUT = "A note is left out here: it has words that are not Kinetoscope's."
+"""The placeholder for a sentence that is not ours alone, such as one in the header of a trace."""
 _MIN_WORDS = 3  # written in a template; with fewer, another text could match it by chance
 _WORD = re.compile(r"[A-Za-z]{2,}")
+_UNKNOWN = "\N{HORIZONTAL ELLIPSIS}"
+_ABOUT = re.compile(r"file \d+: ")
+_QUANTITY = re.compile(
+    r"(?:(?:ranks?|steps?) )?[+-]?\d[\d.,:-]*(?:(?:,| and) \d[\d.,-]*)*"
+    r"(?:%| (?:ns|us|ms|s|min|h|days|kB|MB|GB|KiB|MiB|GiB|TB|FLOP)"
+    r"| (?:spans?|events?|records?|cycles?|steps?|ranks?|files?))?"
+)
 
 
 class Template(NamedTuple):
@@ -27,6 +36,27 @@ class Template(NamedTuple):
             return None
         match = re.fullmatch("(.*?)".join(map(re.escape, self.parts)), text, re.DOTALL)
         return None if match is None else [match.span(number) for number in range(1, len(self.parts))]
+
+
+def redact_sentence(text: str) -> str:
+    """Return a sentence of ours without its values, of which quantities stay; a placeholder for any other text."""
+    prefix = match[0] if (match := _ABOUT.match(text)) else ""
+    kept = _without_values(text[len(prefix) :])
+    return LEFT_OUT if kept is None else prefix + kept
+
+
+def _without_values(text: str) -> str | None:
+    values = find_values(text)
+    if values is None:
+        return None
+    pieces, done = [], 0
+    for begin, end in values:
+        value = text[begin:end]
+        inner = _without_values(value) if len(value) < len(text) else None
+        is_kept = not value or _QUANTITY.fullmatch(value)
+        pieces += [text[done:begin], value if is_kept else inner or _UNKNOWN]
+        done = end
+    return "".join([*pieces, text[done:]])
 
 
 def find_values(text: str) -> list[tuple[int, int]] | None:
