@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import saves_without_gil
 from prepared_python import run_command, run_program, run_with_torch, start_with_torch
@@ -206,6 +208,22 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler("run/traces", 
 
 
 @needs_live_folder
+def test_an_empty_folder_of_a_dead_process_goes_when_the_run_is_read_and_a_new_one_stays(tmp_path):
+    traces = tmp_path / "run" / "traces"
+    with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(str(traces))) as profiler:
+        profiler.step()
+    old, new = (tmp_path / "run" / "live" / name for name in ("20261128T071948-4426-76d613b1", "new"))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old, (1, 1))
+    kinetoscope.load(tmp_path / "run")
+    assert not old.exists()
+    assert new.exists()
+    os.utime(new, (1, 1))
+    kinetoscope.load(tmp_path / "run")
+    assert not (tmp_path / "run" / "live").exists()
+
+
 def test_recover_removes_nothing_through_a_link(tmp_path):
     assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     (tmp_path / "run" / "traces").rename(tmp_path / "elsewhere")

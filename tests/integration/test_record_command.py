@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,38 @@ def test_one_rank_of_two_and_its_summary(start, capsys):
     assert "Recorded: " in said
     assert {rank: asked.asked for rank, asked in job.asked().items()} == {0: Asked.NONE, 1: Asked.SAVED}
     assert [path.name[-10:] for path in (job.folder / "traces").glob("ep*.json")] == ["rank1.json"]
+
+
+def test_of_requests_at_the_same_moment_one_is_answered_and_the_others_are_refused_at_once(start):
+    job = start(1)
+    command = [sys.executable, "-m", "kinetoscope", "record", str(job.folder), "--num-steps", "3"]
+    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    said = [(*process.communicate(timeout=LONG_S), process.returncode) for process in asking]
+    assert sum("Recorded: " in output for output, _, _ in said) == 1, said
+    refused = [errors for output, errors, _ in said if "Recorded: " not in output]
+    assert all("Another request" in errors or "in progress" in errors or "not over" in errors for errors in refused)
+    assert len(list((job.folder / "traces").glob("ep*.json"))) == 1
+
+
+def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_shown(start, capsys):
+    job = start(1)
+
+    def end_while_it_records():
+        job.wait_for(lambda: job.asked()[0].asked is Asked.RECORDS)
+        recorded = job.glances()[0].step
+        job.wait_for(lambda: (job.glances()[0].step or 0) > recorded + 3)
+        job.stop.touch()
+
+    ending = threading.Thread(target=end_while_it_records)
+    ending.start()
+    code = main(["record", str(job.folder), "--num-steps", "100"])
+    ending.join()
+    said = capsys.readouterr()
+    if "of 100 steps recorded" not in said.err and code == 0:
+        pytest.skip("this machine stood still while the job recorded 100 steps")
+    assert code == 1
+    assert re.fullmatch(r"kinetoscope record: \d+ of 100 steps recorded, the job ended\.\n", said.err), said.err
+    assert "Recorded: " in said.out
 
 
 def test_what_nobody_may_ask_changes_nothing_and_the_next_request_is_answered(start, tmp_path, capsys):

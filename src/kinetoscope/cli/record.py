@@ -31,7 +31,7 @@ from kinetoscope.paths.attempt_folders import attempt_folders, places_of_traces
 from kinetoscope.pulse.glances import Glance
 from kinetoscope.pulse.layout import FOLDER, Asked
 from kinetoscope.status.judging import RankStatus, RunState, look_at_run
-from kinetoscope.texts.wording import counted, printable_lines
+from kinetoscope.texts.wording import counted, printable_lines, ranks_named
 
 _EXAMPLES = """\
 examples:
@@ -87,10 +87,18 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(_as_json(job, request, traces, page)))
     elif traces:
         _show(traces)
-    missing = job.missing(request, traces)
+    missing = [*job.short(request, traces), *job.missing(request, traces)]
     for sentence in missing:
         print(f"kinetoscope record: {sentence}", file=sys.stderr)
     return 1 if missing else 0
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """The trace of a rank, with so many of the steps."""
+
+    path: Path
+    num_steps: int
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,11 @@ class _Rank:
         """The first of the steps there: a later one than was asked for, where the job's own schedule was recording."""
         asked = self.glance.header.asked
         return asked.first_step if asked.sequence == request.sequence else request.first_step
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its loop is over."""
+        return self.glance.header.is_saving or self.status.state in (RunState.FINISHED, RunState.KILLED)
 
     def is_over(self, request: RecordRequest) -> bool:
         """Whether nothing more comes of it there."""
@@ -137,21 +150,35 @@ class _Job:
         self._look()
         self._require_going()
         path = str(self._run_folder / FOLDER / NAME)
-        request = RecordRequest(
-            sequence=request_sequence(path) % 0xFFFF_FFFF + 1,
-            num_steps=num_steps,
-            first_step=self._first_step(),
-            asked_unix_ns=time.time_ns(),
-            ranks=self._ranks,
-        )
+
+        def make(before: RecordRequest | None) -> RecordRequest:
+            self._require_seen(before)
+            return RecordRequest(
+                sequence=request_sequence(path) % 0xFFFF_FFFF + 1,
+                num_steps=num_steps,
+                first_step=self._first_step(),
+                asked_unix_ns=time.time_ns(),
+                ranks=self._ranks,
+            )
+
         try:
-            write_request(path, request)
+            return write_request(path, make)
         except OSError as error:
             why = printable_lines(error.strerror or error)
             raise KinetoscopeError(
                 f"This run cannot be asked: {why} ({printable_lines(path)}). Only the user who started it may ask."
             ) from error
-        return request
+
+    def _require_seen(self, before: RecordRequest | None) -> None:
+        """Raises `KinetoscopeError` if a rank may still answer the request that is in the file."""
+        if before is None or time.time_ns() - before.asked_unix_ns > _UNSEEN_S * 1e9:
+            return
+        asked = [rank for number, rank in self._found.items() if before.is_for(number)]
+        if any(rank.answer(before) is Asked.NONE and not rank.is_over(before) for rank in asked):
+            raise KinetoscopeError(
+                f"Another request was first: {counted(before.num_steps, 'step')} from step {before.first_step:,} on. "
+                "Try again when these are recorded."
+            )
 
     def _require_going(self) -> None:
         found = self._found.values()
@@ -206,23 +233,36 @@ class _Job:
             if number not in traces
         ]
 
-    def traces(self, request: RecordRequest) -> dict[int, Path]:
-        """The trace of each rank that has recorded the steps."""
+    def short(self, request: RecordRequest, traces: Mapping[int, _Recorded]) -> list[str]:
+        """Return a sentence for the ranks that have recorded fewer steps, and why."""
+        short = {number: found.num_steps for number, found in traces.items() if found.num_steps < request.num_steps}
+        if not short:
+            return []
+        has_ended = all(self._found[number].has_ended for number in short)
+        why = "the job ended" if has_ended else "the window was closed early"
+        ranks = "" if len(short) == len(traces) else f" on {ranks_named(sorted(short))}"
+        return [f"{min(short.values())} of {counted(request.num_steps, 'step')} recorded{ranks}, {why}."]
+
+    def traces(self, request: RecordRequest) -> dict[int, _Recorded]:
+        """The trace of each rank that has recorded the steps, or the first of them."""
         attempt = next(iter(self._found.values())).glance.header.process.attempt.restart
-        found: dict[int, Path] = {}
+        found: dict[int, _Recorded] = {}
         for place in places_of_traces(self._run_folder):
             folder = attempt_folders(self._run_folder / place).get(attempt)
             if folder is not None:
                 found |= self._saved_in(folder, request)
         return dict(sorted(found.items()))
 
-    def _saved_in(self, folder: Path, request: RecordRequest) -> Iterator[tuple[int, Path]]:
+    def _saved_in(self, folder: Path, request: RecordRequest) -> Iterator[tuple[int, _Recorded]]:
         saved = {number: rank for number, rank in self._found.items() if rank.answer(request) is Asked.SAVED}
         for manifest in read_manifest(folder):
             for trace in manifest.kept:
                 rank = saved.get(manifest.rank)
-                if rank and trace.timestamp.get("batch") == rank.first_step(request) + request.num_steps:
-                    yield manifest.rank, folder / trace.path
+                if rank is None or not isinstance(end := trace.timestamp.get("batch"), int):
+                    continue
+                num_steps = end - rank.first_step(request)
+                if 0 < num_steps <= request.num_steps:
+                    yield manifest.rank, _Recorded(folder / trace.path, num_steps)
 
     def first_step(self, request: RecordRequest) -> int:
         """The first of the steps: the latest one, if ranks differ."""
@@ -249,28 +289,35 @@ def _said_meanwhile() -> Iterator[Callable[[str], object]]:
         yield status.update
 
 
-def _show(traces: Mapping[int, Path]) -> None:
+def _show(traces: Mapping[int, _Recorded]) -> None:
     from rich.console import Console
 
     from kinetoscope.report.terminal import render_report
 
     console = Console(highlight=False)
-    console.print(render_report(report_of(list(traces.values()), Selection()), console.width))
-    for path in traces.values():
-        print(f"Recorded: {printable_lines(path)}")
+    console.print(render_report(report_of([found.path for found in traces.values()], Selection()), console.width))
+    for found in traces.values():
+        print(f"Recorded: {printable_lines(found.path)}")
 
 
-def _write_report(traces: Mapping[int, Path], page: Path, *, is_quiet: bool) -> None:
+def _write_report(traces: Mapping[int, _Recorded], page: Path, *, is_quiet: bool) -> None:
     parser = argparse.ArgumentParser()
     report_command.add_arguments(parser)
-    arguments = parser.parse_args([*map(str, traces.values()), "-o", str(page), "--force"])
+    arguments = parser.parse_args([*(str(found.path) for found in traces.values()), "-o", str(page), "--force"])
     with redirect_stdout(io.StringIO()) if is_quiet else nullcontext():
         report_command.run(arguments)
 
 
-def _as_json(job: _Job, request: RecordRequest, traces: Mapping[int, Path], page: Path | None) -> dict[str, object]:
+def _as_json(
+    job: _Job, request: RecordRequest, traces: Mapping[int, _Recorded], page: Path | None
+) -> dict[str, object]:
     ranks = [
-        {"rank": number, "outcome": answer.name.lower(), "trace": str(traces[number]) if number in traces else None}
+        {
+            "rank": number,
+            "outcome": answer.name.lower(),
+            "trace": str(traces[number].path) if number in traces else None,
+            "num_steps": traces[number].num_steps if number in traces else 0,
+        }
         for number, answer in job.answers(request).items()
     ]
     report = None if page is None else str(page)

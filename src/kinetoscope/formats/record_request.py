@@ -7,7 +7,8 @@ import hashlib
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kinetoscope.errors import SettingsError
@@ -98,14 +99,24 @@ def make_request_file(folder: int) -> None:
         os.close(descriptor)
 
 
-def write_request(path: str, request: RecordRequest) -> None:
-    """Overwrites the file in place. Raises OSError, and FileNotFoundError if it is not the file of this user's run."""
+def write_request(path: str, make: Callable[[RecordRequest | None], RecordRequest]) -> RecordRequest:
+    """Overwrite the file in place with what ``make`` returns for the request that is in it, and return that.
+
+    Two processes take turns. Raises OSError, FileNotFoundError if it is not the file of this user's run, and what
+    ``make`` raises.
+    """
     descriptor = os.open(path, os.O_RDWR | _FLAGS)
     try:
         if not _is_ours(os.fstat(descriptor)):
             raise FileNotFoundError(f"{path} is not a file that only you may write to.")
+        with suppress(OSError, ImportError):  # some network file systems have no locks
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        request = make(decode_request(os.pread(descriptor, REQUEST_BYTES, 0)))
         os.pwrite(descriptor, request.encoded(), 0)
         os.fsync(descriptor)
+        return request
     finally:
         os.close(descriptor)
 

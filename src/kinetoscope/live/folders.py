@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ _log = logging.getLogger("kinetoscope")
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
 _MOST_NAMED = 8
+_EMPTY_FOR_S = 60.0
 _RUN = "run.json"
 Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
@@ -99,6 +101,7 @@ def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda 
     if not HAS_RUN_FOLDERS:
         return
     run = RunFolder(run_folder)
+    _delete_empty_folders(run)
     for name in run.names(_LIVE):
         try:
             folder = _folder_behind(run, name)
@@ -107,6 +110,21 @@ def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda 
             continue
         if folder is not None and is_live_folder(folder):
             yield folder
+
+
+def _delete_empty_folders(run: RunFolder) -> None:
+    """Delete the folders of processes that were killed before they had recorded anything, and ``live`` if it is empty.
+
+    A process fills its folder right after it has made it.
+    """
+    for name in run.names(_LIVE):
+        place = f"{_LIVE}/{name}"
+        status = run.status(place)
+        is_old = status is not None and time.time() - status.st_mtime > _EMPTY_FOR_S
+        if is_old and run.is_folder(place) and not run.names(place):
+            with suppress(OSError, UnsafePathError):
+                run.delete_empty(place)
+                run.delete_empty(_LIVE)
 
 
 def live_folder_of(run_folder: Path, start: str) -> Path | None:

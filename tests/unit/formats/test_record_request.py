@@ -38,7 +38,7 @@ def path(tmp_path):
 def test_a_request_comes_back_as_it_was_written(path, ranks):
     written = RecordRequest(7, 10, 1234, 17, ranks)
     assert read_request(str(path)) is None, "nobody has asked yet"
-    write_request(str(path), written)
+    write_request(str(path), lambda before: written)
     assert read_request(str(path)) == written
     assert read_request(os.fsencode(path)) == written
     assert request_sequence(str(path)) == 7
@@ -125,7 +125,7 @@ def test_a_file_that_others_may_have_written_is_none(path, kind):
     assert read_request(str(path)) is None
     assert request_sequence(str(path)) == 0
     with pytest.raises(OSError, match=r"."):
-        write_request(str(path), REQUEST)
+        write_request(str(path), lambda before: REQUEST)
 
 
 NEVER = (1 << 62,) * len(Phase)
@@ -135,7 +135,7 @@ NEVER = (1 << 62,) * len(Phase)
 def test_a_thread_that_waits_is_woken_by_a_request_and_by_each_only_once(path, kind):
     writer = kind(bytearray(FILE_BYTES))
     writer.watch(os.fsencode(path))
-    write_request(str(path), REQUEST)
+    write_request(str(path), lambda before: REQUEST)
     assert writer.wait(NEVER, 0, 60_000_000_000, 0) == Woken.ASKED
     assert writer.wait(NEVER, 0, 1_500_000_000, REQUEST.sequence) == Woken.DUE
     writer.close()
