@@ -1,0 +1,41 @@
+"""Real ranks on CPU that divide their work by stages or exchange it: the rank that sleeps is named, and why."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import kinetoscope
+from prepared_python import start_with_torch
+
+pytest.importorskip("torch.distributed.pipelining")
+PROGRAM = Path(__file__).parents[1] / "gloo_division_of_work.py"
+NUM_RANKS = 3
+
+
+def report_on(name, late_rank, folder):
+    """Return the report on a run in which a rank sleeps 80 ms in each step."""
+    arguments = (PROGRAM.read_text(), name, late_rank, folder / "run", folder / "meeting_place")
+    quiet = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(NUM_RANKS)} for rank in range(NUM_RANKS)]
+    started = [start_with_torch(*arguments, environment=os.environ | quiet | rank) for rank in ranks]
+    for done in [rank.wait(150) for rank in started]:
+        assert done.returncode == 0, done.stderr
+    return kinetoscope.analyze(folder / "run", cache=False)
+
+
+@pytest.mark.parametrize(("name", "stage"), [("1F1B", 1), ("GPipe", 2)])
+def test_a_stage_that_sleeps_is_named_with_its_rank_and_cause(name, stage, tmp_path):
+    report = report_on(name, stage, tmp_path)
+    first = report.findings[0]
+    assert (first.kind, first.where.ranks) == ("straggler", (stage,))
+    assert f"stage {stage} (rank {stage})" in first.title
+    assert [row.cause for row in report.stragglers if row.rank == stage] == ["host"]
+    assert first.saving_ns_per_step
+
+
+def test_a_rank_that_sleeps_between_unequal_all_to_alls_is_named_with_its_cause(tmp_path):
+    report = report_on("all_to_all", 2, tmp_path)
+    first = report.findings[0]
+    assert (first.kind, first.where.ranks) == ("straggler", (2,))
+    assert [row.cause for row in report.stragglers if row.rank == 2] == ["host"]
