@@ -216,7 +216,7 @@ def _traces_of(folder: Path, place: str) -> list[str]:
     The merged trace of a single trace is that trace: a hard link to it, or a copy.
     """
     files = [name for name in find_files(folder, place, (*JSON_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
-    heads = {name: _head_of(name) for name in files}
+    heads: dict[str, bytes] = {name: _head_of(name) for name in files}
     kept: list[str] = []
     for name in sorted(files, key=_is_called_merged):
         if not _is_merged(heads[name]) and not any(_is_copy(name, other, heads) for other in kept):
