@@ -56,6 +56,7 @@ from kinetoscope.analysis.summaries import (
     SummedTrace,
     WindowSummary,
     begins_of_last,
+    last_common_step,
     recorded_until,
     sum_trace,
 )
@@ -247,7 +248,11 @@ def _sum_all(
     """What is kept of each trace."""
     work = partial(sum_trace, selection=selection, cache=cache, with_graph=with_graph)
     if selection.last_s is None:
-        return list(each(work, sources))
+        traces = list(each(work, sources))
+        last_step = last_common_step(traces)
+        if last_step is None:
+            return traces
+        return list(each(partial(work, selection=replace(selection, last_step=last_step)), sources))
     sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
     recorded = list(each(partial(recorded_until, cache=cache), sources))
     return list(each(work, sources, begins_of_last(recorded, selection.last_s)))
@@ -280,8 +285,8 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     is_partial = any(summary.is_partial for summary in summaries)
     notes += [*notes_on_flops(operators), *notes_on_replay(None if is_partial else graph)]
     bound_ns = max((shift.bound_ns for shift in by_rank.values()), default=0)
-    is_cut = any(trace.is_cut for trace in traces)
-    late = LateRanks() if is_cut else late_ranks(joined.rows, steps, bound_ns)
+    is_incomplete = any(trace.is_incomplete for trace in traces)
+    late = LateRanks() if is_incomplete else late_ranks(joined.rows, steps, bound_ns)
     late_wait_ns = wait_for_late_ns(joined.rows, late.rows, len(steps))
     signs = [summary.signs for summary in summaries if summary.signs is not None]
     contention = find_contention(steps, find_cpu_use(steps, ranks, [(one.rank, one.processors) for one in signs]))
@@ -313,10 +318,18 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         return replace(report, run=report.run | {"hints": hints})
     found = find_faults(report, graph, signs, late.candidates)
     notes = [*notes_on_contention(contention, found.findings), *report.run["notes"]]
+    if any(trace.is_cut for trace in traces):
+        found = found._replace(findings=_at_most_medium(found.findings, report.run["step_ns"] or 0.0))
     is_wrong = any(finding.confidence != "low" for finding in found.findings)
     run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)], "hints": [] if is_wrong else hints}
     report = replace(report, run=run, findings=found.findings, stragglers=[*found.stragglers])
     return replace(report, is_judged=True, build_fixes=lambda: found.fixes)
+
+
+def _at_most_medium(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
+    """Return the findings on a truncated run, none of which is of high confidence."""
+    capped = (replace(found, confidence="medium") if found.confidence == "high" else found for found in findings)
+    return ranked(capped, step_ns)
 
 
 def _on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:

@@ -90,9 +90,9 @@ def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
     for window in (window for trace in traces for window in trace.windows):
         unclear.update(window.unclear)
     cut = (
-        f"{_named(trace.name)} ends too early, so its steps are incomplete: nothing is concluded from them."
+        f"{_named(trace.name)} is truncated, and none of its steps is whole: nothing is concluded from them."
         for trace in traces
-        if trace.is_cut
+        if trace.is_incomplete
     )
     return [*cut, *([_on_unclear(unclear)] if unclear else []), *_on_thinned(traces)]
 
@@ -117,12 +117,21 @@ def notes_on_run(
 ) -> list[str]:
     """Sentences on what the traces do not say, and on how sure their clocks are."""
     return [
+        *_on_truncated(traces),
         *_on_contents(traces),
         *_on_ranks(traces),
         *_on_steps(traces, windows, steps),
         *_on_devices(ranks, windows),
         *_on_clocks(shifts, steps),
     ]
+
+
+def _on_truncated(traces: Iterable[SummedTrace]) -> Iterable[str]:
+    for trace in traces:
+        if trace.is_cut and trace.last_step is not None:
+            of = "" if trace.rank is None else f" (rank {trace.rank})"
+            steps = f"only steps up to {trace.last_step}, its last whole one, are used of all ranks"
+            yield f"{_named(trace.name)}{of} is truncated: {steps}."
 
 
 def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:

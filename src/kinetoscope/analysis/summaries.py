@@ -25,6 +25,7 @@ from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
 from kinetoscope.analysis.step_work import ComputedSums, work_by_step
 from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
 from kinetoscope.analysis.thinned import is_thinned
+from kinetoscope.analysis.truncation import last_whole_step, up_to_step
 from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
@@ -40,15 +41,19 @@ _MOST_NEAR = 2
 class Selection:
     """The part of a run that is looked at: ``ranks``, or all; of each rank the last ``last_s`` seconds that it
     recorded, or everything; of a run that was restarted, one ``attempt``, or the last. ``step`` is the name of the
-    spans that are steps, if not the usual. A replay can make ``operators`` faster."""
+    spans that are steps, if not the usual. Steps after ``last_step`` are left out. A replay can make ``operators``
+    faster.
+    """
 
     step: str | None = None
     ranks: frozenset[int] | None = None
     last_s: float | None = None
+    last_step: int | None = None
     operators: frozenset[str] = frozenset()
     attempt: int | None = None
 
     def __post_init__(self) -> None:
+        """Raise `SettingsError` for a negative length."""
         if self.last_s is not None and not self.last_s > 0:
             raise SettingsError(f"Cannot analyze the last {self.last_s} s of a run: pass more than 0 seconds.")
 
@@ -101,7 +106,7 @@ class WindowSummary:
 class SummedTrace:
     """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted.
     ``step_name`` is what was asked for in place of the usual steps; if nothing is called that, ``near_names`` are like
-    it.
+    it. ``last_whole_step`` is that of a truncated file, and ``last_step`` the last one that is used of all files then.
     """
 
     name: str
@@ -114,10 +119,24 @@ class SummedTrace:
     hosts: tuple[str, ...]
     notes: tuple[str, ...]
     is_cut: bool
+    last_whole_step: int | None
+    last_step: int | None
     written: WrittenTrace
     clock: FileClock | None
     counted: LoopCounts
     windows: list[WindowSummary] = field(repr=False)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the file is truncated, and none of its steps can be used."""
+        return self.is_cut and self.last_step is None
+
+
+def last_common_step(traces: Iterable[SummedTrace]) -> int | None:
+    """Return the last step that all truncated files have; None without such files, or if one has no whole step."""
+    last = [trace.last_whole_step for trace in traces if trace.is_cut]
+    known = [step for step in last if step is not None]
+    return min(known) if known and len(known) == len(last) else None
 
 
 def sum_trace(
@@ -132,6 +151,9 @@ def sum_trace(
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
     windows = read_recorded(trace if since_ns is None else trace.since(since_ns), selection.step)
+    last_whole = last_whole_step(windows) if trace.is_cut else None
+    if selection.last_step is not None:
+        windows = [up_to_step(window, selection.last_step) for window in windows]
     parts = [window.trace for window in windows]
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
@@ -145,6 +167,8 @@ def sum_trace(
         hosts=tuple(one.host for one in parts if one.host),
         notes=(*trace.notes, *(f"{shown(trace.label)}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
+        last_whole_step=last_whole,
+        last_step=selection.last_step,
         written=WrittenTrace(trace.name, trace.starts, trace.is_recovered),
         clock=trace.clock,
         counted=counted_by_loop(trace),

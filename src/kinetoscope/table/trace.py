@@ -98,6 +98,10 @@ class Trace:
         """The trace without what began before a moment."""
         return self._between(begin_ns, None)
 
+    def until(self, end_ns: int) -> "Trace":
+        """Return the trace without what began at a moment or later."""
+        return self._between(None, end_ns)
+
     @property
     def parts(self) -> "list[Trace]":
         """The trace as a trace for each window of each rank in it. Those of a merged trace have the headers that the

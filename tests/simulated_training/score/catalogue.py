@@ -557,12 +557,11 @@ SCENARIOS = (
         planted="a late rank, and clocks that differ and drift",
         draw_run=_in_settings(("late_host", "late_device"), _clocks),
     ),
-    Scenario(name="truncated", planted="a late rank, and one truncated file", draw_run=_truncated, rules_of=_DEVICE),
+    Scenario(name="truncated", planted="a late rank, and one truncated file", draw_run=_truncated),
     Scenario(
         name="truncated-healthy",
         planted="nothing; one file is truncated",
         draw_run=_truncated_healthy,
-        rules_of=_DEVICE,
     ),
     Scenario(
         name="missing-rank", planted="a late rank whose trace is missing", draw_run=_missing_rank, rules_of=_GROUPS

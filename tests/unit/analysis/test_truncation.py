@@ -1,0 +1,55 @@
+"""Truncated files: of all ranks, the steps up to the last whole one of the truncated rank are used."""
+
+from dataclasses import replace
+
+import pytest
+
+import kinetoscope
+from simulated_training import Fault, Settings, simulate
+
+SETTINGS = Settings(num_ranks=4, num_steps=12, reads_loss="each step")
+LATE = Fault(kind="late_host", cost_ns=3_000_000, ranks=(2,))
+
+
+def report_on(folder, *, share, rank=0, **settings):
+    """The report on a run of which the file of one rank ends after this share of it."""
+    paths = simulate(replace(SETTINGS, **settings)).write(folder)
+    text = paths[rank].read_text(encoding="utf-8")
+    paths[rank].write_text(text[: round(share * len(text))], encoding="utf-8")
+    return kinetoscope.analyze(folder, cache=False)
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_a_late_rank_is_found_in_the_steps_that_all_files_have(tmp_path, has_device):
+    whole = simulate(replace(SETTINGS, faults=(LATE,), has_device=has_device))
+    step_ns = kinetoscope.analyze(whole.write(tmp_path / "whole")[0].parent, cache=False).run["step_ns"]
+    report = report_on(tmp_path / "cut", share=0.9, faults=(LATE,), has_device=has_device)
+    assert report.run["step_ns"] == pytest.approx(step_ns, rel=0.05)
+    assert 3 < report.run["num_steps"] < 12
+    assert {row.rank for row in report.steps if row.step == report.steps[-1].step} == {0, 1, 2, 3}
+    found = next(finding for finding in report.findings if finding.kind == "straggler")
+    assert (found.where.ranks, found.confidence) == ((2,), "medium")
+    assert any("(rank 0) is truncated: only steps up to" in note for note in report.run["notes"])
+
+
+def test_without_a_whole_step_nothing_is_concluded(tmp_path):
+    """The part of the file that has the kernels is missing."""
+    report = report_on(tmp_path, share=0.3, faults=(LATE,))
+    assert (report.findings, report.is_judged) == ([], False)
+    assert any("is truncated, and none of its steps is whole" in note for note in report.run["notes"])
+
+
+def test_a_healthy_run_with_a_truncated_file_has_no_finding(tmp_path):
+    report = report_on(tmp_path, share=0.9)
+    assert [finding for finding in report.findings if finding.confidence != "low"] == []
+    assert report.is_judged
+
+
+def test_all_work_of_a_used_step_counts_though_the_host_runs_ahead(tmp_path):
+    paths = simulate(replace(SETTINGS, reads_loss="never")).write(tmp_path)
+    compute_ns = {row.rank: row.device_compute_ns for row in kinetoscope.analyze(tmp_path, cache=False).steps[:4]}
+    text = paths[0].read_text(encoding="utf-8")
+    paths[0].write_text(text[: round(0.95 * len(text))], encoding="utf-8")
+    rows = kinetoscope.analyze(tmp_path, cache=False).steps
+    last = [row for row in rows if row.step == rows[-1].step]
+    assert [row.device_compute_ns for row in last] == pytest.approx([*compute_ns.values()], rel=0.1)
