@@ -183,12 +183,12 @@ def test_nothing_to_analyze_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_nothing_is_concluded_from_a_file_that_ends_too_early(compress, tmp_path):
+def test_nothing_is_concluded_from_a_file_without_a_whole_step(compress, tmp_path):
     data = compress(traces(tmp_path)[0].read_bytes())
     path = tmp_path / ("cut.json" if compress is bytes else "cut.json.gz")
     path.write_bytes(data[: len(data) // 2])
     report = analyse(path)
-    assert is_said(report, f"{path.name} ends too early")
+    assert is_said(report, f"{path.name} is truncated, and none of its steps is whole")
     assert report.findings == report.stragglers == []
 
 
