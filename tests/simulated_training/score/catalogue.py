@@ -428,7 +428,6 @@ def _matmul_names(draw: random.Random) -> Drawn:
 
 _ANY: tuple[FaultKind, ...] = ("slow_loader", "late_host", "late_device", "gc", "slow_network")
 _KERNELS = "of all ranks, on GPUs (data parallel or sharded)"
-_GROUPS = "waits within process groups, in turns and between stages are not judged yet"
 _DEVICE = "what the GPU waits for is not judged yet"
 
 SCENARIOS = (
@@ -511,7 +510,6 @@ SCENARIOS = (
         name="pools-uneven",
         planted="loader pools of all ranks that are too slow, with batches of unequal times",
         draw_run=_uneven_pools,
-        rules_of=_GROUPS,
     ),
     Scenario(name="pools-slow", planted="nothing: loader pools are slow, but keep up", draw_run=_slow_pools),
     Scenario(
@@ -563,9 +561,7 @@ SCENARIOS = (
         planted="nothing; one file is truncated",
         draw_run=_truncated_healthy,
     ),
-    Scenario(
-        name="missing-rank", planted="a late rank whose trace is missing", draw_run=_missing_rank, rules_of=_GROUPS
-    ),
+    Scenario(name="missing-rank", planted="a late rank whose trace is missing", draw_run=_missing_rank),
     Scenario(name="throttled", planted="the GPU of one rank gets slower during the recording", draw_run=_throttled),
     Scenario(name="hiccup-once", planted="one long transfer in the recording", draw_run=_hiccup_once),
     Scenario(name="hiccups", planted="a long transfer in every second or third step", draw_run=_hiccups),
@@ -604,7 +600,6 @@ SCENARIOS = (
         name="late-in-groups",
         planted="one late rank of tensor x data parallel groups",
         draw_run=_late_in_groups,
-        rules_of=_GROUPS,
     ),
     Scenario(
         name="slow-stage",

@@ -50,3 +50,29 @@ def test_a_rank_that_waits_for_one_that_is_missing_names_no_late_rank(tmp_path):
 def test_a_rank_that_is_the_only_one_is_sure(tmp_path):
     simulate(replace(EIGHT, num_ranks=1, faults=(PAUSES,))).write(tmp_path)
     assert confidences(kinetoscope.analyze(tmp_path, cache=False))["garbage_collection"] == "high"
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("kind", ["late_host", "late_device"])
+def test_a_wait_for_a_missing_rank_names_it_and_has_no_saving(kind, num_ranks, tmp_path):
+    late = num_ranks - 1
+    fault = Fault(kind=kind, ranks=(late,), cost_ns=6 * MS)
+    settings = Settings(num_ranks=num_ranks, num_steps=12, step_ns=6 * MS, missing_ranks=(late,), faults=(fault,))
+    simulate(settings).write(tmp_path)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    (found,) = (finding for finding in report.findings if finding.kind == "exposed_communication")
+    is_shown = kind == "late_host"  # a slow device makes all calls of a step as long
+    what = "ms/step " if is_shown else "of transfers, or "
+    assert found.title.endswith(f"{what}waiting for rank {late} (not recorded)")
+    assert found.saving_ns_per_step is None
+    assert found.confidence == "medium"
+    assert "bucket_cap_mb" not in found.advice
+
+
+def test_slow_transfers_with_a_missing_rank_are_not_said_to_be_waits(tmp_path):
+    fault = Fault(kind="slow_network", cost_ns=2 * MS)
+    simulate(Settings(num_ranks=2, num_steps=12, step_ns=6 * MS, missing_ranks=(1,), faults=(fault,))).write(tmp_path)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    (found,) = (finding for finding in report.findings if finding.kind == "exposed_communication")
+    assert "of transfers, or waiting for rank 1 (not recorded)" in found.title
+    assert found.saving_ns_per_step is None

@@ -18,7 +18,7 @@ from kinetoscope.analysis.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEV
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED, Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.texts.wording import format_ms, gaps_in, ranks_named
 
 _LITTLE_NOT_KNOWN, _MUCH_NOT_KNOWN = 0.05, 0.5
 """From which part on of the time of collectives a finding says that its waits are not known, and claims no transfer."""
@@ -84,6 +84,14 @@ _ADVICE_ON_COPIES = (
     "during this step."
 )
 
+_MIN_CALLS, _TIMES_USUAL = 8, 2
+"""Of so many calls, one that takes twice as long per byte as a quarter of them waits for a rank."""
+
+_ADVICE_ON_MISSING = (
+    "The recorded ranks wait for {0}, or exchange data with it; which of both, and why, only its trace shows. Analyze "
+    "the traces of all ranks together, or record the others: kinetoscope record RUN."
+)
+
 _ON_HIDDEN_GAPS = (
     " Kernels that need no communication started late as well, for an unknown reason. They may do so without the "
     "transfers, so the saving is unknown."
@@ -104,15 +112,17 @@ def exposed_communication(case: Case) -> Finding | None:
     is_hiding = hidden_ns > MOST_UNEXPLAINED * exposed_ns
     if is_hiding:
         advice += _ON_HIDDEN_GAPS
+    what = "not overlapped with compute" if is_sure else "of transfers, or of waits for ranks"
+    if missing := _missing_ranks(case):
+        is_waiting = 2 * _long_transfers_ns(case) > exposed_ns
+        what = f"{'' if is_waiting else 'of transfers, or '}waiting for {missing} (not recorded)"
+        advice = _ADVICE_ON_MISSING.format(missing)
     found = case.finding(
         "exposed_communication",
-        lambda cost_ns: (
-            f"Exposed communication: {format_ms(cost_ns)} ms/step "
-            + ("not overlapped with compute" if is_sure else "of transfers, or of waits for ranks")
-        ),
-        advice if share < _LITTLE_NOT_KNOWN else f"{_on_share_not_known(share)} {advice}",
+        lambda cost_ns: f"Exposed communication: {format_ms(cost_ns)} ms/step {what}",
+        advice if share < _LITTLE_NOT_KNOWN or missing else f"{_on_share_not_known(share)} {advice}",
         cost_ns=max(0.0, exposed_ns - waits_ns),
-        fix=None if is_hiding else Fix(Change(frozenset(["transfer"]))),
+        fix=None if is_hiding or missing else Fix(Change(frozenset(["transfer"]))),
         is_estimate=is_hiding or _is_slowed_by_others(case),
         evidence={
             "exposed_communication_ns": exposed_ns,
@@ -124,6 +134,27 @@ def exposed_communication(case: Case) -> Finding | None:
     if found is None or is_sure or found.confidence != "high":
         return found
     return replace(found, confidence="medium")
+
+
+def _missing_ranks(case: Case) -> str:
+    """Return the ranks whose traces are missing and with which the recorded ones communicate; "" without any."""
+    ranks, num_ranks = case.report.run["ranks"], case.report.run["world_size"] or 0
+    has_unjoined = case.graph.as_recorded.unjoined_share > MOST_UNEXPLAINED
+    return ranks_named(gaps_in(ranks, num_ranks)) if has_unjoined and ranks and len(ranks) < num_ranks else ""
+
+
+def _long_transfers_ns(case: Case) -> float:
+    """Return for how much longer than usual transfers of as many bytes take, in a step of a rank.
+
+    A rank that is late makes the first call after it long, and no other one. Where all calls of a step wait as long,
+    this is 0.
+    """
+    calls = [(max(call.ends_ns) - max(call.starts_ns), call.bytes) for call in case.report.collectives if call.bytes]
+    if len(calls) < _MIN_CALLS:
+        return 0.0
+    usual = sorted(time_ns / num_bytes for time_ns, num_bytes in calls)[len(calls) // 4]
+    longer_ns = sum(max(0.0, time_ns - _TIMES_USUAL * usual * num_bytes) for time_ns, num_bytes in calls)
+    return longer_ns / max(1, case.num_steps)
 
 
 def _is_slowed_by_others(case: Case) -> bool:
