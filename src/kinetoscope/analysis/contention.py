@@ -88,7 +88,8 @@ def find_cpu_use(
 
 def _add_ranks(ranks: Sequence[Sequence[Mapping[str, int]]]) -> CpuUse:
     first = ranks[0]
-    own_share = sum_of_known(_share(windows, "own_ns") for windows in ranks)
+    shares = (sum_of_known(_share(windows, "own_ns") for windows in ranks), _share(first, "command_ns"))
+    own_share = max((share for share in shares if share is not None), default=None)
     is_long = sum(window["wall_ns"] for window in first) >= MIN_WALL_NS
     busy_share, steal_share = (_share(first, name) if is_long else None for name in ("busy_ns", "steal_ns"))
     throttled_ns = _total(first, "throttled_ns")

@@ -99,6 +99,8 @@ class RunInside(Protocol):
     upload_to: str | None
     remote_store: Any
     uploads: dict[Path, Any]
+    command_pid: int
+    """The process of the command that was recorded, this one or one above it; 0 if that is unknown."""
     clock: Clock
     redactor: Redactor | None
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""

@@ -145,7 +145,7 @@ class Run:
         self._has_told = False
         self.training: TrainingFacts | None = None
         """What tells this run from others of its process, to be set before it begins."""
-        self._num_past_steps = 0
+        self.command_pid = self._num_past_steps = 0
         self.callbacks: Callbacks = Callbacks(sources, state, self._guard)
         """Calls the sources and handlers."""
         self._make_parts()

@@ -29,7 +29,7 @@ class LoopClocks:
         self._run = run
         self._native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is its parent's
         self._counter: Any = None
-        self._before = processor_use(self._native_id)
+        self._before = processor_use(self._native_id, run.command_pid)
         self._clocks = ThreadClocks(SCHEDSTAT.format(self._native_id))
 
     def read(self, profiler: ProfilerInside) -> None:
@@ -43,7 +43,7 @@ class LoopClocks:
 
     def note_processors(self) -> None:
         """Notes what the processors did since the window opened."""
-        used = processor_use_since(self._before, self._native_id)
+        used = processor_use_since(self._before, self._native_id, self._run.command_pid)
         now_ns = self._run.clock.monotonic_ns()
         self._run.note(SourceEvent(PROCESSORS, PROCESSORS, now_ns, None, threading.get_native_id(), used))
 

@@ -10,15 +10,17 @@ from kinetoscope.paths.cgroups import cgroup_folders, read_lines
 _NS = 1_000_000_000
 _FIELDS_BUSY = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, system, irq, softirq
 _FIELD_STEAL = 7
-_SUMS = ("wall_ns", "own_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
+_SUMS = ("wall_ns", "own_ns", "command_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
+_FIELDS_TIMES = (11, 12, 13, 14)  # of a process in /proc/PID/stat, after its name: its own, and of its ended children
 
 Use = dict[str, int]
 
 
-def processor_use(native_id: int | None) -> Use:
+def processor_use(native_id: int | None, command_pid: int = 0) -> Use:
     """What was used until now, in ns, as far as the system says it:
 
     - ``own_ns``: by this process, and by its children that the thread ``native_id`` has started
+    - ``command_ns``: by the command ``command_pid`` and all processes below it, of which this process is one
     - ``busy_ns``: by everybody, on the processors that this process may use; ``steal_ns``: by other virtual machines
     - ``throttled_ns``, ``num_throttled``: how long, and how often, a limit of this process's cgroup has stopped it
     - ``cores``: how many processors it may use; ``threads``: on how many torch computes an operator
@@ -29,12 +31,12 @@ def processor_use(native_id: int | None) -> Use:
     cores = os.sched_getaffinity(0)
     use |= {"cores": len(cores)} | _threads_of_torch() | _of_machine(cores) | _throttled()
     use["own_ns"] += _children_ns(native_id)
-    return use
+    return use | _of_command(command_pid)
 
 
-def processor_use_since(before: Use, native_id: int | None) -> Use:
+def processor_use_since(before: Use, native_id: int | None, command_pid: int = 0) -> Use:
     """The same, but what was used since ``before``."""
-    now = processor_use(native_id)
+    now = processor_use(native_id, command_pid)
     return {
         name: max(0, value - before[name]) if name in _SUMS else value
         for name, value in now.items()
@@ -66,6 +68,30 @@ def _children_ns(native_id: int | None) -> int:
         fields = "".join(read_lines(f"/proc/{child}/stat")).rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12]) if fields else 0
     return round(own_s * _NS) + ticks * (_NS // os.sysconf("SC_CLK_TCK"))
+
+
+def _of_command(command_pid: int) -> Use:
+    """Return the CPU time of the command that has started this process: reading all processes takes milliseconds, so
+    nothing is read where the command is this process."""
+    if command_pid in (0, os.getpid()):
+        return {}
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        if fields := "".join(read_lines(f"/proc/{pid}/stat")).rpartition(")")[2].split():
+            parents[pid] = int(fields[1])
+            ticks[pid] = sum(int(fields[place]) for place in _FIELDS_TIMES)
+    below = {command_pid}
+    for pid in parents:
+        chain: list[int] = []
+        while pid in parents and pid not in below and len(chain) <= len(parents):
+            chain.append(pid)
+            pid = parents[pid]
+        if pid in below:
+            below.update(chain)
+    if os.getpid() not in below:  # the command is on another machine, say
+        return {}
+    return {"command_ns": sum(ticks.get(pid, 0) for pid in below) * (_NS // os.sysconf("SC_CLK_TCK"))}
 
 
 def _throttled() -> Use:

@@ -372,6 +372,7 @@ class ProcessRuns:
             slow_steps=asked.slow_steps,
             torch=QuietTorchProfiler(profile_memory=asked.diagnose),
         )
+        profiler.run.command_pid = asked.pid
         self._folder = self._folder or run_folder_of(profiler.trace_handlers)
         return profiler
 

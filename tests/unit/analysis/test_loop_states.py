@@ -224,8 +224,13 @@ NEIGHBOURS = {"own_ns": SECOND // 2, "busy_ns": 2 * SECOND}
         ({"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND}, "1 rank x 8 threads share 2 cores", "OMP_NUM_THREADS"),
         (
             {"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND, "threads": 1},
-            "this job's threads and workers share 2 cores",
+            "this job's processes and threads share 2 cores",
             "pass a smaller num_workers",
+        ),
+        (
+            {"own_ns": SECOND // 2, "command_ns": 2 * SECOND, "busy_ns": 2 * SECOND, "threads": 1},
+            "this job's processes and threads share 2 cores",
+            "This job used 100 % of the CPU time, other processes 0 %",
         ),
         (
             {"own_ns": SECOND, "throttled_ns": SECOND // 2, "num_throttled": 9},

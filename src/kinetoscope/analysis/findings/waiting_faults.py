@@ -196,7 +196,7 @@ def _on_own_threads(use: CpuUse) -> tuple[str, str]:
     cores, threads = counted(use.num_cores or 1, "core"), use.num_threads or 1
     who = f"{counted(use.num_ranks, 'rank')} x {counted(threads, 'thread')} share {cores}"
     if use.num_ranks * threads <= (use.num_cores or 1):
-        who = f"this job's threads and workers share {cores}"
+        who = f"this job's processes and threads share {cores}"
     others = f", other processes {in_percent(use.others_share)}" if use.others_share is not None else ""
     return who, (
         f"This job used {in_percent(use.own_share or 0)} of the CPU time{others}. Set OMP_NUM_THREADS or call "
