@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "analysis": {"paths", "texts", "pulse", "table", "clock", "formats", "native"},
     "report": {"paths", "texts", "analysis", "table", "formats", "pages"},
     "status": {"texts", "training", "live", "pulse", "pages"},
-    "serving": {"paths", "texts", "writing", "formats", "live", "pages", "status"},
+    "serving": {"paths", "texts", "writing", "formats", "live", "pulse", "pages", "status"},
     "composer": LIVE,
     "auto": {"unmodified"},
     "unmodified": GROUND | {"assemble", "formats", "native", "pulse", "recording", "sources"},

@@ -15,6 +15,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.paths.later_run import find_later_run
+from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.unmodified.settings import VARIABLE
 from prepared_python import COMPILING, run_command, run_prepared
 from unmodified_runs import (
@@ -186,10 +188,19 @@ def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(ki
     if kind == "sweep":
         assert "1: SGD with lr 0.1, 90 parameters, 30 steps" in note
         assert "5: SGD with lr 0.1, 1,410 parameters, 30 steps" in note
+        listed = {run.title: run.notes[0] for run in RunLists(RunFolder(tmp_path), "").all().runs}
+        assert listed["run"].startswith("Training run 1 of its process: SGD with lr 0.1, 90 parameters, 30 steps")
+        assert listed["run/5"].startswith("Training run 5 of its process: SGD with lr 0.1, 1,410 parameters, 30 steps")
         later = frame_of(folders[1]).filter(pl.col("step") < 15)
         assert later["forward_ns"].null_count() == 15, "of steps before it was known, the phases are unknown"
         assert later["duration_ns"].min() >= 0 < later["duration_ns"].median()
     assert len(lines_added(ours, plain)) == 2, "one window is announced, and how to look at it"
+
+
+def test_the_only_training_run_of_a_process_is_listed_without_a_note(trainings):
+    folder, _, _ = trainings("validation")
+    (run,) = RunLists(RunFolder(folder), "").all().runs
+    assert run.notes == []
 
 
 @pytest.mark.parametrize("options", [(), ("--count-by", "fetch")])

@@ -64,6 +64,13 @@ def note_on_later_trainings(run_folder: Path) -> list[str]:
     ]
 
 
+def describe_training_run(run_folder: Path) -> tuple[int, str] | None:
+    """Return the number of a training run within its process, and what tells it from the others; None if unknown."""
+    run = _first_rank(run_folder)
+    facts = None if run is None else run.header.process.training
+    return None if run is None or facts is None else (facts.number, _describe(run))
+
+
 def _first_rank(run_folder: Path) -> "Glance | None":
     return next(iter(glance_at_pulses(run_folder).last), None)
 

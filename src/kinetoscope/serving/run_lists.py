@@ -180,6 +180,9 @@ class RunLists:
 
     def _notes(self, run: FoundRun) -> list[str]:
         notes = [printable(note) for note in (run.why_nothing, run.problem) if note]
+        if run.training is not None:
+            number, description = run.training
+            notes.insert(0, f"Training run {number} of its process: {description}.")
         if run.unsaved:
             command = f"kinetoscope recover {shlex.quote(printable(self.path_of(run.name)))}"
             notes.append(f"{counted(len(run.unsaved), 'killed rank')} left unsaved records. To make traces: {command}")

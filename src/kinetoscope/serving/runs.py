@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,6 +19,7 @@ from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_of_name
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.paths.user_cache import own_code
+from kinetoscope.pulse.glances import describe_training_run
 from kinetoscope.status.judging import GOING, RunState, RunStatus, look_at_run
 
 MOST_ENTRIES = 100_000
@@ -52,7 +53,8 @@ class FoundRun:
     is ``.`` itself. ``ranks`` are those that wrote a manifest, on ``hosts``, and ``began_ns`` is when the first of them
     did, in unix nanoseconds. ``unsaved`` names the killed processes that have left records which are in no trace yet.
     ``why_nothing`` says why it recorded nothing, ``problem`` what could not be read. ``status`` is what its ranks do
-    now, if they have pulses and it may still be going."""
+    now, if they have pulses and it may still be going. ``training`` is its number among the training runs of its
+    process, and what tells it from the others."""
 
     name: str
     state: RunState = RunState.UNKNOWN
@@ -66,6 +68,7 @@ class FoundRun:
     why_nothing: str = ""
     problem: str = ""
     status: RunStatus | None = None
+    training: tuple[int, str] | None = None
 
     @property
     def changed_ns(self) -> int | None:
@@ -128,6 +131,8 @@ def find_runs(
         run = runs.setdefault(homes[home], FoundRun(homes[home]))
         (run.reports if file.name.endswith(_REPORT) else run.traces).append(file)
     for run in runs.values():
+        if not _trained_several_times(run, runs):
+            run.training = None
         run.traces.sort(key=_order)
         run.reports.sort(key=_order)
     order = sorted(runs.values(), key=lambda run: (run.state in GOING, run.when_ns or 0), reverse=True)
@@ -252,6 +257,13 @@ def _described(folder: Path, name: str, manifests: list[str], known: dict[str, t
     return run
 
 
+def _trained_several_times(run: FoundRun, runs: Mapping[str, FoundRun]) -> bool:
+    """Return whether the process of this run has recorded others: they are in the folder of the first."""
+    first = run.training is not None and run.training[0] == 1
+    later = runs.get("2" if run.name == "." else f"{run.name}/2")
+    return not first or (later is not None and later.training is not None)
+
+
 def _marks(folder: Path, manifests: list[str]) -> Manifests:
     marks: list[tuple[str, int, int]] = []
     for place in manifests:
@@ -283,6 +295,7 @@ def _read(folder: Path, name: str, manifests: list[str]) -> FoundRun:
         run.state = run.status.state if run.status.ranks else run.state
     run.unsaved = [name for name, owner in left.items() if owner is Owner.DEAD]
     run.why_nothing = reason_of(found)
+    run.training = describe_training_run(path)
     return run
 
 
