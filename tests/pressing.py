@@ -8,7 +8,8 @@ import sys
 import kinetoscope
 
 _OURS = os.path.dirname(kinetoscope.__file__)
-_HANDLED_AFTER = ("CALL", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")  # Python handles a signal after these only
+_HANDLED_AFTER = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")
+"""Opcodes after which Python handles signals, which it does nowhere else."""
 
 
 class Presses:
@@ -30,7 +31,6 @@ class Presses:
         if self._is_over or not begins or not frame.f_code.co_filename.startswith(_OURS):
             return None
         self._depth += 1
-        frame.f_trace_opcodes = True
         before = [""]
 
         def in_frame(frame, event, argument):
@@ -44,4 +44,6 @@ class Presses:
                     signal.raise_signal(self._number)
             return in_frame
 
+        frame.f_trace = in_frame  # from Python 3.12 on, opcodes of a frame are traced only if it has this before
+        frame.f_trace_opcodes = True
         return in_frame

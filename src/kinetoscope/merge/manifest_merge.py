@@ -18,6 +18,7 @@ from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
+from kinetoscope.paths.file_kinds import is_there
 from kinetoscope.paths.run_folder import FoundFile, RunFolder
 from kinetoscope.texts.wording import ranks_named
 from kinetoscope.writing.atomic_file import temporary_folder
@@ -359,7 +360,7 @@ def _num_local_ranks(manifests: list[RankManifest]) -> int:
 
 def _is_contained(output: Path, attempt: ListedAttempt) -> bool:
     """Whether nothing is lost when a merge of the attempt's traces replaces ``output``."""
-    if not output.exists():
+    if not is_there(output):
         return attempt.is_latest
     said, ranks = _said_of(output), {manifest.rank for manifest in attempt.members}
     sources = _sources_of(said, attempt)

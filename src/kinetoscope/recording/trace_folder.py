@@ -31,6 +31,7 @@ from kinetoscope.formats.manifest import (
 from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.paths.attempt_folders import MANIFESTS
+from kinetoscope.paths.file_kinds import is_folder
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Attempt, Ranks, may_miss_restarts
@@ -315,7 +316,7 @@ def is_used(run_folder: Path, ranks: Ranks) -> bool:
     except TraceFileError:
         return True
     unknown = [run_folder / name for name in _TRACE_FOLDERS if run_folder / name not in folders]
-    if any(_find_stranger(folder) is not None for folder in unknown if folder.is_dir()):
+    if any(_find_stranger(folder) is not None for folder in unknown if is_folder(folder)):
         return True
     return any(one.rank == ranks.rank or one.closed or _is_dead(one.started, run_folder) for one in manifests)
 
