@@ -140,9 +140,9 @@ class ParkedWindow:
         self._on_full(str(spool.path.parent), error)
 
     @property
-    def num_records(self) -> int:
-        """The number of records and track marks in its chunks."""
-        return sum(chunk.num_records for chunk in self._chunks)
+    def num_written(self) -> int:
+        """The number of records and track marks in files."""
+        return sum(parked.num_records for parked in self._chunks if parked.chunk is None or parked.chunk.has_file)
 
     def set_aside(self) -> None:
         """Frees the memory of the chunks, and the unused space in their files."""

@@ -57,7 +57,8 @@ class NativeRecorder(_native.Recorder):
         folder = Path(self._folder) if self._folder is not None else None
         self._unreleased.add(window)
         parked = self._parked_window(window)
-        num_written = parked.num_records + sum(len(chunk) for *_, chunks in taken for chunk in chunks)
+        in_files = (chunk for *_, chunks in taken for chunk in chunks if chunk.has_file)
+        num_written = parked.num_written + sum(map(len, in_files))
 
         def threads() -> list[ThreadRecords]:
             parked.add(taken)
@@ -80,9 +81,8 @@ class NativeRecorder(_native.Recorder):
                 self._files.flush()
             return parked.keep_on_disk()
 
-        in_files = folder is not None
         return WindowRecords(
-            threads, release, window, closed_ns, parked.set_aside, in_files, num_written, keep_on_disk=keep_on_disk
+            threads, release, window, closed_ns, parked.set_aside, folder is not None, num_written, keep_on_disk
         )
 
     def prepare(self) -> None:
