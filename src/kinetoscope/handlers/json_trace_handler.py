@@ -141,6 +141,11 @@ class JSONTraceHandler(TraceHandler):
         merged = self._folder.path / self._merged_path
         return merged if self._merged_path and merged.exists() else self._folder.path
 
+    @property
+    def has_lost_traces(self) -> bool:
+        """Whether all that it wrote was deleted or moved meanwhile, though it should be kept."""
+        return self._folder.has_lost_traces and self.saved_to == self._folder.path
+
     def note_nothing(self, why: str) -> None:
         """Notes beside the traces why the run recorded none. Raises OSError if it cannot."""
         self._folder.note_nothing(why)

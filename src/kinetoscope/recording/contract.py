@@ -1,6 +1,7 @@
 """The contract of a run with its handlers and sources: what they are told, what they may ask, how they are called."""
 
 import logging
+import os
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,7 @@ from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
 
 _log = logging.getLogger("kinetoscope")
+_PACKAGE = __name__.partition(".")[0]
 
 
 class TraceHandler(Callback):
@@ -276,11 +278,14 @@ class Guard:
         """Logs what failed, and makes sure that ``owner`` is not called again."""
         if not self.is_off(owner):
             self._off.append(owner)
+            is_ours = type(owner).__module__.partition(".")[0] == _PACKAGE
             _log.error(
                 "%s failed and is switched off for the rest of this run; training goes on. %s",
                 name_of(owner),
-                _told(error),
+                _in_one_line(error) if is_ours else _told(error),
             )
+            if is_ours:
+                _log.debug("Where %s failed: %s", name_of(owner), _text_of(error))
 
     def report(self, job: str, error: BaseException) -> None:
         """Logs and keeps an error that cannot be raised to the user, such as one on the writer thread."""
@@ -310,6 +315,14 @@ def name_of(owner: object) -> str:
 def _told(error: BaseException) -> str:
     """What is logged of an error. Ours say what to do, and where they come from says no more."""
     return f"{type(error).__name__}: {error}" if isinstance(error, KinetoscopeError) else _text_of(error)
+
+
+def _in_one_line(error: BaseException) -> str:
+    """Return an error of our own code for a log that is the user's: what it is, and the line that raised it."""
+    lines = str(error).splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{f': {lines[0]}' if lines else ''}{place}"
 
 
 def _text_of(error: BaseException) -> str:

@@ -64,6 +64,8 @@ class Outcome:
                 _log.warning(why)
             self._note_nothing(why)
         elif self._place is not None:
+            for path in lost_traces(self._handlers):
+                _log.warning("The traces in %s were deleted or moved during the run.", short_path(path))
             self._place.tell(what_there_is(self._counts, self._handlers))
 
     def tell_found(self, find: Find, *, always: bool = False) -> None:
@@ -120,7 +122,17 @@ def next_command(folder: Path, *, in_notebook: bool) -> str:
 
 
 def _saved_to(handlers: Iterable[object]) -> list[Path]:
-    return [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
+    """Return where handlers have saved traces, which are there still."""
+    handlers = list(handlers)
+    lost = lost_traces(handlers)
+    places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
+    return [place for place in places if place not in lost]
+
+
+def lost_traces(handlers: Iterable[object]) -> list[Path]:
+    """Return the folders of handlers of which all traces were deleted or moved during the run."""
+    lost = (handler for handler in handlers if getattr(handler, "has_lost_traces", False))
+    return [place for handler in lost if isinstance(place := getattr(handler, "saved_to", None), Path)]
 
 
 def uncaught_error() -> str:
@@ -131,12 +143,12 @@ def uncaught_error() -> str:
 
 def why_nothing(schedule: object, counts: RunCounts, error: str = "") -> str:
     """Return why a run recorded nothing, and what to change. An ``error`` that ended it needs no other advice."""
+    if counts.num_unsaved or counts.num_missed:
+        return "Nothing was saved of what was recorded. The errors above say why."
     return f"Nothing was recorded: {_reason(schedule, counts, error)}"
 
 
 def _reason(schedule: object, counts: RunCounts, error: str) -> str:
-    if counts.num_unsaved or counts.num_missed:
-        return "what was recorded could not be saved. The errors above say why."
     if counts.num_windows:
         return "no marker, source or loop had anything to record while recording was on."
     if counts.num_batches == 0:

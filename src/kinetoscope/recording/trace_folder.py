@@ -77,6 +77,11 @@ class TraceFolder:
         if own < 0:
             self._num_traces_to_keep = num_traces_to_keep
 
+    @property
+    def has_lost_traces(self) -> bool:
+        """Whether none of the traces that this process has kept is there any more."""
+        return bool(self._kept) and not any(path.exists() for path in self._kept)
+
     def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> Attempt:
         """Makes the folder and notes in the manifest that this rank has begun. Returns the attempt with its number,
         which is higher than the launcher's count if the launcher has not counted all restarts.

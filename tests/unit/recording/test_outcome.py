@@ -1,10 +1,12 @@
 """What is said at the end of a run: what it recorded and where, and which command comes next."""
 
 import logging
+import re
+import shutil
 
 import pytest
 
-from kinetoscope import Callback, JSONTraceHandler, Profiler, ProfilerAction, TraceHandler
+from kinetoscope import Callback, JSONTraceHandler, Profiler, ProfilerAction, TraceHandler, cyclic_schedule
 from kinetoscope.errors import FolderNotEmptyError, FolderNotWritableError
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -87,9 +89,35 @@ def test_a_window_that_its_handler_failed_to_take_is_not_told_as_one_without_any
             raise error
 
     run(Profiler(ALWAYS, Failing(), live_folder=False))
-    assert (
-        caplog.messages[-1] == "Nothing was recorded: what was recorded could not be saved. The errors above say why."
-    )
+    assert caplog.messages[-1] == "Nothing was saved of what was recorded. The errors above say why."
+
+
+def test_traces_that_were_deleted_meanwhile_are_not_told_as_saved(tmp_path, monkeypatch, caplog, capsys):
+    monkeypatch.chdir(tmp_path)
+    schedule = cyclic_schedule(warmup=0, active=1, per="run")
+    profiler = Profiler(schedule, JSONTraceHandler("runs/mine/traces"), live_folder=False).start()
+    profiler.step()
+    profiler.run.drain(60)
+    shutil.rmtree("runs")
+    profiler.close()
+    said = capsys.readouterr().err
+    assert "saved to" not in said
+    assert "kinetoscope summary" not in said
+    assert "The traces in runs/mine/traces were deleted or moved during the run." in caplog.messages
+
+
+def test_a_source_of_ours_that_fails_says_so_in_one_line_and_one_of_the_users_says_where(caplog):
+    class Failing(Callback):
+        def batch_end(self, state, logger):
+            raise ValueError("no such tensor\nand more")
+
+    run(Profiler(ALWAYS, MemoryTraceHandler(), sources=[Failing()], quiet=True))
+    assert "Traceback" in caplog.text
+    caplog.clear()
+    Failing.__module__ = "kinetoscope.sources.failing"
+    run(Profiler(ALWAYS, MemoryTraceHandler(), sources=[Failing()], quiet=True))
+    (record,) = caplog.records
+    assert re.search(r"ValueError: no such tensor \(test_outcome.py:\d+\)$", record.message)
 
 
 def test_handlers_and_sources_may_lack_any_method(caplog):
