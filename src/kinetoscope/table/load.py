@@ -18,6 +18,7 @@ from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import STARTED, why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces, say_its_runs
+from kinetoscope.paths.available_memory import available_bytes
 from kinetoscope.paths.file_kinds import is_folder
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import find_files, find_glob, open_file
@@ -29,11 +30,15 @@ from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.executors import each_with
 from kinetoscope.table.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.table.trace import Trace, TraceSet
+from kinetoscope.texts.wording import sized
 
 _log = logging.getLogger("kinetoscope")
 PathLike = str | os.PathLike[str]
 
 _FILE_URL = "file://"
+MAX_MEMORY_SHARE = 0.3
+"""Events may take this share of the available memory. Analyses need more: 20 million events, 0.9 GB, took 2.4 GB."""
+
 STDIN = "-"
 
 
@@ -137,11 +142,34 @@ def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> Trac
     """Reads one file of Chrome JSON, without a cache."""
     with open_source(name) as stream:
         try:
-            scan, frames = ChromeScan(new_scanner()), []
-            scan.read(UnpackedStream(stream, name), name, lambda block: frames.append(block_frame(block)), on_bytes)
+            scan, blocks = ChromeScan(new_scanner()), _Blocks(name)
+            scan.read(UnpackedStream(stream, name), name, blocks.add, on_bytes)
         except OSError as error:
             raise TraceFileError(f"Cannot read the trace {name}: {error.strerror or error}. Check the path.") from error
-    return build_events(frames, scan.texts(), scan.header, scan.repairs, name, scan.health)
+    return build_events(blocks.frames, scan.texts(), scan.header, scan.repairs, name, scan.health)
+
+
+class _Blocks:
+    """The blocks of rows of a trace, as long as they leave memory for the work on them."""
+
+    def __init__(self, name: str) -> None:
+        self.frames: list[Any] = []
+        self._name = name
+        self._num_events = self._size_bytes = 0
+        self._available_bytes = available_bytes()
+
+    def add(self, block: Any) -> None:
+        """Keep a block. Raises `TraceFileError` if the blocks take too much of the memory that was available."""
+        self.frames.append(frame := block_frame(block))
+        self._num_events += len(frame)
+        self._size_bytes += int(frame.estimated_size())
+        if self._available_bytes and self._size_bytes > MAX_MEMORY_SHARE * self._available_bytes:
+            self.frames.clear()
+            raise TraceFileError(
+                f"Cannot read the trace {self._name}: it has too many events for this machine. The first "
+                f"{self._num_events:,} take {sized(self._size_bytes)}, and {sized(self._available_bytes)} of memory "
+                "were available. Read it on a larger machine, or a file of fewer steps or ranks."
+            )
 
 
 def _cache_place(name: str) -> CachePlace | None:

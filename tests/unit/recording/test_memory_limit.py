@@ -4,6 +4,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.paths import available_memory
 from kinetoscope.recording import memory_limit
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -82,8 +83,8 @@ def test_a_limit_of_a_control_group_counts_less_its_usage(tmp_path, monkeypatch)
     unlimited.mkdir()
     (unlimited / "memory.max").write_text("max\n")
     (unlimited / "memory.current").write_text("1\n")
-    monkeypatch.setattr(memory_limit, "cgroup_folders", lambda controller: [tmp_path, unlimited, tmp_path / "gone"])
-    monkeypatch.setattr(memory_limit.sys, "platform", "linux")
+    monkeypatch.setattr(available_memory, "cgroup_folders", lambda controller: [tmp_path, unlimited, tmp_path / "gone"])
+    monkeypatch.setattr(available_memory.sys, "platform", "linux")
     assert memory_limit.available_bytes() == 1_500_000_000
     monkeypatch.undo()
     assert (memory_limit.available_bytes() or 0) > 0

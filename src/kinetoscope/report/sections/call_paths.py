@@ -1,6 +1,11 @@
 """report: who called whom, each chain of calls once: for stacks, and for flame graphs."""
 
+from typing import Any
+
 import polars as pl
+
+_MAX_COLUMN_DEPTH = 128
+"""Calls down to this depth are found a depth at a time, in columns; a depth costs about a pass over all calls."""
 
 
 class CallPaths:
@@ -13,13 +18,22 @@ class CallPaths:
         self._places: dict[tuple[int, int], int] = {}
 
     def places(self, names: pl.Series, parents: pl.Series, depths: pl.Series) -> pl.Series:
-        """The chain of each call, of its ``name``, the row of its parent or null, and its depth."""
+        """Return the chain of each call, of its ``name``, the row of its parent or null, and its depth."""
         calls = pl.DataFrame({"name": names, "parent": parents, "depth": depths}).with_row_index("row")
         found = pl.zeros(len(calls) + 1, pl.UInt32, eager=True)  # the last one is the caller of calls without a parent
-        for of_depth in sorted(calls.partition_by("depth"), key=lambda part: part["depth"][0]):
+        is_deep = pl.col("depth") > _MAX_COLUMN_DEPTH
+        for of_depth in sorted(calls.filter(~is_deep).partition_by("depth"), key=lambda part: part["depth"][0]):
             callers = found.gather(of_depth["parent"].fill_null(len(calls)))
             found = found.scatter(of_depth["row"], self._below(callers, of_depth["name"]) + 1)
-        return found[:-1] - 1
+        deep = calls.filter(is_deep).sort("depth")
+        return (self._with_deep(found, deep) if len(deep) else found)[:-1] - 1
+
+    def _with_deep(self, found: pl.Series, deep: pl.DataFrame) -> pl.Series:
+        """Return the chains of all calls, of which those that are deep come by depth."""
+        places: list[Any] = found.to_list()
+        for row, name, parent in deep.select("row", "name", "parent").iter_rows():
+            places[row] = self._place(places[parent], name) + 1
+        return pl.Series(places, dtype=pl.UInt32)
 
     def _below(self, callers: pl.Series, names: pl.Series) -> pl.Series:
         """The places of chains, of those without their last call, and the name of that."""

@@ -1,5 +1,8 @@
 """report: the spans that one rank recorded in one window, as the timeline shows them."""
 
+from bisect import bisect_left, insort
+from heapq import heappop, heappush
+
 import polars as pl
 
 from kinetoscope.analysis.intervals import union_ns
@@ -95,17 +98,36 @@ def _with_overlaps(nested: pl.DataFrame) -> pl.Series:
 
 
 def _free_rows(spans: pl.DataFrame) -> list[int]:
-    """The first free row of each span, below its parent; spans come by track, in the order of time."""
+    """Return the first free row of each span, below its parent; spans come by track, in the order of time."""
     rows: list[int] = []
     row_of: dict[int, int] = {}
-    track, until = None, list[int]()
+    track, track_rows = None, _TrackRows()
     for own_track, place, parent, begin, end in spans.select("track", "place", "parent", "ts", "end").iter_rows():
         if own_track != track:
-            track, until = own_track, []
-        row = 0 if parent is None else row_of[parent] + 1
-        while row < len(until) and until[row] > begin:
-            row += 1
-        until.extend([0] * (row + 1 - len(until)))
-        until[row], row_of[place] = end, row
+            track, track_rows = own_track, _TrackRows()
+        row_of[place] = row = track_rows.occupy(0 if parent is None else row_of[parent] + 1, begin, end)
         rows.append(row)
     return rows
+
+
+class _TrackRows:
+    """The rows of one track: free ones in order, and the others by the time at which they become free."""
+
+    def __init__(self) -> None:
+        self._num_rows = 0
+        self._free: list[int] = []
+        self._occupied: list[tuple[int, int]] = []
+
+    def occupy(self, first: int, begin: int, end: int) -> int:
+        """Return the first row that is free from ``begin`` on, at or below ``first``, and occupy it until ``end``."""
+        while self._occupied and self._occupied[0][0] <= begin:
+            insort(self._free, heappop(self._occupied)[1])
+        index = bisect_left(self._free, first)
+        if index < len(self._free):
+            row = self._free.pop(index)
+        else:
+            row = max(self._num_rows, first)
+            self._free += range(self._num_rows, row)
+            self._num_rows = row + 1
+        heappush(self._occupied, (end, row))
+        return row

@@ -245,7 +245,7 @@ def _row_begins(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
     counts = spans.group_by("track", "row", maintain_order=True).len()
     first = 0
     for track, _, count in counts.iter_rows():
-        begins[track] = [*(begins[track] or [first]), first + count]
+        begins[track] += [first + count] if begins[track] else [first, first + count]
         first += count
     return [rows or [0] for rows in begins]
 
