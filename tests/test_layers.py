@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "writing": set(),
     "pages": set(),
     "formats": {"paths", "texts", "training", "native"},
-    "live": {"paths", "training", "clock", "writing", "formats", "native", "_native"},
+    "live": {"paths", "texts", "training", "clock", "writing", "formats", "native", "_native"},
     "pulse": {"paths", "texts", "training", "clock", "writing", "formats", "native", "_native"},
     "recording": GROUND | {"formats", "live", "pulse", "native", "_native"},
     "torch": GROUND | {"formats", "pages", "recording", "native", "_native"},
