@@ -270,6 +270,15 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
     assert [run["all_steps"]["num_steps"] for run in runs] == [36, 36, 36]
     assert not list(tmp_path.glob("sweep*/**/attempt*"))
     assert find_later_run(tmp_path / "sweep") == tmp_path / "sweep-3"
+    said = "3 processes of this command trained, each in a folder of its own: sweep to sweep-3."
+    for folder in ("sweep", "sweep-2", "sweep-3"):
+        for command in ("summary", "status"):
+            shown = run_command(command, tmp_path / folder)
+            assert said in " ".join((shown.stdout + shown.stderr).split())
+            assert "A later run" not in shown.stderr
+    start_recorded(environment_of("-o", "sweep", folder=tmp_path), [TRAININGS, "no loader"], tmp_path).wait()
+    assert "A later run with this name is in" in run_command("status", tmp_path / "sweep").stderr
+    assert "processes" not in run_command("status", tmp_path / "sweep-4").stdout
 
 
 def test_a_launch_with_the_name_of_one_that_is_over_is_another_run(tmp_path):

@@ -30,6 +30,7 @@ from kinetoscope.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob, require_run_folders
+from kinetoscope.pulse.training_notes import runs_of_command
 from kinetoscope.texts.wording import printable_lines
 
 STDIN = "-"
@@ -72,9 +73,12 @@ def run_folder_of(name: str) -> Path:
 
 
 def print_later_run(names: Sequence[str]) -> None:
-    """Print a line to stderr if ``names`` is a run's folder and a later run has been put beside it."""
+    """Print a line to stderr if ``names`` is a run's folder and a later command has put its run beside it."""
     folder = Path(names[0]).expanduser() if len(names) == 1 else None
-    if folder is not None and folder.is_dir() and (later := find_later_run(folder.absolute())) is not None:
+    if folder is None or not folder.is_dir():
+        return
+    later = find_later_run(folder.absolute())
+    if later is not None and later not in runs_of_command(folder):
         shown = printable_lines(str(later if folder.is_absolute() else folder.with_name(later.name)))
         print(f"A later run with this name is in {shown}.", file=sys.stderr)
 

@@ -89,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         report=arguments.report,
         slow_steps=arguments.slow_steps,
         pid=os.getpid(),  # the command takes the place of this process
+        started_ns=time.time_ns(),
     )
     _become(command, environment_with(settings))
     return 0

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -29,7 +28,6 @@ from kinetoscope.pulse.layout import (
     SUFFIX,
 )
 from kinetoscope.pulse.node_copies import COPY_SUFFIX, places_in_copy
-from kinetoscope.texts.wording import counted, printable
 
 NUM_LAST = 32
 """A step takes now what the median of so many last ones took."""
@@ -40,53 +38,6 @@ MOST_FILES = 16_384
 _FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _TRIES = 5
 _BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when it began
-
-
-MAX_LISTED_TRAININGS = 10
-
-
-def note_on_later_trainings(run_folder: Path) -> list[str]:
-    """Return sentences on the training runs in the folders ``2``, ``3`` and so on of a run's folder: of the same
-    process, and what tells them apart, or of other processes. Each has a pulse."""
-    last = next(number for number in count(1) if not os.path.isdir(run_folder / str(number + 1) / FOLDER))
-    if last == 1 or not os.path.isdir(run_folder / FOLDER):
-        return []
-    folders = [run_folder, *(run_folder / str(number) for number in range(2, last + 1))]
-    runs = dict(enumerate(map(_first_rank, folders), 1))
-    pids = {(run.header.process.attempt.host, run.header.process.attempt.pid) for run in runs.values() if run}
-    if len(pids) > 1:
-        return [f"{len(pids)} processes were recorded here, and this is the first. The last is in folder {last}."]
-    listed = [f"{number}: {_describe(run)}" for number, run in runs.items() if number <= MAX_LISTED_TRAININGS]
-    more = [f"{MAX_LISTED_TRAININGS + 1} to {last}: see there"] if last > MAX_LISTED_TRAININGS else []
-    return [
-        f"This process trained {last} times, and this is the first training run. The last is in folder {last}. "
-        f"{'; '.join(listed + more)}."
-    ]
-
-
-def describe_training_run(run_folder: Path) -> tuple[int, str] | None:
-    """Return the number of a training run within its process, and what tells it from the others; None if unknown."""
-    run = _first_rank(run_folder)
-    facts = None if run is None else run.header.process.training
-    return None if run is None or facts is None else (facts.number, _describe(run))
-
-
-def _first_rank(run_folder: Path) -> "Glance | None":
-    return next(iter(glance_at_pulses(run_folder).last), None)
-
-
-def _describe(run: "Glance | None") -> str:
-    """Return what tells a training run from the others of its process, and how long it is."""
-    if run is None:
-        return "unreadable"
-    facts, parts = run.header.process.training, list[str]()
-    if facts is not None and facts.optimizer:
-        rate = "" if facts.learning_rate is None else f" with lr {facts.learning_rate:g}"
-        parts.append(f"{printable(facts.optimizer)}{rate}")
-    if facts is not None and facts.num_parameters is not None:
-        parts.append(f"{facts.num_parameters:,} parameters")
-    parts.append(counted(run.header.num_steps, "step"))
-    return ", ".join(parts) + ("" if run.step_ns is None else f" of {run.step_ns / 1e6:.3g} ms")
 
 
 @dataclass(frozen=True)

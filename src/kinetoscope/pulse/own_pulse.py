@@ -66,12 +66,16 @@ StepTimes = tuple[int, tuple[int | None, ...]]
 
 class TrainingFacts(msgspec.Struct, frozen=True):
     """What tells the n-th training run of a process from the others: the class of its optimizer, how many parameters
-    that trains, and its learning rate when the run began. What is unknown is None or empty."""
+    that trains, and its learning rate when the run began. What is unknown is None or empty.
+
+    ``command`` is the same in all processes of a command of `kinetoscope run`, and in no others.
+    """
 
     number: int
     optimizer: str = ""
     num_parameters: int | None = None
     learning_rate: float | None = None
+    command: str = ""
 
 
 class PulseProcess(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_of_name
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.paths.user_cache import own_code
-from kinetoscope.pulse.glances import describe_training_run
+from kinetoscope.pulse.training_notes import describe_training_run
 from kinetoscope.status.judging import GOING, RunState, RunStatus, look_at_run
 
 MOST_ENTRIES = 100_000

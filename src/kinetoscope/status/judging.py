@@ -7,9 +7,10 @@ from enum import Enum
 from math import ceil
 from pathlib import Path
 
-from kinetoscope.pulse.glances import Glance, glance_at_pulses, note_on_later_trainings
+from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.stuck_phases import Unarrived
+from kinetoscope.pulse.training_notes import notes_on_trainings
 from kinetoscope.status.hangs import Hang, collectives_waited_for, hang_of
 from kinetoscope.status.processes import ProcessState, state_of_process
 from kinetoscope.texts.wording import gaps_in
@@ -124,7 +125,7 @@ def look_at_run(run_folder: Path) -> RunStatus:
         ranks=sorted(_with_lags(looked, found.last), key=lambda rank: _place(rank, late)),
         glances=found.last,
         collectives=collectives,
-        notes=[*note_on_later_trainings(run_folder), *found.notes],
+        notes=[*notes_on_trainings(run_folder), *found.notes],
     )
 
 

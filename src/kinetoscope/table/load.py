@@ -23,7 +23,7 @@ from kinetoscope.paths.file_kinds import is_folder
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
-from kinetoscope.pulse.glances import note_on_later_trainings
+from kinetoscope.pulse.training_notes import notes_on_trainings
 from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
@@ -190,7 +190,7 @@ def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
     If other trainings were recorded into the same folder later: where the last one is."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
         return []
-    return [*note_on_attempts(_by_attempt(Path(source)), attempt), *note_on_later_trainings(Path(source))]
+    return [*note_on_attempts(_by_attempt(Path(source)), attempt), *notes_on_trainings(Path(source))]
 
 
 def find_traces(name: str, attempt: int | None = None) -> list[str]:

@@ -32,6 +32,13 @@ class AutoSettings(msgspec.Struct, frozen=True):
     slow_steps: bool = False
     pid: int = 0
     """The process of the command itself; 0 if that is unknown."""
+    started_ns: int = 0
+    """When the command was started, in unix time."""
+
+    @property
+    def command(self) -> str:
+        """A name that all processes of the command share, and no other command has; "" if it is unknown."""
+        return f"{self.pid}-{self.started_ns}" if self.pid else ""
 
     def to_variable(self) -> str:
         """The value of the environment variable `VARIABLE`."""

@@ -66,10 +66,11 @@ class UnmodifiedTraining:
         *,
         count_by: CountBy | None = None,
         ends_with_process: bool = False,
+        command: str = "",
     ) -> None:
         self._make, self._tell_given_up = make, give_up
         self._count_by: CountBy | None = count_by
-        self._ends_with_process = ends_with_process
+        self._ends_with_process, self._command = ends_with_process, command
         self._removals: list[Callable[[], object]] = []
         self._profiler: Profiler | None = None
         self._rule: StepRule | None = None
@@ -263,7 +264,7 @@ class UnmodifiedTraining:
         self._num_trainings += 1
         try:
             profiler = self._make(self._num_trainings, num_over)
-            profiler.run.training = describe_training(self._num_trainings, self._leader())
+            profiler.run.training = describe_training(self._num_trainings, self._leader(), self._command)
             profiler.start()
         except Exception as error:
             self._give_up(str(error))
@@ -336,7 +337,11 @@ def watch_process() -> None:
     elif _training is None:
         settings = settings_of()
         _training = UnmodifiedTraining(
-            ProcessRuns(settings).make, _tell_given_up, count_by=settings.count_by, ends_with_process=True
+            ProcessRuns(settings).make,
+            _tell_given_up,
+            count_by=settings.count_by,
+            ends_with_process=True,
+            command=settings.command,
         )
         import torch  # noqa: F401 - who trains has it
 
@@ -377,7 +382,7 @@ class ProcessRuns:
         return profiler
 
 
-def describe_training(number: int, optimizer: object) -> TrainingFacts:
+def describe_training(number: int, optimizer: object, command: str = "") -> TrainingFacts:
     """Return what tells a training run of a process from the others: its optimizer, and how much that trains."""
     groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
     num_parameters = None
@@ -385,7 +390,8 @@ def describe_training(number: int, optimizer: object) -> TrainingFacts:
         num_parameters = sum(parameter.numel() for group in groups for parameter in group["params"])
     rate = groups[0].get("lr") if groups else None
     name = "" if optimizer is None else type(optimizer).__name__
-    return TrainingFacts(number, name, num_parameters or None, float(rate) if isinstance(rate, int | float) else None)
+    learning_rate = float(rate) if isinstance(rate, int | float) else None
+    return TrainingFacts(number, name, num_parameters or None, learning_rate, command)
 
 
 def _tell_unseen(settings: AutoSettings) -> None:
