@@ -54,3 +54,20 @@ def test_a_late_rank_with_short_pauses_is_a_straggler():
     faults = [Fault(kind="late_host", cost_ns=12 * MS, ranks=(2,)), Fault(kind="gc", cost_ns=MS, every=2)]
     _, found = findings_of(faults)
     assert [(one.kind, one.where.ranks) for one in found] == [("straggler", (2,))]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_slow_loaders_of_all_ranks_are_input_bound_whoever_waits_longest(num_ranks, seed):
+    fault = Fault(kind="slow_loader", cost_ns=16 * MS)
+    planted = {"num_workers": 2, "loader_noise": 0.6, "num_warmup_steps": 6, "num_steps": 32, "seed": seed}
+    _, report = analysed(Settings(num_ranks=num_ranks, step_ns=8 * MS, faults=(fault,), **planted))
+    assert report.findings[0].kind == "input_bound"
+    assert "high" not in [finding.confidence for finding in report.findings if finding.kind == "straggler"]
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_a_slow_loader_of_one_rank_is_a_straggler(num_ranks):
+    fault = Fault(kind="slow_loader", cost_ns=24 * MS, ranks=(1,))
+    _, found = findings_of([fault], num_ranks)
+    assert [(one.kind, one.where.ranks) for one in found] == [("straggler", (1,))]

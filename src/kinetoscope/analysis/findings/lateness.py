@@ -17,21 +17,27 @@ from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, la
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import RunReport
 
+_TIMES_ON_TIME = 1.5
+"""All loaders are slow if the run gains so many times as much without any wait for data as with late ranks on time: a
+slow loader of one rank alone gains as much in both."""
+
 
 @dataclass(frozen=True)
 class Lateness:
     """The late ranks of a run: those that hold the others up ``together``, those that did so ``once``, in a single
-    step, the causes of other late ranks that spans prove, and those that are late in turns for uneven loads."""
+    step, the causes of other late ranks that spans prove, those that are late in turns for uneven loads, and those
+    that are late since all ``loaders`` are slow."""
 
     together: list[StragglerRow] = field(default_factory=list)
     once: list[StragglerRow] = field(default_factory=list)
     proven: ProvenCauses = field(default_factory=ProvenCauses)
     uneven: UnevenLoads = field(default_factory=UnevenLoads)
+    loaders: frozenset[int] = frozenset()
 
     @property
     def explained_ranks(self) -> frozenset[int]:
         """The late ranks that another finding explains."""
-        return self.proven.ranks | self.uneven.in_time
+        return self.proven.ranks | self.uneven.in_time | self.loaders
 
 
 def find_late_ranks(
@@ -52,8 +58,9 @@ class _Finder:
         together = self._together(candidates)
         once = self._once(frozenset(row.rank for row in together))
         uneven = self._uneven()
-        late = frozenset(row.rank for row in (*together, *once)) - uneven.in_time
-        found = Lateness([], [], self._proven(late, uneven), uneven)
+        loaders = self._with_slow_loaders([*together, *once, *self._report.stragglers])
+        late = frozenset(row.rank for row in (*together, *once)) - uneven.in_time - loaders
+        found = Lateness([], [], self._proven(late, uneven), uneven, loaders)
         together, once = ([row for row in rows if row.rank not in found.explained_ranks] for rows in (together, once))
         late = frozenset(row.rank for row in (*together, *once))
         if late and late >= {*self._ranks}:
@@ -109,6 +116,21 @@ class _Finder:
         return find_uneven_loads(
             self._graph, self._ranks, self._waited_for, self._late_with, self._gained_ns, self._step_ns
         )
+
+    def _with_slow_loaders(self, rows: Sequence[StragglerRow]) -> frozenset[int]:
+        """Return the ranks that are late for their loaders, where those of the others are slow, too: the run gains much
+        more without all waits for data than with these ranks on time."""
+        costs = {row.rank: row.cost_ns_per_step for row in rows if row.cause == "data"}
+        late = frozenset(costs)
+        if late and late >= {*self._ranks}:
+            late -= {min(late, key=lambda rank: costs[rank])}  # one rank has to wait
+        if not late or not self._is_replayed:
+            return frozenset()
+        waits = self._graph.only_waits_for_batches()
+        change = Change(frozenset(["data"]))
+        if waits.saving_ns(change) < _TIMES_ON_TIME * self._graph.saved_ns(Change(on_time=late)):
+            return frozenset()
+        return frozenset(costs) - frozenset(self._late_with(waits, change))
 
     @property
     def _waited_for(self) -> frozenset[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.late_group import LATE_SHARE
 from kinetoscope.analysis.findings.proven_causes import LateRanksOf
-from kinetoscope.analysis.replay.even_loads import excess_in_turns_ns, loads
+from kinetoscope.analysis.replay.even_loads import excess_in_turns_ns, lasts_whole_steps, loads
 from kinetoscope.analysis.replay.replay import Change
 
 
@@ -34,7 +34,10 @@ def find_uneven_loads(
 ) -> UnevenLoads:
     """Return the ranks with uneven loads, where nearly all ranks have more than the mean in turns, and the run gains
     enough with even ones. ``gained_ns`` converts what the run gains to what a step gains."""
-    of_ranks = loads(graph.as_recorded.load_rows(ranks))
+    rows = graph.as_recorded.load_rows(ranks)
+    if not len(graph.as_recorded.exchanges) and not lasts_whole_steps(rows):
+        return UnevenLoads()
+    of_ranks = loads(rows)
     if gained_ns(excess_in_turns_ns(of_ranks, ranks)) < LATE_SHARE * step_ns:
         return UnevenLoads()
     found = UnevenLoads(frozenset(ranks))
