@@ -17,6 +17,7 @@ from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.native import WITHOUT_GIL, has_gil
+from kinetoscope.paths.remote_url import missing_library
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.recording.launch_folder import choose_run_folder
 from kinetoscope.recording.memory_limit import SHARE, SHARE_OF_OPERATORS
@@ -98,6 +99,8 @@ def profile(
     A window is closed early, and one line reports it, if memory grows much while it is open: by a quarter of what was
     available, or by a sixteenth with torch's operators, which need nine times as much when recording stops.
 
+    Without the library that ``upload_to`` needs, files stay on this machine, and one warning says which it is.
+
     If ``out`` cannot be written, or another Profiler is active when this one starts, nothing is recorded, and one
     warning gives the reason; with ``strict`` that raises. So it is on Windows, which cannot keep the files of a run's
     processes apart (`UnsupportedSystemError`).
@@ -130,6 +133,9 @@ def profile(
         if strict:
             require_run_folders(out)
         return _without_recording(WITHOUT_RUN_FOLDERS)
+    if isinstance(upload_to, str) and not strict and (missing := missing_library(upload_to, "upload_to")):
+        _log.warning("Nothing is uploaded, and files stay on this machine. %s", missing)
+        upload_to = None
     profiler = Profiler(
         cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
         handlers,

@@ -292,3 +292,19 @@ def _sources(folder, **options):
 def test_something_that_is_no_source_is_refused_by_the_name_of_the_argument(tmp_path):
     with pytest.raises(SettingsError, match="sources holds the class GCPauses"):
         kinetoscope.profile(tmp_path, torch=False, sources=[GCPauses])
+
+
+def test_without_the_library_for_uploads_files_stay_and_strict_raises(tmp_path, monkeypatch, caplog):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gcsfs" else find_spec(name))
+    settings = {"upload_to": "gs://bucket/runs", "torch": False, "system": False, "quiet": True}
+    with kinetoscope.profile(tmp_path / "run", schedule=lambda state: ProfilerAction.ACTIVE, **settings) as profiler:
+        profiler.step()
+    (record,) = caplog.records
+    assert "files stay on this machine" in record.message
+    assert "pip install 'kinetoscope[gcs]'" in record.message
+    assert list((tmp_path / "run" / "traces").glob("ep*.json"))
+    with pytest.raises(SettingsError, match="needs gcsfs"):
+        kinetoscope.profile(tmp_path / "strict", strict=True, **settings)
+    with pytest.raises(SettingsError, match="not a URL"):
+        kinetoscope.profile(tmp_path / "wrong", upload_to="bucket/runs")

@@ -76,10 +76,20 @@ def parse_url(url: str, argument: str) -> RemotePlace:
 
 def check_url(url: str, argument: str) -> None:
     """Raises `SettingsError` if nothing can be uploaded to a URL: if it is invalid, or its library is missing."""
+    if missing := missing_library(url, argument):
+        raise SettingsError(missing)
+
+
+def missing_library(url: str, argument: str) -> str:
+    """Return which library a URL needs that is not installed, and how to install it; "" if there is none.
+
+    Raises `SettingsError` if the URL is invalid.
+    """
     scheme = parse_url(url, argument).scheme
     library, extra = next((found for schemes, found in _LIBRARIES.items() if scheme in schemes), ("fsspec", "fsspec"))
     if missing := [name for name in ("fsspec", library) if importlib.util.find_spec(name) is None]:
-        raise SettingsError(f"{argument}={url!r} needs {missing[-1]}, which is not installed: pip install '{extra}'")
+        return f"{argument}={url!r} needs {missing[-1]}, which is not installed: pip install '{extra}'"
+    return ""
 
 
 def _what_is_too_much(url: str, scheme: str, host: str, path: str) -> str:
