@@ -240,9 +240,7 @@ def test_a_trace_with_more_events_than_the_memory_allows_is_refused_with_their_n
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents":[' + b",".join([event] * 100_000) + b"]}"))
     monkeypatch.setattr("kinetoscope.table.load.available_bytes", lambda: 8_000_000)
-    with pytest.raises(
-        TraceFileError, match=r"too many events for this machine.* of memory were available"
-    ):
+    with pytest.raises(TraceFileError, match=r"too many events for this machine.* of memory were available"):
         kinetoscope.load(path, cache=False)
     monkeypatch.setattr("kinetoscope.table.load.available_bytes", lambda: None)
     assert kinetoscope.load(path, cache=False).spans.select("name").collect().height == 100_000
