@@ -25,7 +25,7 @@ def find_channels(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """Return for each call ``channel``, ``source`` and ``destination``.
 
     Calls of a channel follow each other in the same order on all of its ranks: those of a group, or of a sender and a
-    receiver. The channel of a call whose peer is unknown is that of its rank alone. Source and destination are None
+    receiver. A call with an unknown peer has a channel of its rank alone. Source and destination are None
     for calls of a whole group.
 
     Args:

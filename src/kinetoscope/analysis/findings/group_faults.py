@@ -162,8 +162,8 @@ def _on_lengths(lengths: tuple[int, int] | None) -> str:
 
 
 def _lengths_of_inputs(case: Case) -> tuple[int, int] | None:
-    """Return the shortest and the longest input of the operator that takes the device longest, of those whose inputs
-    differ from step to step in one dimension; None without one.
+    """Return the shortest and the longest input of an operator whose inputs differ from step to step in one dimension:
+    the one that takes the device longest. None without one.
 
     A shape that comes in every step of every rank is that of a layer.
     """

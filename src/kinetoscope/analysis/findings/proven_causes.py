@@ -11,7 +11,7 @@ from kinetoscope.analysis.findings.late_group import LATE_SHARE
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 PARTS_OF_KINDS = {"garbage_collection": "gc", "blocked": "blocked", "recompilation": "compile"}
-"""Kinds of findings whose spans prove why a rank was late, and the part of a replay that each is."""
+"""Parts of a replay by the kind of finding that is about their spans: these prove why a rank was late."""
 
 _MIN_SHARE_OF_SAVING = 0.8
 """A part explains late ranks if the run gains this share of what it gains with these ranks on time."""
