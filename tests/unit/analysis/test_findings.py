@@ -106,7 +106,7 @@ def test_a_healthy_run_has_no_finding_of_high_confidence():
 
 
 def test_every_kind_is_planted_by_a_test():
-    assert set(KINDS) == {*FINDINGS.values(), "memory_limit", "hot_line"}
+    assert set(KINDS) == {*FINDINGS.values(), "memory_limit", "hot_line", "pipeline_bubble"}
 
 
 # -- what is not a fault
