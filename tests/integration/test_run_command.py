@@ -203,6 +203,30 @@ def test_the_only_training_run_of_a_process_is_listed_without_a_note(trainings):
     assert run.notes == []
 
 
+MANY_TRAININGS = """
+import torch
+import kinetoscope.unmodified.training
+
+kinetoscope.unmodified.training.MAX_TRAININGS = 4  # 200 of them take 20 s
+for _ in range(7):
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(20):
+        weight.sum().backward()
+        optimizer.step()
+"""
+
+
+def test_training_runs_above_the_limit_get_no_folder_and_one_line(tmp_path):
+    (tmp_path / "many.py").write_text(MANY_TRAININGS)
+    done = run_recorded("-o", "run", command=["many.py"], folder=tmp_path)
+    folders = [tmp_path / "run", *(tmp_path / "run" / str(number) for number in range(2, 5))]
+    assert [len(frame_of(folder)) for folder in folders] == [20] * 4
+    assert not (tmp_path / "run" / "5").exists()
+    (line,) = [line for line in done.stderr.splitlines() if "trained 4 times" in line]
+    assert line.startswith("kinetoscope run: nothing more is recorded: ")
+
+
 @pytest.mark.parametrize("options", [(), ("--count-by", "fetch")])
 def test_without_a_torch_optimizer_a_fetch_after_a_backward_pass_is_a_step(options, tmp_path):
     plain = run_script(TRAININGS, "own optimizer", folder=tmp_path)

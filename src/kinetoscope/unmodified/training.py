@@ -80,6 +80,7 @@ class UnmodifiedTraining:
         self._following: FirstSteps | None = None
         """A training run that has started, while the thread that trains was within autograd."""
         self._num_trainings = 0
+        self.has_recorded = False
         self._leader: Callable[[], object] = lambda: None
         self._loader_watch = DataLoaderWatch(self._before_the_first_step)
         self._thread = threading.main_thread().ident
@@ -255,7 +256,7 @@ class UnmodifiedTraining:
         self._profiler.run.set_search(None)  # it takes seconds, for which the training would wait
         self._profiler.close()
         if self._num_trainings == MAX_TRAININGS:
-            self._give_up(f"this process has trained {MAX_TRAININGS} times. Further training runs get no folder")
+            self._give_up(f"this process has trained {MAX_TRAININGS} times; further training runs get no folder")
         elif self._start_profiler(len(first.ends_ns)) and self._profiler is not None:
             self._profiler.run.add_past_steps(first.ends_ns)
 
@@ -270,6 +271,7 @@ class UnmodifiedTraining:
             self._give_up(str(error))
             return False
         self._follow_thread()
+        self.has_recorded = True
         self._profiler, self._loop = profiler, profiler.run.driver
         self._count_backward, self._num_backward = profiler.run.pulse.writer.num_backward, 0
         self._loop.before_fetch = _spared(self._before_fetch)
@@ -291,6 +293,7 @@ class UnmodifiedTraining:
 
     def _give_up(self, why: str) -> None:
         self._has_given_up = True
+        self._profiler = self._rule = None  # else each further training run would be another reason
         self._loader_watch.remove()
         self._backward_watch.remove()
         self._tell_given_up(why)
@@ -428,7 +431,8 @@ def _changed_ns(path: Path) -> int:
 def _tell_given_up(why: str) -> None:
     if current_ranks().rank == 0:
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or there is none
-            write_line(sys.stderr, f"kinetoscope run: nothing is recorded: {why}")
+            nothing = "nothing more" if _training is not None and _training.has_recorded else "nothing"
+            write_line(sys.stderr, f"kinetoscope run: {nothing} is recorded: {why}")
 
 
 _training: UnmodifiedTraining | None = None
