@@ -272,9 +272,8 @@ def _is_called_merged(name: str) -> bool:
 
 def _is_copy(name: str, other: str, heads: Mapping[str, bytes]) -> bool:
     """Return whether the file ``name`` is the merged trace of ``other`` alone."""
-    one, two = os.stat(name), os.stat(other)
-    is_equal = one.st_size == two.st_size and heads[name] == heads[other]
-    return is_equal and (_is_called_merged(name) or os.path.samestat(one, two))
+    is_alike = _is_called_merged(name) and heads[name] == heads[other]
+    return is_alike and os.stat(name).st_size == os.stat(other).st_size
 
 
 def is_live(name: str) -> bool:
