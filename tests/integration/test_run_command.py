@@ -185,6 +185,8 @@ def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(ki
         assert "window of each of its first 3 training runs" in run_command("summary", folder).stderr
     (note,) = [note for note in kinetoscope.analyze(folders[0]).run["notes"] if "This process trained" in note]
     assert f"This process trained {len(num_steps)} times" in note
+    of_all_runs = run_command("summary", tmp_path).stderr
+    assert f"{tmp_path / 'run'}: {note} Runs are in it: name one of" in of_all_runs
     if kind == "sweep":
         assert "1: SGD with lr 0.1, 90 parameters, 30 steps" in note
         assert "5: SGD with lr 0.1, 1,410 parameters, 30 steps" in note

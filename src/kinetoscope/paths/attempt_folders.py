@@ -16,7 +16,7 @@ MANIFESTS = ".manifest"
 
 
 _SHOW_A_RUN = ("pulse", "traces")
-_MOST_RUNS_NAMED = 5
+MAX_NAMED_RUNS = 5
 
 _WITHIN_A_RUN = ("traces", "torch_traces", "live", "slow_steps")
 
@@ -34,16 +34,21 @@ def is_within_a_run(name: str) -> bool:
     return name in _WITHIN_A_RUN
 
 
-def say_its_runs(folder: Path) -> str:
-    """Of a folder that has runs in it, and is none, which ones: "" of any other folder."""
+def find_its_runs(folder: Path) -> list[Path]:
+    """Return the runs in a folder that is none itself; an empty list for any other folder."""
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-        runs = [name for name in names if any(is_folder(folder / name / part) for part in _SHOW_A_RUN)]
+        runs = [folder / name for name in names if any(is_folder(folder / name / part) for part in _SHOW_A_RUN)]
     except OSError:
+        return []
+    return [] if any(name in _SHOW_A_RUN for name in names) else runs
+
+
+def say_its_runs(folder: Path) -> str:
+    """Of a folder that has runs in it, and is none, which ones: "" of any other folder."""
+    if not (runs := find_its_runs(folder)):
         return ""
-    if not runs or any(name in _SHOW_A_RUN for name in names):
-        return ""
-    paths = [quote(str(folder / name)) for name in runs[:_MOST_RUNS_NAMED]]
+    paths = [quote(str(run)) for run in runs[:MAX_NAMED_RUNS]]
     more = f" and {len(runs) - len(paths)} more" if len(runs) > len(paths) else ""
     return f"Runs are in it: name one of {', '.join(paths)}{more}, or see all: kinetoscope view {quote(str(folder))}"
 

@@ -16,7 +16,7 @@ MAX_LISTED_TRAININGS = 10
 
 def notes_on_trainings(run_folder: Path) -> list[str]:
     """Return sentences on the other training runs of a run's process, and on the other processes of its command."""
-    return [*_notes_on_later_trainings(run_folder), *_notes_on_processes(run_folder)]
+    return [*notes_on_later_trainings(run_folder), *_notes_on_processes(run_folder)]
 
 
 def runs_of_command(run_folder: Path) -> list[Path]:
@@ -51,7 +51,7 @@ def _notes_on_processes(run_folder: Path) -> list[str]:
     return [f"{len(folders)} processes of this command trained, each in a folder of its own: {names}."]
 
 
-def _notes_on_later_trainings(run_folder: Path) -> list[str]:
+def notes_on_later_trainings(run_folder: Path) -> list[str]:
     """Return sentences on the training runs in the folders ``2``, ``3`` and so on of a run's folder: of the same
     process, and what tells them apart, or of other processes. Each has a pulse."""
     last = next(number for number in count(1) if not os.path.isdir(run_folder / str(number + 1) / FOLDER))

@@ -17,13 +17,20 @@ from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import STARTED, why_nothing
 from kinetoscope.live.folders import is_live_folder, live_folders
-from kinetoscope.paths.attempt_folders import attempt_places, note_on_attempts, places_of_traces, say_its_runs
+from kinetoscope.paths.attempt_folders import (
+    MAX_NAMED_RUNS,
+    attempt_places,
+    find_its_runs,
+    note_on_attempts,
+    places_of_traces,
+    say_its_runs,
+)
 from kinetoscope.paths.available_memory import available_bytes
 from kinetoscope.paths.file_kinds import is_folder
 from kinetoscope.paths.regular_file import is_open_already, require_regular
 from kinetoscope.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.paths.user_cache import SUFFIX, CachePlace
-from kinetoscope.pulse.training_notes import notes_on_trainings
+from kinetoscope.pulse.training_notes import notes_on_later_trainings, notes_on_trainings
 from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
@@ -204,7 +211,9 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
     except OSError as error:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
     if not found and (why := why_nothing(path) or say_its_runs(path)):
-        raise TraceFileError(f"No trace in {name}. {why}")
+        runs = find_its_runs(path)[:MAX_NAMED_RUNS]
+        notes = [f"{run}: {note}" for run in runs for note in notes_on_later_trainings(run)]
+        raise TraceFileError(" ".join([f"No trace in {name}.", *notes, why]))
     if not found:
         raise TraceFileError(
             f"No trace in {name}: there is no file that ends in {', '.join(JSON_SUFFIXES)}. "

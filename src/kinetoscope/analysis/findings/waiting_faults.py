@@ -200,7 +200,8 @@ def _on_own_threads(use: CpuUse) -> tuple[str, str]:
     others = f", other processes {in_percent(use.others_share)}" if use.others_share is not None else ""
     return who, (
         f"This job used {in_percent(use.own_share or 0)} of the CPU time{others}. Set OMP_NUM_THREADS or call "
-        "torch.set_num_threads() so that each rank, worker and torch thread has a core, or pass a smaller num_workers."
+        "torch.set_num_threads() so that each rank, worker and torch thread has a core, or pass a smaller num_workers "
+        "or n_jobs."
     )
 
 
