@@ -131,6 +131,20 @@ def test_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_alone(stderr,
     assert ended.returncode == 0
 
 
+def test_a_warning_to_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_alone(tmp_path):
+    unwritable = "import kinetoscope\nkinetoscope.profile('/proc/nowhere/run', torch=False, system=False)\n"
+    for program in (BUFFERED + unwritable, unwritable):
+        with open("/dev/full", "wb") as target:
+            ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stderr=target, timeout=LONGEST_WAIT_S)
+        assert ended.returncode == 0
+    ended = subprocess.run([sys.executable, "-c", unwritable], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stderr.count("Nothing is recorded, and training continues.") == 1
+    with_log = f"import logging\nlogging.basicConfig(filename='log')\n{unwritable}"
+    ended = subprocess.run([sys.executable, "-c", with_log], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stderr == ""
+    assert "Nothing is recorded" in (tmp_path / "log").read_text()
+
+
 def test_with_closed_stderr_the_log_is_told(tmp_path):
     before = f'logging.basicConfig(level=logging.INFO, filename="log", format="%(message)s")\n{IN_LONG_TIME}'
     (tmp_path / "train.py").write_text(training(before=before))

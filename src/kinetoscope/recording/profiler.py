@@ -27,8 +27,10 @@ from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction, Schedule
 from kinetoscope.recording.settings import RunSettings, check_callbacks, check_state
 from kinetoscope.training.state import RunState, State
+from kinetoscope.writing.standard_error import log_without_buffer
 
 P = ParamSpec("P")
+log_without_buffer()
 T = TypeVar("T")
 
 

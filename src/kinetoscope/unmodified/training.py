@@ -407,7 +407,7 @@ def _tell_unseen(settings: AutoSettings) -> None:
     if not seen or "{time}" in settings.out:
         return
     if not _has_shown(Path(settings.out)) and (seen != NOTHING_SEEN or os.getpid() == settings.pid):
-        print(f"kinetoscope run: {seen}", file=sys.stderr)
+        _print_line(seen)
         with contextlib.suppress(OSError, UnsafePathError):
             RunFolder(settings.out).write(UNSEEN, seen.encode())
 
@@ -430,9 +430,13 @@ def _changed_ns(path: Path) -> int:
 
 def _tell_given_up(why: str) -> None:
     if current_ranks().rank == 0:
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or there is none
-            nothing = "nothing more" if _training is not None and _training.has_recorded else "nothing"
-            write_line(sys.stderr, f"kinetoscope run: {nothing} is recorded: {why}")
+        nothing = "nothing more" if _training is not None and _training.has_recorded else "nothing"
+        _print_line(f"{nothing} is recorded: {why}")
+
+
+def _print_line(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is full or closed, or there is none
+        write_line(sys.stderr, f"kinetoscope run: {line}")
 
 
 _training: UnmodifiedTraining | None = None

@@ -1,6 +1,7 @@
 """The standard error of this process: writes lines to it, and leaves lines of libraries out of it."""
 
 import io
+import logging
 import os
 import re
 import sys
@@ -27,6 +28,32 @@ def write_line(stream: Any, line: str) -> None:
     rest = f"{line}\n".encode(stream.encoding, stream.errors or "strict")
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+class UnbufferedLog(logging.Handler):
+    """Writes warnings to stderr where the program has not set up logging, as Python's ``logging.lastResort`` does.
+
+    That one leaves what stderr does not take in its buffer.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logging.WARNING)
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        others = [handler for handler in self._logger.handlers if handler is not self]
+        if self._logger.propagate:
+            others += logging.getLogger().handlers
+        if not others and logging.lastResort is not None and sys.stderr is not None:
+            with suppress(Exception):  # stderr is full, or closed
+                write_line(sys.stderr, self.format(record))
+
+
+def log_without_buffer() -> None:
+    """Let no warning of ours stay in the buffer of stderr, also if this is called again."""
+    logger = logging.getLogger("kinetoscope")
+    if not any(isinstance(handler, UnbufferedLog) for handler in logger.handlers):
+        logger.addHandler(UnbufferedLog(logger))
 
 
 def _descriptor_of(stream: Any) -> int | None:

@@ -67,7 +67,7 @@ def _begin():
             )
         )
     except Exception as error:
-        sys.stderr.write("kinetoscope run: nothing is recorded: {0}\n".format(error))
+        _write("kinetoscope run: nothing is recorded: {0}\n".format(error))
 
 
 def _file_in_our_place():
@@ -80,7 +80,16 @@ def _file_in_our_place():
 
 def _say_once(why):
     if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
-        sys.stderr.write("kinetoscope run: nothing is recorded, because {0}\n".format(why))
+        _write("kinetoscope run: nothing is recorded, because {0}\n".format(why))
+
+
+def _write(line):
+    """Write past the buffer of stderr: what a full disk does not take would change the exit code if it stayed there."""
+    try:
+        sys.stderr.flush()
+        os.write(sys.stderr.fileno(), line.encode("utf-8", "replace"))
+    except Exception:
+        pass
 
 
 def _wait_for_torch():
