@@ -43,7 +43,7 @@ def choose_run_folder(out: str, ranks: Ranks, run_name: str | None = None) -> st
         raise FolderNotWritableError(f"The folder {out} cannot be used: {reason}. Choose another one.") from error
     _chosen[os.getpid(), out] = folder
     if folder != out and ranks.rank == 0:
-        _log.warning("An earlier run is in %s. This one is recorded in %s.", out, folder)
+        _log.warning("Another run is in %s. This one is recorded in %s.", out, folder)
     return folder
 
 

@@ -158,7 +158,7 @@ def test_summary_and_status_print_that_a_later_run_exists(tmp_path):
         subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True) for _ in range(2)
     ]
     assert [one.returncode for one in done] == [0, 0]
-    assert "An earlier run is in mine. This one is recorded in mine-2." in done[1].stderr
+    assert "Another run is in mine. This one is recorded in mine-2." in done[1].stderr
     for command in ("summary", "status"):
         for folder, lines in (("mine", ["A later run with this name is in mine-2."]), ("mine-2", [])):
             shown = subprocess.run(
