@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tutorials import Reader, page_of
+
 ROOT = Path(__file__).parents[2]
 MODULES = ["kinetoscope.testing", "kinetoscope.recording.schedule"]
 
@@ -31,6 +33,64 @@ def test_the_code_in_the_readme_profiles_a_real_loop_and_once_more_when_it_is_ru
     for path in traces:
         events = [event["name"] for event in json.loads(path.read_text())["traceEvents"]]
         assert events.count("forward") == 11, "one batch of warm-up and ten that are recorded"
+
+
+def readme():
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_caption_of_the_picture_says_that_its_run_is_simulated():
+    source = (ROOT / "docs" / "images" / "make_pictures.py").read_text(encoding="utf-8")
+    is_simulated = "simulate(RUN)" in source.partition("def write_report")[2].partition("\ndef ")[0]
+    (caption,) = re.findall(r"</picture>\n\n\*(.+)\*\n", readme())
+    assert is_simulated
+    assert "simulated run" in caption
+    ranks, kinds = re.search(r"num_ranks=(\d)", source)[1], re.findall(r'Fault\(kind="(\w+)"', source)
+    assert (ranks, kinds[:2]) == ("4", ["slow_loader", "leak"])
+    assert all(words in caption for words in ("four GPU ranks", "slow DataLoader", "memory leak"))
+
+
+def test_the_numbers_on_predictions_are_those_of_the_last_score_and_of_the_applied_fixes():
+    score = (ROOT / "docs" / "score.md").read_text(encoding="utf-8")
+    (total,) = re.findall(r"^\| all \| (.+) \|$", score, re.M)
+    right, false_high, savings, _, healthy, _ = (cell.replace("/", " of ") for cell in total.split(" | ")[1:])
+    for number in (right, savings, healthy):
+        assert f"| {number} |" in readme()
+    assert false_high == "0"
+    doing = (ROOT / "docs" / "truth-by-doing.md").read_text(encoding="utf-8")
+    ratios = [float(row.split(" | ")[6]) for row in re.findall(r"^\| `\w+\.py`.*", doing, re.M) if row.split(" | ")[6]]
+    assert f"| {min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} fixes |" in readme()
+
+
+def test_the_times_of_spans_are_those_of_the_benchmark():
+    times = json.loads((ROOT / "benchmarks" / "results" / "marker_cost.json").read_text())["times_ns"]
+    best = {name: time["best"] - times["empty loop"]["best"] for name, time in times.items()}
+    active, skipped = (f"| {best[f'marker with, {state}']:.0f} ns |" for state in ("active", "skipped"))
+    assert active in readme()
+    assert skipped in readme()
+    assert f"`record_function` {best['record_function, on'] / 1000:.1f} µs" in readme()
+
+
+def test_the_output_that_the_readme_shows_is_printed_by_its_commands(tmp_path):
+    """In an empty folder, with the files of the tutorial that the README names."""
+    pytest.importorskip("torch")
+    page, reader = page_of("data-loading"), Reader(tmp_path)
+    files = re.findall(r"as `(\w+\.py)`[^\n]*(?:\n[^`\n]*)?:\n\n```python\n(.*?)```", page, re.DOTALL)[:2]
+    for name, text in files:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (commands,) = re.findall(r"```sh\n(kinetoscope run.*?)```", readme(), re.DOTALL)
+    for command in commands.splitlines():
+        reader.follow(f"\n```sh\n{command}\n```\n")
+    (shown,) = re.findall(r"```text\n(.*?)```", readme(), re.DOTALL)
+    printed = reader.printed[-1]
+    for start in ("slow: 1 rank of 1, 10 steps, ", "Host, ms a step: ", "Input-bound: the loop waits "):
+        assert start in shown
+        assert start in printed
+
+
+def test_the_readme_and_the_changelog_are_short():
+    assert len(readme().splitlines()) <= 130
+    assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 60
 
 
 @pytest.mark.parametrize("module", MODULES)
