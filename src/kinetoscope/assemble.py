@@ -167,7 +167,7 @@ def profile(
 
 
 def _without_recording(reason: object) -> Profiler:
-    _log.warning("Nothing is recorded, and training continues. %s", reason)
+    _log.warning("Nothing is recorded; training continues. %s", reason)
     return Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
 
 

@@ -64,4 +64,4 @@ def test_a_killed_run_and_a_phase_that_is_not_known_are_said_on_the_page(page, o
 
     assert "This run was killed" in page.locator("header").inner_text()
     backward = page.locator(".step-picture .part-legend").first.get_by_role("row", name="Backward")
-    assert "not known" in backward.inner_text()
+    assert "unknown" in backward.inner_text()

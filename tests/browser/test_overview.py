@@ -148,7 +148,7 @@ def test_the_ledger_that_bounds_the_run_is_one_bar_beside_its_step_and_its_throu
 def test_a_throughput_that_is_not_known_has_no_tile(slow_loader, page, open_file):
     open_file(slow_loader)
     assert "throughput" not in page.locator(".tiles").inner_text()
-    assert re.search("Throughput of a rank\\s+not known", page.locator(".run-facts").inner_text())
+    assert re.search("Throughput of a rank\\s+unknown", page.locator(".run-facts").inner_text())
 
 
 def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(report_of, page, open_file):

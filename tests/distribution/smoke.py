@@ -57,11 +57,11 @@ def check_file_commands(traces: list[Path], folder: Path) -> None:
     require(f"kinetoscope {kinetoscope.__version__} (" in command("--version"), "--version says it")
     require("nothing wrong (20 events)" in command("check", traces[0]), "a trace is checked")
     command("info", *traces)
-    command("merge", folder / "merged.json", *traces)
+    command("merge", "-o", folder / "merged.json", *traces)
     spans = kinetoscope.load(folder / "merged.json").spans.collect()
     require(spans.height == 40, f"the merged trace has {spans.height} spans of 40")
     for name in ("packed.json.gz", "trace.pftrace", "trace.parquet"):
-        command("convert", traces[0], folder / name)
+        command("convert", traces[0], "-o", folder / name)
         require((folder / name).stat().st_size > 0, f"{name} is written")
     require("The other ranks wait for one rank" in command("explain", "straggler"), "chapters are there")
 

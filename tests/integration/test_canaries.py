@@ -102,7 +102,7 @@ def test_a_redacted_report_of_any_format_has_no_canary(run, tmp_path, suffix):
     path = of_a_device(run, tmp_path / "of")
     packed = path.with_suffix("").with_suffix(suffix) if suffix == ".parquet" else path.with_name(f"{path.name}.gz")
     if suffix == ".parquet":
-        assert main(["convert", str(path), str(packed)]) == 0
+        assert main(["convert", str(path), "-o", str(packed)]) == 0
     else:
         packed.write_bytes(gzip.compress(path.read_bytes()))
     assert report(packed, "--redact", "-o", tmp_path / "report.html") == 0

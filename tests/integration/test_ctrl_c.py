@@ -58,7 +58,7 @@ def test_ctrl_c_says_which_files_are_written_and_leaves_no_part_of_another(tmp_p
     for name in ("one", "two", "large"):
         write(tmp_path / f"{name}.json")
     done = [tmp_path / "out" / f"{name}{suffix}" for name in ("one", "two")]
-    command = ["-c", STUCK, "convert", "one.json", "large.json", "two.json", "out", "--to", suffix, "--jobs", "3"]
+    command = ["-c", STUCK, "convert", "one.json", "large.json", "two.json", "-o", "out", "--to", suffix, "--jobs", "3"]
     err = interrupted(
         command, tmp_path, lambda: all(map(Path.exists, done)) and any(tmp_path.glob("out/.large*.partial"))
     )
@@ -70,7 +70,7 @@ def test_ctrl_c_says_which_files_are_written_and_leaves_no_part_of_another(tmp_p
 def test_ctrl_c_before_anything_is_written_says_so(tmp_path):
     for name in ("large", "large2"):
         write(tmp_path / f"{name}.json")
-    command = ["-c", STUCK, "convert", "large.json", "large2.json", "out", "--to", ".json.gz", "--jobs", "1"]
+    command = ["-c", STUCK, "convert", "large.json", "large2.json", "-o", "out", "--to", ".json.gz", "--jobs", "1"]
     err = interrupted(command, tmp_path, lambda: any(tmp_path.glob("out/.large*.partial")))
     assert err == "kinetoscope convert: interrupted. No file was written, and no incomplete file is left.\n"
     assert os.listdir(tmp_path / "out") == []
@@ -81,7 +81,7 @@ def test_where_ctrl_c_is_ignored_as_in_the_background_of_a_script_it_stays_so(tm
         write(tmp_path / f"{name}.json")
     script = """
 trap '' INT
-"$0" -m kinetoscope convert one.json two.json out --to .json.gz &
+"$0" -m kinetoscope convert one.json two.json -o out --to .json.gz &
 pid=$!
 for _ in 1 2 3 4 5 6 7 8; do kill -INT $pid 2>/dev/null; sleep 0.1; done
 wait $pid

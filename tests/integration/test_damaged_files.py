@@ -28,9 +28,9 @@ COMMANDS = {
     "info": ["info", "--no-cache", "in.json"],
     "check": ["check", "in.json"],
     "repair": ["check", "in.json", "--repair", "out.json"],
-    "merge": ["merge", "out.json", "in.json"],
-    "convert": ["convert", "in.json", "out.pftrace"],
-    "columns": ["convert", "in.json", "out.parquet"],
+    "merge": ["merge", "-o", "out.json", "in.json"],
+    "convert": ["convert", "in.json", "-o", "out.pftrace"],
+    "columns": ["convert", "in.json", "-o", "out.parquet"],
 }
 TO_TERMINAL = """
 import os

@@ -232,13 +232,13 @@ def test_a_summary_without_a_scheduler_says_so(distributed, runs, monkeypatch, c
     monkeypatch.setattr(dask_cluster, "ANSWERS_WITHIN_S", 0.1)
     address = f"tcp://127.0.0.1:{free_port()}"
     assert main(["summary", str(runs / "after"), "--dask", address]) == 1
-    assert f"No Dask scheduler at {address}: nothing answers within 0.1 s. Pass" in capsys.readouterr().err
+    assert f"No Dask scheduler at {address}: nothing answers within 0.1 s. Check" in capsys.readouterr().err
 
 
 def test_the_address_of_a_worker_is_not_that_of_a_scheduler(client, runs, capsys):
     worker = next(iter(client.scheduler_info()["workers"]))
     assert main(["summary", str(runs / "after"), "--dask", worker]) == 1
-    assert f"No Dask scheduler at {worker}, but a Worker: pass" in capsys.readouterr().err
+    assert f"{worker} is a Worker, not a Dask scheduler" in capsys.readouterr().err
 
 
 def test_what_is_no_address_is_said_to_be_none(distributed, tmp_path, capsys):

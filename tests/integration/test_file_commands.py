@@ -41,26 +41,26 @@ def file(tmp_path) -> Path:
 def test_packing_and_unpacking_gives_back_every_byte(file, tmp_path, suffix):
     if suffix.endswith(".zst"):
         pytest.importorskip("zstandard")
-    assert kinetoscope("convert", file, tmp_path / f"packed{suffix}").returncode == 0
-    done = kinetoscope("convert", tmp_path / f"packed{suffix}", tmp_path / "back.json")
+    assert kinetoscope("convert", file, "-o", tmp_path / f"packed{suffix}").returncode == 0
+    done = kinetoscope("convert", tmp_path / f"packed{suffix}", "-o", tmp_path / "back.json")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "back.json").read_bytes() == file.read_bytes()
 
 
 def test_a_trace_becomes_perfettos_and_not_back(file, tmp_path):
-    done = kinetoscope("convert", file, tmp_path / "out.pftrace", "--json")
+    done = kinetoscope("convert", file, "-o", tmp_path / "out.pftrace", "--json")
     assert json.loads(done.stdout)[0]["output"].endswith("out.pftrace")
     with load(tmp_path / "out.pftrace") as loaded:
         assert loaded.errors() == {}
         assert loaded.query("select count(*) as n from slice") == [{"n": 50}]
-    back = kinetoscope("convert", tmp_path / "out.pftrace", tmp_path / "back.json")
+    back = kinetoscope("convert", tmp_path / "out.pftrace", "-o", tmp_path / "back.json")
     assert (back.returncode, back.stderr.count(b"\n")) == (2, 1)
     assert not (tmp_path / "back.json").exists()
 
 
 def test_a_trace_comes_back_from_parquet_with_all_its_events(tmp_path, file):
-    assert kinetoscope("convert", file, tmp_path / "trace.parquet").returncode == 0
-    done = kinetoscope("convert", tmp_path / "trace.parquet", tmp_path / "back.json")
+    assert kinetoscope("convert", file, "-o", tmp_path / "trace.parquet").returncode == 0
+    done = kinetoscope("convert", tmp_path / "trace.parquet", "-o", tmp_path / "back.json")
     assert done.returncode == 0, done.stderr
     before, after = (read_chrome(path).events for path in (file, tmp_path / "back.json"))
     assert after == before
@@ -68,21 +68,21 @@ def test_a_trace_comes_back_from_parquet_with_all_its_events(tmp_path, file):
 
 def test_many_files_go_into_a_folder(file, tmp_path):
     (tmp_path / "rank1.json").write_bytes(trace())
-    done = kinetoscope("convert", file, tmp_path / "rank1.json", tmp_path / "packed", "--to", ".json.gz")
+    done = kinetoscope("convert", file, tmp_path / "rank1.json", "-o", tmp_path / "packed", "--to", ".json.gz")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "packed").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
 
 
 def test_a_name_that_says_nothing_is_refused(file, tmp_path):
-    done = kinetoscope("convert", file, tmp_path / "out.txt")
+    done = kinetoscope("convert", file, "-o", tmp_path / "out.txt")
     assert done.returncode == 2
     assert b".pftrace" in done.stderr
 
 
 def test_traces_go_through_pipes(file):
-    packed = kinetoscope("convert", "-", "-", stdin=file.read_bytes())
+    packed = kinetoscope("convert", "-", "-o", "-", stdin=file.read_bytes())
     assert packed.stdout == file.read_bytes()
-    merged = kinetoscope("merge", "-", "-", stdin=file.read_bytes())
+    merged = kinetoscope("merge", "-o", "-", "-", stdin=file.read_bytes())
     assert sum(event["ph"] == "X" for event in json.loads(merged.stdout)["traceEvents"]) == 50
     assert b"Merged 1 file of 1 rank" in merged.stderr
 
@@ -160,14 +160,14 @@ def test_ranks_within_a_merged_trace_are_not_missing(tmp_path):
     for rank in range(3):
         info = {"rank": rank, "world_size": 3}
         (tmp_path / f"{rank}.json").write_bytes(trace(distributedInfo=info))
-    kinetoscope("merge", tmp_path / "two.json", tmp_path / "0.json", tmp_path / "1.json")
+    kinetoscope("merge", "-o", tmp_path / "two.json", tmp_path / "0.json", tmp_path / "1.json")
     done = kinetoscope("check", tmp_path / "two.json", tmp_path / "2.json")
     assert (done.returncode, done.stdout.count(b"nothing wrong")) == (0, 2)
 
 
 def test_from_parquet_to_perfettos_format(file, tmp_path):
-    kinetoscope("convert", file, tmp_path / "trace.parquet")
-    assert kinetoscope("convert", tmp_path / "trace.parquet", tmp_path / "out.pftrace").returncode == 0
+    kinetoscope("convert", file, "-o", tmp_path / "trace.parquet")
+    assert kinetoscope("convert", tmp_path / "trace.parquet", "-o", tmp_path / "out.pftrace").returncode == 0
     with load(tmp_path / "out.pftrace") as loaded:
         assert loaded.errors() == {}
         assert loaded.query("select count(*) as n from slice") == [{"n": 50}]
@@ -175,44 +175,42 @@ def test_from_parquet_to_perfettos_format(file, tmp_path):
 
 def test_a_file_that_is_no_trace_is_not_converted(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    done = kinetoscope("convert", tmp_path / "picture.png", tmp_path / "out.json.gz")
+    done = kinetoscope("convert", tmp_path / "picture.png", "-o", tmp_path / "out.json.gz")
     assert (done.returncode, (tmp_path / "out.json.gz").exists()) == (1, False)
     assert b"is not JSON" in done.stderr
 
 
-@pytest.mark.parametrize("verb", [["merge", "-"], ["check", "--repair", "-"], ["convert", "-"]])
+@pytest.mark.parametrize("verb", [["merge", "-o", "-"], ["check", "--repair", "-"], ["convert", "-o", "-"]])
 def test_a_disk_that_is_full_is_named_as_the_reason(file, verb):
     """The error does not blame the file that is read."""
-    order = [file, "-"] if verb[0] == "convert" else [*verb[1:], file]
+    order = [*verb[1:], file]
     command = [sys.executable, "-m", "kinetoscope", verb[0], *map(str, order)]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"kinetoscope {verb[0]}: Cannot write -: No space left on device. ".encode() + (
-        b"Is there space, and may you write there?\n"
-    )
+    assert done.stderr == b"error: Cannot write -: No space left on device. Check free space and permissions.\n"
 
 
 def test_an_output_that_is_a_device_or_a_pipe_stays_one(file, tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     with subprocess.Popen(["cat", tmp_path / "pipe.json"], stdout=subprocess.PIPE) as reader:
-        assert kinetoscope("merge", tmp_path / "pipe.json", file).returncode == 0
+        assert kinetoscope("merge", "-o", tmp_path / "pipe.json", file).returncode == 0
         assert len(json.loads(reader.communicate(timeout=60)[0])["traceEvents"]) > 50
     assert (tmp_path / "pipe.json").is_fifo()
 
 
 def test_an_output_that_is_a_pipe_which_nobody_reads_is_refused_at_once(file, tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
-    done = kinetoscope("convert", file, tmp_path / "pipe.json")
+    done = kinetoscope("convert", file, "-o", tmp_path / "pipe.json")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert b"nobody reads this pipe. Start its reader first." in done.stderr
+    assert b"no process reads this pipe. Start its reader first." in done.stderr
     assert (tmp_path / "pipe.json").is_fifo()
 
 
 @pytest.mark.parametrize(
     "verb",
     [
-        *(["check", "PATH"], ["convert", "PATH", "OUT"], ["merge", "OUT", "PATH"], ["info", "PATH"]),
+        *(["check", "PATH"], ["convert", "PATH", "-o", "OUT"], ["merge", "-o", "OUT", "PATH"], ["info", "PATH"]),
         *(["summary", "PATH"], ["report", "PATH", "-o", "OUT"], ["diff", "PATH", "PATH"], ["whatif", "PATH"]),
         *(["check", "PATH", "--repair", "OUT"], ["info", "file://PATH"]),
     ],
@@ -260,10 +258,10 @@ def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(file, tmp_path):
 
 def test_the_error_says_that_a_path_has_no_traces(tmp_path):
     done = kinetoscope("check", tmp_path / "nowhere.json")
-    assert (done.returncode, b"There is no " in done.stderr) == (2, True)
+    assert (done.returncode, b"No such file or folder" in done.stderr) == (2, True)
     (tmp_path / "folder").mkdir()
-    done = kinetoscope("merge", tmp_path / "out.json", tmp_path / "folder")
-    assert (done.returncode, b"has a file that ends in .json" in done.stderr) == (1, True)
+    done = kinetoscope("merge", "-o", tmp_path / "out.json", tmp_path / "folder")
+    assert (done.returncode, b"no file ends in .json" in done.stderr) == (1, True)
 
 
 def test_the_version_says_whether_the_part_in_c_is_in_use():
@@ -272,7 +270,7 @@ def test_the_version_says_whether_the_part_in_c_is_in_use():
     assert said.stdout.decode().startswith(f"kinetoscope {__version__} (")
     command = [sys.executable, "-m", "kinetoscope", "--version"]
     pure = subprocess.run(command, env=os.environ | {"KINETOSCOPE_PURE": "1"}, capture_output=True, check=True)
-    assert pure.stdout.decode() == f"kinetoscope {__version__} (in Python only: KINETOSCOPE_PURE is set)\n"
+    assert pure.stdout.decode() == f"kinetoscope {__version__} (pure Python: KINETOSCOPE_PURE is set)\n"
 
 
 ENDING = """

@@ -86,8 +86,8 @@ with kinetoscope.profile("run", torch=False, system=False) as profiler:
 """
 FOUND = re.compile(
     r"Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace\.json\n"
-    r"Kinetoscope: Top finding: Input-bound: the loop waits \d+\.\d ms/step for its next batch "
-    r"\(estimated saving \d+\.\d ms/step\)\.\n"
+    r"Kinetoscope: Top finding: Input-bound: the loop waits \d+\.\d ms/step for its next batch; "
+    r"estimated saving \d+\.\d ms/step\.\n"
     r"kinetoscope summary run\n"
 )
 SPAWN = """
@@ -134,7 +134,7 @@ def test_a_run_with_a_report_writes_it_and_says_of_which_ranks_it_is(tmp_path):
         [sys.executable, "train.py"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, timeout=100
     )
 
-    assert "ms/step). Report on 1 of 2 ranks: run/report.html.\nkinetoscope summary run\n" in done.stderr
+    assert "ms/step. Report on 1 of 2 ranks: run/report.html.\nkinetoscope summary run\n" in done.stderr
     page = page_text((tmp_path / "run" / "report.html").read_text())
     assert page["report"]["findings"][0]["title"].startswith("Input-bound: ")
     assert [track["kind"] for track in page["timeline"]["tracks"]] == ["steps", "markers"]

@@ -150,8 +150,15 @@ def test_a_run_that_recorded_nothing_says_why_once_and_what_to_change(tmp_path, 
 def test_every_command_tells_why_a_run_recorded_nothing(tmp_path):
     program, sentence = UNTRACED["a short run"]
     run(tmp_path, program)
-    commands = ("check run", "convert run out.json.gz", "diff run run", "info run", "merge out.json run", "recover run")
-    commands += ("report run", "summary run", "summary run/traces", "whatif run --faster x=2")
+    commands = (
+        "check run",
+        "convert run -o out.json.gz",
+        "diff run run",
+        "info run",
+        "merge run -o out.json",
+        "recover run",
+    )
+    commands += ("recover run", "report run", "summary run", "summary run/traces", "whatif run --faster x=2")
     for command in commands:
         told = run_command(*command.split(), folder=tmp_path)
         assert sentence in told.stderr, (command, told)

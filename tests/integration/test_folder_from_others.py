@@ -280,7 +280,7 @@ def test_a_merge_neither_reads_nor_deletes_files_outside_its_folder_that_a_manif
     write_manifest(saved, finished(path), {"type": "expired", "path": path}, finished("own.json"))
     before = seen(outside)
     merged = saved / "traces" / "merged_trace.json"
-    done = run_command("merge", "--from-manifest", saved / "traces", merged)
+    done = run_command("merge", "--from-manifest", saved / "traces", "-o", merged)
     assert done.returncode == 0, done.stderr
     assert seen(outside) == before
     assert spans(merged, "span")
@@ -290,7 +290,7 @@ def test_a_merge_neither_reads_nor_deletes_files_outside_its_folder_that_a_manif
 def test_a_merge_deletes_expired_traces_in_its_own_folder(saved):
     write_trace(saved / "traces" / "sub" / "new.json")
     write_manifest(saved, finished("own.json"), {"type": "expired", "path": "own.json"}, finished("sub/new.json"))
-    run_command("merge", "--from-manifest", saved / "traces", saved / "traces" / "merged_trace.json")
+    run_command("merge", "--from-manifest", saved / "traces", "-o", saved / "traces" / "merged_trace.json")
     assert not (saved / "traces" / "own.json").exists()
     assert (saved / "traces" / "sub" / "new.json").exists()
 
@@ -300,7 +300,7 @@ def test_a_merged_trace_may_have_any_sources_in_its_header(saved, sources):
     merged = saved / "traces" / "merged_trace.json"
     write_trace(merged, merged=True, sources=sources)
     write_manifest(saved, finished("own.json"), finished("gone.json"))
-    done = run_command("merge", "--from-manifest", saved / "traces", merged)
+    done = run_command("merge", "--from-manifest", saved / "traces", "-o", merged)
     assert (done.returncode, done.stderr) == (0, "")
     assert spans(merged, "span")
 
@@ -311,7 +311,7 @@ def test_a_merge_into_a_folder_from_another_person_uses_no_link_or_pipe(saved, o
     merged.symlink_to(outside / "file") if kind == "link" else os.mkfifo(merged)
     write_manifest(saved, finished("own.json"))
     before = seen(outside)
-    done = run_command("merge", "--from-manifest", saved / "traces", merged)
+    done = run_command("merge", "--from-manifest", saved / "traces", "-o", merged)
     assert done.returncode == 1
     assert "merged_trace.json" in done.stderr
     assert seen(outside) == before
@@ -360,7 +360,7 @@ def test_upload_without_a_url_sends_nothing_and_lists_what_waits(saved, store):
     assert (store / "own.json").exists()
     assert not (saved / "traces" / "own.json").exists()
     done = run_command("upload", saved)
-    assert (done.returncode, done.stdout) == (0, "Nothing waits to be uploaded.\n")
+    assert (done.returncode, done.stdout) == (0, "No pending uploads.\n")
     assert run_command("upload", saved, "--list").returncode == 2
 
 

@@ -54,8 +54,8 @@ def killed(tmp_path_factory):
     done = run_prepared(VISITING, RUN, folder, f"s3://{BUCKET}/allowed")
     assert done.returncode == -signal.SIGKILL
     traces = folder / "traces"
-    more = ["convert", traces / "ep0-ba2-rank0.json", traces / "some.parquet"]
-    for arguments in (["merge", traces / "merged_trace.json", traces], ["info", folder], more):
+    more = ["convert", traces / "ep0-ba2-rank0.json", "-o", traces / "some.parquet"]
+    for arguments in (["merge", "-o", traces / "merged_trace.json", traces], ["info", folder], more):
         run_prepared(VISITING, RUN_COMMAND, *arguments).check_returncode()
     [live] = (folder / "live").iterdir()
     (live / "contributed" / "2").mkdir(parents=True)

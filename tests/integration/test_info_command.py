@@ -55,7 +55,7 @@ def test_info_of_a_damaged_file_says_what_was_repaired_and_exits_with_1(tmp_path
 def test_info_of_nothing_says_what_to_pass(tmp_path):
     done = info(tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith("kinetoscope info: No trace in ")
+    assert done.stderr.startswith("error: No trace in ")
 
 
 def test_a_batch_that_torch_calls_a_step_counts_once():

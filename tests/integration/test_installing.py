@@ -92,7 +92,7 @@ def test_without_a_compiler_the_wheel_is_one_for_every_machine_and_says_that_it_
     assert (tmp_path / "installed" / "kinetoscope" / "__init__.py").is_file()
     assert len(list((tmp_path / "installed").iterdir())) == 2, "the package, and its metadata"
     version = installed_command(tmp_path, "--version")
-    assert "in Python only: this installation has no module in C; install the sdist or the repository with" in version
+    assert "pure Python: this installation has no module in C; install the sdist or the repository with" in version
 
 
 def installed_command(tmp_path, *arguments):
@@ -162,11 +162,11 @@ def test_without_the_recorder_in_c_python_records_and_c_reads_and_merges(source,
     with zipfile.ZipFile(wheel) as files:
         files.extractall(tmp_path / "installed")
     version = installed_command(tmp_path, "--version")
-    assert version.endswith(" (native, but for the recorder: the one in C was left out when this was built)\n")
+    assert version.endswith(" (native, with the pure Python recorder: the one in C was left out when this was built)\n")
 
     assert installed_python(tmp_path, "-c", TRAINING) == "PureRecorder kinetoscope.pulse.pure_writer\n"
     assert installed_python(tmp_path, "-c", FILES) == "NativeScanner NativeRewriter\n"
     assert "nothing wrong" in installed_command(tmp_path, "check", "run/traces")
-    assert "Merged 1 file of 1 rank" in installed_command(tmp_path, "merge", "merged.json", "run/traces")
+    assert "Merged 1 file of 1 rank" in installed_command(tmp_path, "merge", "-o", "merged.json", "run/traces")
     assert "forward" in installed_command(tmp_path, "summary", "run")
     assert "finished: 1 rank, step 19" in installed_command(tmp_path, "status", "run")

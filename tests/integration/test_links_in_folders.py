@@ -47,11 +47,11 @@ COMMANDS = {
     "diff, first": ["diff", "{folder}", "{other}", "--json"],
     "diff, second": ["diff", "{other}", "{folder}", "--json"],
     "info": ["info", "{folder}", "--json"],
-    "convert": ["convert", "{traces}", "{out}", "--to", ".json.gz"],
-    "to parquet": ["convert", "{traces}", "{out}", "--to", ".parquet"],
+    "convert": ["convert", "{traces}", "-o", "{out}", "--to", ".json.gz"],
+    "to parquet": ["convert", "{traces}", "-o", "{out}", "--to", ".parquet"],
     "check": ["check", "{traces}"],
     "repair": ["check", "{traces}", "--repair", "{out}"],
-    "merge": ["merge", "{out}/merged.json", "{traces}"],
+    "merge": ["merge", "-o", "{out}/merged.json", "{traces}"],
 }
 
 
@@ -139,10 +139,10 @@ def test_a_link_that_the_user_names_is_read(run, capsys, command):
 def test_a_link_that_the_user_names_is_converted(run, capsys, target):
     link = run / "traces" / "mine.json"
     make_link(link, run)
-    assert main(["convert", str(link), str(run.parent / "out" / target)]) == 0
+    assert main(["convert", str(link), "-o", str(run.parent / "out" / target)]) == 0
 
 
-@pytest.mark.parametrize("command", [["summary"], ["info"], ["check"], ["merge", "{out}/merged.json"]])
+@pytest.mark.parametrize("command", [["summary"], ["info"], ["check"], ["merge", "-o", "{out}/merged.json"]])
 def test_a_glob_reads_no_link_that_it_finds_and_goes_through_links_that_the_user_names(run, capsys, command):
     (run.parent / "latest").symlink_to(run)
     arguments = [part.format(out=run.parent / "out") for part in command]

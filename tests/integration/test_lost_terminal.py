@@ -253,7 +253,7 @@ def test_a_command_whose_terminal_goes_away_finishes_its_file(tmp_path):
         except OSError:
             break
     sys.stderr.isatty = lambda: True  # as it was when the bar was begun
-    os._exit(main(["convert", {str(tmp_path / "trace.json")!r}, {str(tmp_path / "new.json.gz")!r}]))
+    os._exit(main(["convert", {str(tmp_path / "trace.json")!r}, "-o", {str(tmp_path / "new.json.gz")!r}]))
     """
     terminal = Terminal(tmp_path, program)
     terminal.wait_until_it_trains()

@@ -44,7 +44,7 @@ def merge(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_two_ranks_and_two_cycles_with_stacks_load_in_perfetto_without_an_error(recorded, tmp_path):
     output = tmp_path / "merged.json.gz"
-    done = merge(output, recorded)
+    done = merge("-o", output, recorded)
     assert (done.returncode, done.stderr) == (0, "")
     assert "4 files of 2 ranks" in done.stdout
     originals = [json.loads(path.read_text())["traceEvents"] for path in recorded.glob("rank*.json")]
@@ -64,13 +64,13 @@ def test_two_ranks_and_two_cycles_with_stacks_load_in_perfetto_without_an_error(
 
 def test_the_args_say_which_of_kinetos_spans_overlapped(recorded, tmp_path):
     output = tmp_path / "merged.json"
-    assert merge(output, recorded / "rank0.0.pt.trace.json").returncode == 0
+    assert merge("-o", output, recorded / "rank0.0.pt.trace.json").returncode == 0
     events = json.loads(output.read_text())["traceEvents"]
     assert any("clipped" in event.get("args", {}).get("kinetoscope", "") for event in events)
 
 
 def test_a_missing_file_is_one_clear_line_and_exit_code_2(tmp_path):
-    done = merge(tmp_path / "out.json", tmp_path / "nowhere")
+    done = merge("-o", tmp_path / "out.json", tmp_path / "nowhere")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "nowhere" in done.stderr
@@ -79,13 +79,13 @@ def test_a_missing_file_is_one_clear_line_and_exit_code_2(tmp_path):
 
 def test_an_empty_file_is_one_clear_line_and_exit_code_1(tmp_path):
     (tmp_path / "rank0.json").touch()
-    done = merge(tmp_path / "out.json", tmp_path / "rank0.json")
+    done = merge("-o", tmp_path / "out.json", tmp_path / "rank0.json")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "it is empty" in done.stderr
 
 
 def test_wrong_usage_is_exit_code_2(tmp_path):
-    assert merge(tmp_path / "out.json").returncode == 2
+    assert merge("-o", tmp_path / "out.json").returncode == 2
     assert merge().returncode == 2
 
 
@@ -96,6 +96,6 @@ def test_help_teaches_with_examples():
 
 
 def test_from_manifest_without_traces_says_so(tmp_path):
-    done = merge("--from-manifest", tmp_path, tmp_path / "out.json", "--no-nice")
+    done = merge("--from-manifest", tmp_path, "-o", tmp_path / "out.json", "--no-nice")
     assert done.returncode == 0
-    assert "no finished traces" in done.stdout
+    assert "No finished traces" in done.stdout

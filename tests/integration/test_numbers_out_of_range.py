@@ -50,8 +50,8 @@ def killed(tmp_path_factory):
     said["kinetoscope"]["warmup_batches"] = [[0, 1]]
     said["distributedInfo"] = {"rank": 0, "world_size": 1}
     trace.write_text(json.dumps(said))
-    assert main(["convert", str(trace), str(folder / "some.parquet")]) == 0
-    assert main(["merge", str(folder / "merged.json"), str(folder / "traces")]) == 0
+    assert main(["convert", str(trace), "-o", str(folder / "some.parquet")]) == 0
+    assert main(["merge", "-o", str(folder / "merged.json"), str(folder / "traces")]) == 0
     return folder
 
 
@@ -110,7 +110,7 @@ def test_in_the_header_of_a_trace(run, capsys, name, value):
     places = list(places_of_numbers(header))
     assert len(places) > 20
     commands = [["summary", file, "--no-cache"], ["info", file, "--no-cache"], ["check", file]]
-    commands += [["merge", run / "out.json", file, "--force"]]
+    commands += [["merge", "-o", run / "out.json", file, "--force"]]
     for number, path in enumerate(places):
         if not is_allowed(path, value):
             file.write_text(planted(header, path, value)[:-1] + ', "traceEvents": ' + json.dumps(events) + "}")
@@ -144,7 +144,7 @@ def test_in_a_manifest(run, capsys, value):
             if not is_allowed(path, value):
                 changed = planted(document, path, value)
                 file.write_text("\n".join([*lines[:number], changed, *lines[number + 1 :]]) + "\n")
-                command = ["merge", "--from-manifest", run / "traces", run / "traces" / "merged_trace.json"]
+                command = ["merge", "--from-manifest", run / "traces", "-o", run / "traces" / "merged_trace.json"]
                 require_told(command, f"rank0.jsonl: in line {number + 1}", path, capsys)
 
 
@@ -168,12 +168,12 @@ def test_in_a_live_folder(killed, tmp_path, capsys, name, value):
 ARGUMENTS = [
     *([verb, "FILE", option] for verb in ("summary", "whatif") for option in ("--last", "--ranks", "--attempt")),
     ["whatif", "FILE", "--on-time"],
-    ["merge", "OUT", "FILE", "--last"],
-    ["merge", "OUT", "FILE", "--ranks"],
-    ["merge", "OUT", "FILE", "--batches"],
-    *(["merge", "--from-manifest", "TRACES", "OUT", option] for option in ("--wait", "--node-rank")),
+    ["merge", "-o", "OUT", "FILE", "--last"],
+    ["merge", "-o", "OUT", "FILE", "--ranks"],
+    ["merge", "-o", "OUT", "FILE", "--batches"],
+    *(["merge", "--from-manifest", "TRACES", "-o", "OUT", option] for option in ("--wait", "--node-rank")),
     ["check", "FILE", "--jobs"],
-    ["convert", "FILE", "OUT", "--jobs"],
+    ["convert", "FILE", "-o", "OUT", "--jobs"],
     ["info", "FILE", "--attempt"],
     ["upload", "RUN", "--rank"],
     ["upload", "RUN", "--retry-for"],

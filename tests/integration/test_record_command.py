@@ -187,7 +187,7 @@ def test_a_run_that_has_ended_cannot_be_asked_and_one_that_is_none_neither(start
     assert "has ended" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["record", str(tmp_path / "empty")]) == 1
-    assert "There is no pulse of" in capsys.readouterr().err
+    assert "No pulse of a run in" in capsys.readouterr().err
     assert main(["record", str(job.folder), "--num-steps", "101"]) == 2
     assert "at most 100" in capsys.readouterr().err
 
@@ -202,4 +202,4 @@ def test_a_training_that_ends_before_says_so(start, capsys):
     job.end()
     _, said = asking.communicate(timeout=LONG_S)
     assert asking.returncode == (0 if not said else 1)
-    assert "it ended before." in said or job.asked()[0].asked is Asked.SAVED
+    assert "it ended before them" in said or job.asked()[0].asked is Asked.SAVED

@@ -289,7 +289,7 @@ def test_a_live_folder_that_cannot_be_read_does_not_keep_a_new_run_from_starting
         path.unlink()
     again = train(killed, kill_at=1000)
     assert again.returncode == 0, again.stderr
-    assert "cannot be read" in again.stderr
+    assert "is unreadable" in again.stderr
 
 
 def test_a_folder_with_nothing_to_recover_is_a_clear_error(tmp_path):

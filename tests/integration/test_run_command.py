@@ -538,12 +538,12 @@ def test_one_line_in_the_script_does_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ([], 2, "There is no command to run"),
+        ([], 2, "Missing command"),
         (["-o", "run", "no-such-program"], 127, "no-such-program is no command"),
         (["-o", "run", "./data.txt"], 126, "cannot be executed"),
-        (["-o", "run", "train.py"], 127, "A script of Python's: kinetoscope run python train.py"),
+        (["-o", "run", "train.py"], 127, "Try: kinetoscope run python train.py"),
         (["--num-steps", "0", "true"], 2, "argument --num-steps: cannot read '0'; write a whole number from 1"),
-        (["-o", "data.txt/run", "true"], 2, "Choose another one with -o"),
+        (["-o", "data.txt/run", "true"], 2, "Pass another one with -o"),
         ([str(BIN / "torchrun"), "--nnodes", "2", "train.py"], 2, "Pass -o"),
     ],
 )

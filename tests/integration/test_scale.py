@@ -74,7 +74,7 @@ def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
     assert [path.name for path in merged] == ["merged_trace.json", *others]
     for node, path in enumerate(merged):
         assert ranks_of(path) == dict.fromkeys(range(node * PER_NODE, (node + 1) * PER_NODE), 4)
-    run_command("merge", "all.json", *merged, folder=tmp_path).check_returncode()
+    run_command("merge", "-o", "all.json", *merged, folder=tmp_path).check_returncode()
     assert ranks_of(tmp_path / "all.json") == dict.fromkeys(range(NUM_RANKS), 4)
     with load(tmp_path / "all.json") as trace:
         assert trace.errors() == {}

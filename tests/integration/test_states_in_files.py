@@ -46,10 +46,10 @@ def test_states_are_the_same_in_each_format_and_in_a_merged_and_a_repaired_trace
 
     made = [tmp_path / name for name in ("packed.json.gz", "columns.parquet", "back.json", "merged.json.zst")]
     packed, columns, back, merged = map(str, made)
-    assert main(["convert", str(trace), packed]) == 0
-    assert main(["convert", packed, columns]) == 0
-    assert main(["convert", columns, back]) == 0
-    assert main(["merge", merged, back]) == 0
+    assert main(["convert", str(trace), "-o", packed]) == 0
+    assert main(["convert", packed, "-o", columns]) == 0
+    assert main(["convert", columns, "-o", back]) == 0
+    assert main(["merge", "-o", merged, back]) == 0
     cut, repaired = tmp_path / "cut.json", tmp_path / "repaired.json"
     cut.write_bytes(trace.read_bytes().rstrip()[:-2])
     assert main(["check", str(cut), "--repair", str(repaired)]) == 1

@@ -239,7 +239,7 @@ def test_nothing_to_see_is_told_as_such(tmp_path):
     code, text = said(tmp_path)
     assert code == 5
     assert text.startswith("nothing seen\n")
-    assert "Pass the run's folder" in text
+    assert "Pass the run folder" in text
     assert told(tmp_path) == (
         5,
         {

@@ -40,8 +40,8 @@ IN_LONG_TIME = "search.MOST_SECONDS = search.MOST_SECONDS_WATCHED = 100  # on a 
 SAVED = "Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace.json\n"
 NEXT = "kinetoscope summary run\n"
 FOUND = re.compile(
-    f"{re.escape(SAVED)}Kinetoscope: Top finding: Input-bound: the loop waits [0-9.]+ ms/step for its next batch "
-    r"\(estimated saving [0-9.]+ ms/step\)\.\n"
+    f"{re.escape(SAVED)}Kinetoscope: Top finding: Input-bound: the loop waits [0-9.]+ ms/step for its next batch; "
+    r"estimated saving [0-9.]+ ms/step\.\n"
     f"{re.escape(NEXT)}"
 )
 

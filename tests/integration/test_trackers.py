@@ -98,7 +98,7 @@ def test_a_run_of_wandb_that_was_finished_is_told_of_once_and_training_goes_on(w
     wandb_run.finish()
     train(tmp_path / "run", wandb_run)
     (said,) = [record.getMessage() for record in caplog.records if record.name == "kinetoscope"]
-    assert said.startswith("WandbRun of log_to could not be told of this run")
+    assert said.startswith("WandbRun of log_to failed")
 
 
 def test_a_run_of_mlflow_has_numbers_of_each_window_and_the_report(tmp_path, monkeypatch):

@@ -336,7 +336,7 @@ def test_the_command_prints_its_link_and_ends_with_ctrl_c_pressed_often(runs):
         assert ask(port, Cookie=log_in(process.link))[0] == 200
         process.send_signal(signal.SIGINT)
         code, out, err = ended(process)
-    assert (code, out.strip(), err) == (0, "kinetoscope view: ended.", "")
+    assert (code, out.strip(), err) == (0, "Stopped.", "")
 
 
 @pytest.mark.usefixtures("sighup_ends_programs")
@@ -406,14 +406,14 @@ def test_no_open_opens_no_browser(runs, tmp_path):
 def test_a_port_that_is_taken_is_a_plain_error(runs, server):
     done = run_command("view", runs, "--port", server.server_port, "--no-open")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"kinetoscope view: Port {server.server_port} of this machine cannot be used: ")
+    assert done.stderr.startswith(f"error: --port: cannot use port {server.server_port}: ")
     assert "--port" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_what_does_not_exist_is_a_plain_error(runs, capsys):
     assert main(["view", str(runs / "none")]) == 2
-    assert capsys.readouterr().err == f"kinetoscope view: There is no {runs / 'none'}. Check the path.\n"
+    assert capsys.readouterr().err == f"error: No such file or folder: {runs / 'none'}. Check the path.\n"
 
 
 def test_of_a_file_in_a_run_its_run_is_shown_and_no_other(runs):

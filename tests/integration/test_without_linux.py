@@ -68,8 +68,8 @@ def test_a_process_records_two_runs_with_all_sources_and_each_command_reads_them
         ("summary", "run"),
         ("report", "run2"),
         ("diff", "run", "run"),
-        ("convert", "run/traces/merged_trace.json", "trace.pftrace"),
-        ("merge", "merged.json", "run/traces"),
+        ("convert", "run/traces/merged_trace.json", "-o", "trace.pftrace"),
+        ("merge", "-o", "merged.json", "run/traces"),
         ("upload", "run"),
     ):
         done = macos.command(*arguments)

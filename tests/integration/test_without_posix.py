@@ -62,7 +62,7 @@ def test_a_trace_is_checked_and_described(windows_with, tmp_path):
 
 @pytest.mark.parametrize("name", ["packed.json.gz", "trace.pftrace", "trace.parquet"])
 def test_a_trace_is_converted(windows_with, tmp_path, name):
-    done = windows_with.command("convert", write_trace(tmp_path / "rank0.json"), tmp_path / name)
+    done = windows_with.command("convert", write_trace(tmp_path / "rank0.json"), "-o", tmp_path / name)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / name).stat().st_size > 0
     assert not list(tmp_path.glob(".*.partial"))
@@ -70,7 +70,7 @@ def test_a_trace_is_converted(windows_with, tmp_path, name):
 
 def test_traces_are_merged(windows_with, tmp_path):
     traces = [write_trace(tmp_path / f"rank{rank}.json", rank) for rank in range(2)]
-    done = windows_with.command("merge", "--nice", tmp_path / "merged.json", *traces)
+    done = windows_with.command("merge", "--nice", "-o", tmp_path / "merged.json", *traces)
     assert (done.returncode, done.stderr) == (0, "")
     merged = json.loads((tmp_path / "merged.json").read_bytes())["traceEvents"]
     assert sum(event["ph"] == "X" for event in merged) == 40
@@ -100,7 +100,7 @@ def test_commands_that_need_posix_say_so_in_one_sentence(windows, tmp_path, verb
     run = write_run(tmp_path / "run")
     done = windows.command(verb, run)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"kinetoscope {verb}: Cannot use {run} as the folder of a run: {WITHOUT_FOLDERS}\n"
+    assert done.stderr == f"error: Cannot use {run} as the folder of a run: {WITHOUT_FOLDERS}\n"
 
 
 # -- recording --
@@ -129,7 +129,7 @@ sys.exit(7)
 def test_a_training_goes_on_and_hears_once_that_nothing_is_recorded(windows, tmp_path):
     done = windows.program(TRAINING, new=True)
     assert (done.returncode, done.stdout) == (0, "trained\n")
-    assert done.stderr.count("Nothing is recorded, and training continues.") == 1
+    assert done.stderr.count("Nothing is recorded; training continues.") == 1
     assert WITHOUT_FOLDERS in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
@@ -155,7 +155,7 @@ def test_the_command_that_records_any_training_runs_it_and_keeps_its_exit_code(w
     (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
     done = windows.command("run", "-o", "run", sys.executable, "train.py", "--lr", "0.1")
     assert (done.returncode, done.stdout) == (7, "['--lr', '0.1']\n")
-    assert done.stderr == f"kinetoscope run: nothing is recorded: {WITHOUT_FOLDERS}\n"
+    assert done.stderr == f"warning: nothing is recorded: {WITHOUT_FOLDERS}\n"
     assert not (tmp_path / "run").exists()
 
 

@@ -11,7 +11,7 @@ const TERMS: Record<string, string> = {
   "other python": "Python outside of operators, waits and phases.",
   evaluation: "Evaluations between steps, and within them.",
   "between steps": "What else lies between the end of a step and the begin of the next one.",
-  "not known": "Nothing that was recorded says what this time is. It is not 0.",
+  unknown: "Nothing that was recorded says what this time is. It is not 0.",
   "ahead of the device": "By so much the host is done sooner than its device, whose pace the run has.",
   "lead lost": "By so much the host took longer than the run, since its device still had work from before.",
   computing: "Kernels that are no communication run on the device.",

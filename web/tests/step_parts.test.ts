@@ -6,9 +6,9 @@ const part = (part: string, word: string, time_ns: number | null, is_phase = fal
   return { part, word, time_ns, share: time_ns === null ? null : 0.5, is_phase };
 };
 
-test("a phase that is not known is told, and one that takes no time is not", () => {
+test("a phase that is unknown is told, and one that takes no time is not", () => {
   const parts = [part("forward_ns", "forward", 0, true), part("backward_ns", "backward", null, true)];
-  const [shown] = shownParts([stackOf([...parts, part("unknown_ns", "not known", 5)])]);
+  const [shown] = shownParts([stackOf([...parts, part("unknown_ns", "unknown", 5)])]);
 
   expect(shown.map(({ name, value }) => [name, value])).toEqual([
     ["Backward", null],

@@ -92,6 +92,6 @@ def notes_on_communication(kernels: Iterable[str]) -> list[str]:
     names = ", ".join(shown(own_name(name).removeprefix("void ").strip()) for name in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return [
-        f"Communication takes at least what is told: these kernels look like it, but are of no library that is known, "
-        f"and count as computing: {names}{more}."
+        f"Communication is a lower bound: these kernels look like communication of an unknown library, and count as "
+        f"compute: {names}{more}."
     ]

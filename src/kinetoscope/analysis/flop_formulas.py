@@ -124,7 +124,7 @@ def _by_samples(work: Callable[[Sequence[Any], Sequence[str]], Work], num_tensor
 
     def of_samples(shapes: Sequence[Any], values: Sequence[str]) -> Work:
         if len(shapes) > lengths and shapes[lengths]:
-            raise ValueError("the lengths of samples are not known")
+            raise ValueError("the lengths of samples are unknown")
         swapped = [[batch, heads, places, width] for batch, places, heads, width in shapes[:num_tensors]]
         return work(swapped, values)
 

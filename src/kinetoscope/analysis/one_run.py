@@ -23,7 +23,7 @@ def require_one_run(traces: Sequence[SummedTrace]) -> None:
         raise TraceFileError("There is no trace to analyze. Pass at least one.")
     if not any(trace.windows for trace in traces):
         raise SettingsError(
-            "None of the ranks that were asked for (--ranks, or ranks= in Python) is here, only "
+            "No trace of the selected ranks (--ranks, or ranks= in Python). There are traces of "
             f"{ranks_named(_ranks(traces))}."
         )
     _require_one("name", {trace.name: trace.run_name for trace in traces})
@@ -151,7 +151,7 @@ def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
     """Ranks whose traces are not here. Waits for them look like waits for nobody."""
     if absent := _absent(traces):
         yield (
-            f"Not here: {absent}, of {_world_size(traces):,}. How long others waited for them is not known, and "
+            f"Not here: {absent}, of {_world_size(traces):,}. The time that others waited for them is unknown, and "
             "savings hold only if they gain as much."
         )
 
@@ -222,8 +222,8 @@ def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> I
 def _on_unclear(counts: Mapping[str, int]) -> str:
     named = ", ".join(f"{count:,} of category {shown(category)}" for category, count in counts.items())
     return (
-        f"Not understood: {named}. They seem to be of a device, and are in none of the numbers. So devices may do more "
-        "than is told here, a step may take longer, and no fault was looked for."
+        f"Unknown device events: {named}. They are not counted, so devices may do more than shown here, a step may "
+        "take longer, and findings are switched off."
     )
 
 
@@ -238,8 +238,8 @@ def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> It
     bound_ns = CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
     if steps and bound_ns > SHARE_OF_STEP * (step_time_ns(steps) or 0.0):
         yield (
-            f"The clocks of ranks are known within {_duration(bound_ns // CLOCK_BOUNDS)}: a rank that is late by less "
-            f"than {_duration(bound_ns)} is not told from an error of its clock."
+            f"The clocks of ranks agree within {_duration(bound_ns // CLOCK_BOUNDS)}: a straggler of less than "
+            f"{_duration(bound_ns)} is within the error of its clock."
         )
 
 

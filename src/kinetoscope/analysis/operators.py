@@ -108,7 +108,7 @@ def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
     counted = [row for row in rows if row.name in FORMULAS]
     if not counted or any(row.shapes is not None for row in counted):
         return []
-    return ["FLOPs are not known, since shapes of operators were not recorded: record_shapes=True records them."]
+    return ["FLOPs are unknown, because operator shapes were not recorded: record_shapes=True records them."]
 
 
 def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:

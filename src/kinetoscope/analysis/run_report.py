@@ -150,7 +150,7 @@ class RunReport(ReportRows, ShownInNotebooks):
         """
         if not 1 <= number <= len(self.findings):
             known = counted(len(self.findings), "finding") if self.findings else "no finding"
-            raise SettingsError(f"Cannot mend finding {number}: the run has {known}.")
+            raise SettingsError(f"There is no finding {number}: the run has {known}.")
         graph, fix = self.graph, self.build_fixes().get(self.findings[number - 1].id)
         return None if fix is None or graph is None else self.gained_ns(fix.saved_ns(FaultGraph(graph)))
 
@@ -185,8 +185,8 @@ class RunReport(ReportRows, ShownInNotebooks):
 
 
 _ENDINGS = {
-    "killed": "This run was killed before it ended: what it had not written until then is missing.",
-    "recording": "This run has not ended: this is what it has written until now.",
+    "killed": "This run was killed: its unsaved data is missing.",
+    "recording": "This run has not ended: the summary shows the data written so far.",
 }
 
 

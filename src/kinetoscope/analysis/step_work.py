@@ -17,7 +17,7 @@ LEAST_COVERAGE = 0.8
 """If less of the time of kernels that compute products is covered by shapes, rates are not told."""
 
 _BEYOND_PEAK = (
-    "FLOP/s and MFU are not known: by the shapes in the trace, a step computes more than its devices can, so the "
+    "FLOP/s and MFU are unknown: by the shapes in the trace, a step computes more than its devices can, so the "
     "shapes are not those of what ran."
 )
 _SUMS = ("flops", "done", "peak_ns", "product_ns", "covered_ns")
@@ -136,7 +136,7 @@ def notes_on_rates(parts: Sequence[ComputedSums], step_ns: float | None) -> list
     if not coverage:
         return []
     return [
-        "FLOP/s and MFU are not known: operators of which the trace says what they compute launched only "
-        f"{in_percent(coverage, 1)} of the time of kernels that compute products (of matrices, convolutions, "
-        "attention). CUDA graphs, compiled code, or convolutions without their arguments launched the others."
+        f"FLOP/s and MFU are unknown: only {in_percent(coverage, 1)} of the time of matmul, convolution and attention "
+        "kernels was launched by operators with recorded shapes. CUDA graphs, compiled code, or convolutions without "
+        "arguments launched the rest."
     ]

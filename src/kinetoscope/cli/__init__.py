@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.texts.wording import printable_lines, shown
@@ -22,31 +22,31 @@ from kinetoscope.writing.atomic_file import abandon_partials
 # Each verb and what it does, by task. Its module has add_arguments(parser) and run(arguments) -> exit code.
 _TASKS = {
     "record": {
-        "run": "run any command, and record the training in it, whose code stays as it is",
-        "record": "record some steps of a job that runs, on all its ranks",
-        "recover": "make traces of what a killed run did not save",
-        "upload": "upload what a run could not upload, and confirm it",
+        "run": "run a command and record its training steps, without code changes",
+        "record": "record steps of a running job, on all ranks",
+        "recover": "write traces of the unsaved data of a killed run",
+        "upload": "upload the files that a run could not upload",
     },
     "look": {
-        "status": "show what each rank of a run does now: step, phase, memory; who is behind, killed or hangs",
-        "summary": "show where the time of a run went, and what would shorten it",
-        "explain": "say what a kind of finding is, and what to change",
-        "report": "write what was found, and all ranks on one timeline, into one HTML file that people can look at",
-        "view": "show the runs in a folder in a browser, with their reports, and open traces in Perfetto",
-        "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
+        "status": "show step, phase and memory of each rank, and stragglers, killed and hung ranks",
+        "summary": "show findings on a run, and where its time goes",
+        "explain": "explain a kind of finding, and how to fix it",
+        "report": "write findings and the timeline of all ranks to one HTML file",
+        "view": "show runs and reports in a browser, and open traces in Perfetto",
+        "info": "show ranks, clocks, durations, batches, categories and sizes of traces",
     },
     "compare": {
-        "diff": "show what got slower or larger from one run to another",
-        "whatif": "show how long a step would take with something changed",
+        "diff": "show regressions and improvements between two runs",
+        "whatif": "estimate the step time with something faster or removed",
     },
     "files": {
-        "merge": "merge the traces of many ranks and cycles into one, on one clock",
-        "convert": "write traces in another format",
-        "check": "show what is wrong with traces, and repair them",
+        "merge": "merge traces of ranks and profiling windows into one, on one clock",
+        "convert": "convert traces to another format",
+        "check": "validate traces, and repair them",
     },
 }
 _VERBS = {verb: what for verbs in _TASKS.values() for verb, what in verbs.items()}
-_RECORDING = '  (in your training: with kinetoscope.profile("runs/{time}") as profiler)'
+_RECORDING = '  (or in code: with kinetoscope.profile("runs/{time}") as profiler)'
 
 
 def command() -> NoReturn:
@@ -114,7 +114,7 @@ def _kept_from_new_threads() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb. Returns 0 if all went well, 1 with a line on stderr if not, 2 for wrong usage."""
+    """Run one verb. Return 0 on success, 1 after an error on stderr, 2 for wrong usage."""
     _print_any_path()
     arguments_given = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["kinetoscope", *(verb for verb in arguments_given[:1] if verb in _VERBS)])
@@ -124,20 +124,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
-        _complain(f"{name}: {printable_lines(error)}")
+        _print_to_stderr(_format_error(str(error)))
         return 2 if isinstance(error, SettingsError) else 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        _complain(f"{name}: Cannot read or write{printable_lines(where)}: {error.strerror}.")
+        _print_to_stderr(_format_error(f"Cannot read or write{where}: {error.strerror}."))
         return 1
     except KeyboardInterrupt as interrupt:
         return _end_now(f"{name}: interrupted. {_written(interrupt)}")
 
 
-def _complain(sentence: str) -> None:
-    """Prints a sentence on stderr, if there is somebody to read it."""
+def _format_error(message: str) -> str:
+    """Return a message after ``error:``, with control characters escaped."""
+    return f"error: {printable_lines(message)}"
+
+
+def _print_to_stderr(text: str) -> None:
+    """Print a text to stderr unless it is closed."""
     with suppress(OSError, ValueError):
-        print(sentence, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 def _written(interrupt: KeyboardInterrupt) -> str:
@@ -153,43 +158,40 @@ def _end_now(sentence: str) -> NoReturn:
     """Ends the process after Ctrl-C at once, since its threads may be in a library that cannot be interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     abandon_partials()
-    _complain(sentence)
+    _print_to_stderr(sentence)
     with suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(130)
 
 
-class _Version(argparse.Action):
-    """Prints the version and exits. The version is looked up only then."""
+def _version() -> str:
+    """Return the version, and whether the native extension is in use."""
+    from kinetoscope import __version__
+    from kinetoscope.native import why_pure, why_pure_recorder
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(nargs=0, **settings)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from kinetoscope import __version__
-        from kinetoscope.native import why_pure, why_pure_recorder
-
-        if all_of_it := why_pure():
-            used = f"in Python only: {all_of_it}"
-        elif recorder := why_pure_recorder():
-            used = f"native, but for the recorder: {recorder}"
-        else:
-            used = "native"
-        print(f"kinetoscope {__version__} ({used})")
-        parser.exit()
+    if reason := why_pure():
+        used = f"pure Python: {reason}"
+    elif reason := why_pure_recorder():
+        used = f"native, with the pure Python recorder: {reason}"
+    else:
+        used = "native"
+    return f"kinetoscope {__version__} ({used})"
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are as printable as all others, and name the option that was meant."""
+    """A parser whose errors have the form of all others, and suggest the option that was meant."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable_lines(message + self._meant(message)))
+        message, _, remedy = message.partition("; ")
+        hint = self._meant(message) or (f"{remedy[:1].upper()}{remedy[1:]}." if remedy else f"See {self.prog} --help.")
+        _print_to_stderr(_format_error(f"{message[:1].upper()}{message[1:]}. {hint}"))
+        self.exit(2)
 
     def _meant(self, message: str) -> str:
         unknown = message.partition("unrecognized arguments: ")[2].split(" ")
         known = [option for action in self._actions for option in action.option_strings]
         close = [get_close_matches(word.partition("=")[0], known, 1) for word in unknown if word.startswith("-")]
-        return f"; did you mean {close[0][0]}?" if close and close[0] else ""
+        return f"Did you mean {close[0][0]}?" if close and close[0] else ""
 
 
 def _print_any_path() -> None:
@@ -200,28 +202,42 @@ def _print_any_path() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    verb = argv[0] if argv else None
-    if verb in _VERBS:
-        parser, run = _verb_parser(verb)
-        return run(parser.parse_args(argv[1:]))
-    if verb is not None and not verb.startswith("-"):
+    verb, rest = (argv[0], argv[1:]) if argv else ("help", [])
+    if verb in ("help", "-h", "--help"):
+        return _help(rest)
+    if verb in ("version", "-V", "--version"):
+        print(_version())
+        return 0
+    if verb not in _VERBS:
         raise SettingsError(_unknown(verb))
-    _parser().parse_args(argv)
-    print(_overview())
-    return 2
+    parser, run = _verb_parser(verb)
+    return run(parser.parse_args(rest))
+
+
+def _help(verbs: Sequence[str]) -> int:
+    """Print the help of a verb, or the overview."""
+    if not verbs or verbs[0] not in _VERBS:
+        if verbs:
+            raise SettingsError(_unknown(verbs[0]))
+        print(_overview())
+        return 0
+    parser, _ = _verb_parser(verbs[0])
+    parser.print_help()
+    return 0
 
 
 def _unknown(verb: str) -> str:
     close = get_close_matches(verb, _VERBS, 1)
-    meant = f"Did you mean {close[0]}?" if close else f"There are {', '.join(_VERBS)}."
-    return f"There is no command {shown(verb)}. {meant}"
+    hint = f"Did you mean {close[0]}?" if close else "Kinetoscope help lists the commands."
+    kind = "option" if verb.startswith("-") else "command"
+    return f"Unknown {kind} {shown(verb)}. {hint}".replace("Kinetoscope help", "`kinetoscope help`")
 
 
 def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse.Namespace], int]]:
-    """The parser of a verb's arguments, and what does its work."""
+    """Return the parser of a verb's arguments, and the function that runs it."""
     parser = _Parser(
         prog=f"kinetoscope {verb}",
-        description=f"{verb}: {_VERBS[verb]}.",
+        description=f"{_VERBS[verb][0].upper()}{_VERBS[verb][1:]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module = importlib.import_module(f"kinetoscope.cli.{verb}")
@@ -229,27 +245,15 @@ def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse
     return parser, module.run
 
 
-def _parser() -> argparse.ArgumentParser:
-    """The parser for what is said without a verb."""
-    parser = _Parser(
-        prog="kinetoscope",
-        usage="kinetoscope VERB PATH... [OPTION...]",
-        description=_overview(),
-        epilog="kinetoscope VERB --help shows the arguments of a verb, with examples.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action=_Version, help="show the version, and whether the C code is in use")
-    return parser
-
-
 def _overview() -> str:
-    """All verbs, by task."""
-    lines = ["A profiler for training runs: every rank, one clock, one trace that every viewer opens."]
+    """Return the verbs by task."""
+    lines = ["Kinetoscope profiles training runs, finds what slows them down and estimates the saving of each fix."]
     width = max(map(len, _VERBS))
     for task, verbs in _TASKS.items():
         lines += ["", f"{task}:", *([_RECORDING] if task == "record" else [])]
         lines += [f"  {verb:{width}}  {what}" for verb, what in verbs.items()]
-    return "\n".join([*lines, "", "kinetoscope VERB --help shows the arguments of a verb, with examples."])
+    lines += ["", "Usage: kinetoscope COMMAND [PATH...] [OPTION...]"]
+    return "\n".join([*lines, "`kinetoscope help COMMAND` shows its arguments and examples; -V shows the version."])
 
 
 def _complete() -> None:

@@ -26,13 +26,13 @@ from kinetoscope.texts.wording import counted, printable_lines
 _EXAMPLES = """\
 examples:
   kinetoscope check trace.json
-      is it complete, do its spans nest, does it have a clock, are its flows valid?
+      check that a trace is complete, its spans nest, its flows are valid, and it has a clock
   kinetoscope check runs/digits --json
-      all traces of a run, or in a folder, as JSON for a script; also shows which ranks have no file
+      check all traces of a run, as JSON; ranks without a file are listed
   kinetoscope check broken.json -o fixed.json
-      writes what can be read as a trace that every viewer opens
+      write what can be read as a trace that every viewer opens
 
-The exit code is 0 if nothing is wrong, 1 if something is or was wrong, 2 for wrong usage.
+Exit codes: 0 nothing is wrong, 1 something is or was wrong, 2 wrong usage.
 """
 
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``check``."""
     parser.epilog = _EXAMPLES
     add_paths(parser, "; - is stdin")
-    add_output(parser, "repair: write a valid trace there; - is stdout; of several files, into a folder", "--repair")
+    add_output(parser, "repair: write a valid trace to this file, or to this folder; - is stdout", "--repair")
     add_force(parser)
     add_attempt(parser)
     add_jobs(parser)
@@ -83,7 +83,7 @@ def _repair_one(pair: tuple[str, Path], on_progress: Progress) -> RepairedTrace 
 
 def _targets(files: list[str], output: Path) -> list[Path]:
     if len(files) > 1 and (is_regular_file(output) or output == STDOUT):
-        raise SettingsError(f"{len(files)} files do not fit into {output}. Pass a folder to --output.")
+        raise SettingsError(f"{len(files)} inputs, but one output file: {output}. Pass a folder to -o.")
     targets = [output / Path(file).name for file in files] if len(files) > 1 or is_folder(output) else [output]
     require_distinct(targets)
     return targets

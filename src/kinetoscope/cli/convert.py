@@ -1,13 +1,12 @@
-"""``kinetoscope convert``: writes traces in another format."""
+"""The command ``kinetoscope convert``: traces in another format."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
-from shlex import quote
 
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_jobs, add_json, add_output
-from kinetoscope.cli.paths import TraceInputs, require_distinct, require_free, require_output, trace_inputs
+from kinetoscope.cli.paths import TraceInputs, require_distinct, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert_trace import convert_trace
@@ -20,17 +19,15 @@ _PARQUET = ".parquet"
 _EXAMPLES = """\
 examples:
   kinetoscope convert trace.json -o trace.json.gz
-      compressed; the text stays the same, and the same command converts it back
+      compress; the JSON stays the same, and the same command decompresses it
   kinetoscope convert trace.json.gz -o trace.pftrace
-      Perfetto's own format: a third of the size, and faster to open
+      write Perfetto's own format: a third of the size, and faster to open
   kinetoscope convert trace.json -o trace.parquet
-      columns for polars, pandas or DuckDB, a thirtieth of the size; converting back restores every event
+      write columns for polars, pandas or DuckDB: a thirtieth of the size; converting back restores every event
   kinetoscope convert runs/digits -o packed --suffix .json.zst
-      many files, several at a time, into a folder
+      convert many files in parallel, into a folder
   kinetoscope convert - -o trace.pftrace < trace.json
-      from a pipe; - as the output writes JSON to one
-
-Without -o, the last path is the output.
+      read from a pipe; -o - writes JSON to one
 """
 
 
@@ -42,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       kinetoscope convert PATH... -o FOLDER --suffix SUFFIX [--attempt N] [--jobs N] [--force] [--json]"
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help=PATH + "; - is stdin")
-    add_output(parser, "the file to write; its suffix gives the format; - is stdout")
+    add_output(parser, "output file; its suffix selects the format; - is stdout")
     parser.add_argument(
-        "--suffix", "--to", metavar="SUFFIX", dest="to", help="OUTPUT is a folder; files in it get this suffix"
+        "--suffix", "--to", metavar="SUFFIX", dest="to", help="write into the folder OUTPUT, with this suffix"
     )
     add_attempt(parser)
     add_jobs(parser)
@@ -54,13 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converts; returns the exit code."""
-    *inputs, output = arguments.paths if arguments.output is None else [*arguments.paths, arguments.output]
-    if not inputs:
-        raise SettingsError(f"What is to be written? Pass -o OUTPUT: kinetoscope convert {quote(output)} -o OUTPUT")
-    if arguments.output is None and arguments.to is None:
-        require_output(Path(output), force=arguments.force)
-    arguments.output = output
-    with trace_inputs(inputs, attempt=arguments.attempt) as files:
+    if arguments.output is None:
+        raise SettingsError("Missing output file. Pass -o OUTPUT.")
+    with trace_inputs(arguments.paths, attempt=arguments.attempt) as files:
         pairs = _pairs(files, arguments)
         require_free((target for _, target in pairs), force=arguments.force)
         notes = work_on_each("converting", _convert_one, pairs, arguments.jobs, lambda pair, _: pair[1])
@@ -72,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, Path]]:
     output = Path(arguments.output)
     if arguments.to is None and len(files) > 1:
-        raise SettingsError(f"{len(files)} files do not fit into {output}. Pass --suffix SUFFIX if it is a folder.")
+        raise SettingsError(
+            f"{len(files)} inputs, but one output file: {output}. Pass --suffix SUFFIX to write into a folder."
+        )
     if arguments.to is None:
         return [(files[0], output)]
     pairs = [(file, output / (_stem(file) + arguments.to)) for file in files]

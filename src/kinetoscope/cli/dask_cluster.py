@@ -51,7 +51,7 @@ def _connect(address: str) -> Any:
         from distributed import Client
     except ImportError as error:
         raise MissingExtraError(
-            "--dask needs Dask's distributed, which is not installed. Install it: pip install 'kinetoscope[dask]'"
+            "--dask requires Dask's distributed, which is not installed. Install it: pip install 'kinetoscope[dask]'"
         ) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised, too
     _require_scheduler(address)
@@ -67,11 +67,13 @@ def _require_scheduler(address: str) -> None:
     except Exception as error:  # what answers may be anything, and not understood in any way
         reason = f"nothing answers within {ANSWERS_WITHIN_S} s" if isinstance(error, TimeoutError) else error
         raise ClusterError(
-            f"No Dask scheduler at {address}: {reason}. Pass the address that the scheduler prints when it "
-            "starts, as in tcp://10.0.0.1:8786, and look whether it still runs."
+            f"No Dask scheduler at {address}: {reason}. Check that it runs, and pass the address that it prints at its "
+            "start, as in tcp://10.0.0.1:8786."
         ) from error
     if found.get("type") != "Scheduler":
-        raise ClusterError(f"No Dask scheduler at {address}, but a {found.get('type')}: pass the scheduler's address.")
+        raise ClusterError(
+            f"{address} is a {found.get('type')}, not a Dask scheduler. Pass the address of the scheduler."
+        )
 
 
 async def _ask_who_it_is(address: str) -> dict[str, Any]:

@@ -17,15 +17,15 @@ from kinetoscope.errors import KinetoscopeError, SettingsError
 _EXAMPLES = """\
 examples:
   kinetoscope diff runs/main runs/mine
-      what got slower or faster, and what only differs by chance; what changed comes first
+      show regressions and improvements first, then changes within noise
   kinetoscope diff runs/main runs/mine --fail-over 2% || exit 1
-      in a script: stops if anything got slower or larger by more than 2 %
-  kinetoscope diff 'old/rank*.json.gz' 'new/rank*.json.gz' --step train_step --ranks 0 --json
-      rank 0 of any profiler's traces, as JSON for programs
+      fail a script if anything got slower or larger by more than 2 %
+  kinetoscope diff 'old/rank*.json.gz' 'new/rank*.json.gz' --step train_step -r 0 --json
+      compare rank 0 of the traces of any profiler, as JSON
 
-The exit code is 1 if something got slower or larger by more than --fail-over, and not by chance; else 3 if it cannot
-be told whether the typical step changed; else 0. It is 2 for wrong usage, and if a trace cannot be read. Waits that got
-longer do not count where the step is the same or faster: where work gets quicker, waits get longer.
+Exit codes: 1 a regression beyond --fail-over and beyond noise; 3 inconclusive, the step time needs more steps; 2 wrong
+usage, or an unreadable trace; else 0. Longer waits do not count where the step time is unchanged or better: faster work
+waits longer.
 """
 _WORSE, _UNSURE = 1, 3
 
@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``diff``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("before", metavar="BEFORE", help=PATH + ", or a URL")
-    parser.add_argument("after", metavar="AFTER", help="the same, of the run to compare with it")
+    parser.add_argument("after", metavar="AFTER", help="the same, of the run to compare")
     parser.add_argument(
         "--fail-over",
         metavar="PART",
         type=_part,
         default=0.05,
-        help="the change to fail at, as in 5%% or 0.05 (default: 5%%)",
+        help="fail at this change, as in 5%% or 0.05 (default: 5%%)",
     )
     add_json(parser)
     add_selection(parser)
@@ -77,7 +77,7 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
     except KinetoscopeError as error:
         raise SettingsError(str(error)) from error
     except OSError as error:
-        raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}.") from error
+        raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}") from error
 
 
 def _exit_code(comparison: Comparison) -> int:
@@ -94,5 +94,5 @@ def _part(text: str) -> float:
     except ValueError:
         part = math.nan
     if not 0 <= part < (math.inf if "%" in text else 1):
-        raise argparse.ArgumentTypeError(f"cannot read the change {text!r}; write it as 5% or 0.05")
+        raise argparse.ArgumentTypeError(f"cannot read the change {text!r}; write it as in 5% or 0.05")
     return part

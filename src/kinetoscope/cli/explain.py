@@ -12,16 +12,16 @@ from kinetoscope.texts.wording import shown
 _EXAMPLES = """\
 examples:
   kinetoscope explain input_bound
-      what the finding `input_bound` says, how its saving is found, and what to change
+      explain the finding, how its saving is estimated, and how to fix it
   kinetoscope explain
-      what all findings have in common, and every kind
+      list all kinds, and what they have in common
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``explain``."""
     parser.epilog = _EXAMPLES
-    kind = parser.add_argument("kind", metavar="KIND", nargs="?", help="a kind of finding (default: all there are)")
+    kind = parser.add_argument("kind", metavar="KIND", nargs="?", help="kind of finding (default: list all)")
     vars(kind)["completer"] = lambda **_: list(chapters())  # for argcomplete
     add_json(parser)
 
@@ -51,5 +51,5 @@ def _listed(known: dict[str, str]) -> str:
 
 def _unknown(kind: str, known: dict[str, str]) -> str:
     close = difflib.get_close_matches(kind, known, 1)
-    named = f"Did you mean {close[0]}?" if close else f"The kinds are: {', '.join(known)}."
-    return f"There is no kind of finding {shown(kind)!r}. {named}"
+    hint = f"Did you mean {close[0]}?" if close else f"Kinds: {', '.join(known)}."
+    return f"Unknown kind of finding {shown(kind)!r}. {hint}"

@@ -17,11 +17,11 @@ _MOST_TRACES = 40
 _EXAMPLES = """\
 examples:
   kinetoscope info trace.json.gz
-      ranks, clock, time, batches, categories, sizes
+      show ranks, clock, duration, batches, categories and sizes
   kinetoscope info runs/digits
-      the ranks of a run, even while it is still recording
+      show the ranks of a run, also while it is recording
   torch-job | kinetoscope info - --json
-      from a pipe, as JSON for programs
+      read from a pipe, and print JSON
 """
 
 

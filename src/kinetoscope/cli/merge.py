@@ -1,4 +1,4 @@
-"""``kinetoscope merge``: merges traces into one, and prints a line about it."""
+"""The command ``kinetoscope merge``: many traces merged into one."""
 
 import argparse
 import dataclasses
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kinetoscope.cli.numbers import given, seconds, whole_number, whole_numbers
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_last, add_output, add_ranks
-from kinetoscope.cli.paths import require_free, require_output, trace_inputs
+from kinetoscope.cli.paths import require_free, trace_inputs
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import merge_manifest
@@ -22,18 +22,17 @@ from kinetoscope.writing.side_process import give_way
 _EXAMPLES = """\
 examples:
   kinetoscope merge rank0.json rank1.json -o merged.json
-      two ranks, each a process in the merged trace
+      merge two ranks; each is a process in the merged trace
   kinetoscope merge runs/digits -o merged.json.gz
-      all traces of a run, or in a folder, into a gzip file
+      merge all traces of a run, and compress the result
   kinetoscope merge 'logs/*.pt.trace.json' -o merged.json --align-on 'ProfilerStep#100'
-      traces whose clocks cannot be compared, aligned on a span that all of them have
-  kinetoscope merge runs/digits -o some.pftrace --ranks 0,4-7 --batches 10-14
-      five batches of five ranks, in Perfetto's own format, which is smaller and faster to open
+      align traces without a comparable clock on a span that all of them have
+  kinetoscope merge runs/digits -o some.pftrace -r 0,4-7 --batches 10-14
+      merge five batches of five ranks, in Perfetto's own format: smaller, and faster to open
   kinetoscope merge --from-manifest runs/digits/traces -o runs/digits/traces/merged_trace.json --wait 30
-      what the ranks of this node have finished, after waiting up to 30 seconds for ranks that still write
+      merge the finished traces of this node, after waiting up to 30 s for ranks that are still writing
 
-Without -o, the first path is the output.
-The merged trace opens in https://ui.perfetto.dev and in chrome://tracing.
+Open the merged trace in https://ui.perfetto.dev or chrome://tracing.
 """
 
 
@@ -46,57 +45,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       kinetoscope merge --from-manifest FOLDER -o OUTPUT [--wait SECONDS] [--node-rank N] [--json]"
     )
     parser.add_argument("paths", metavar="PATH", nargs="*", help=PATH + "; - is stdin")
-    add_output(
-        parser, "the file to write: .json or .pftrace, with .gz or .zst compressed; may be an input; - is stdout"
-    )
-    parser.add_argument("--align-on", metavar="SPAN", help="align files without a clock on this span")
-    parser.add_argument("--align-all", action="store_true", help="with --align-on: align files with a clock too")
+    add_output(parser, "output file: .json or .pftrace, compressed with .gz or .zst; may be an input; - is stdout")
+    parser.add_argument("--align-on", metavar="SPAN", help="align traces without a clock on this span")
+    parser.add_argument("--align-all", action="store_true", help="align all traces on the span of --align-on")
     add_ranks(parser)
     window = parser.add_mutually_exclusive_group()
-    window.add_argument("--batches", metavar="N-M", help="only these batches: ProfilerStep#N, or event/batch")
+    window.add_argument("--batches", metavar="N-M", help="select batches: ProfilerStep#N or event/batch")
     add_last(window)
     add_attempt(parser)
     add_force(parser)
     add_json(parser)
+    parser.add_argument("--from-manifest", metavar="FOLDER", help="merge the traces that ranks have finished in FOLDER")
     parser.add_argument(
-        "--from-manifest", metavar="FOLDER", help="merge the traces that the ranks have finished in FOLDER"
+        "--wait", metavar="SECONDS", type=seconds, default=0.0, help="wait for ranks that are still writing"
     )
+    parser.add_argument("--node-rank", metavar="N", type=whole_number, default=0, help="select the ranks of this node")
+    parser.add_argument("--run-folder", metavar="F", type=Path, help="run folder, if it is not the parent of FOLDER")
     parser.add_argument(
-        "--wait", metavar="SECONDS", type=seconds, default=0.0, help="how long to wait for ranks that still write"
-    )
-    parser.add_argument(
-        "--node-rank", metavar="N", type=whole_number, default=0, help="the node whose ranks are merged"
-    )
-    parser.add_argument(
-        "--run-folder", metavar="F", type=Path, help="the run's folder, if FOLDER is not directly in it"
-    )
-    parser.add_argument(
-        "--attempt-of", metavar="START", help="with --from-manifest: merge the attempt of this start, not the last one"
+        "--attempt-of", metavar="START", help="with --from-manifest: merge the attempt with this start time"
     )
     parser.add_argument("--as-list", action="store_true", help="write a bare list of events, as Composer does")
     parser.add_argument(
         "--nice",
         action=argparse.BooleanOptionalAction,
-        help="run at low priority, in favour of training (the default with --from-manifest)",
+        help="run at low priority (default with --from-manifest)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Merges; returns the exit code."""
-    if arguments.output is None and arguments.paths:
-        arguments.output, *arguments.paths = arguments.paths
-        require_output(Path(arguments.output), force=arguments.force)
     if arguments.output is None:
-        raise SettingsError("What is to be written? Pass -o OUTPUT. See --help.")
+        raise SettingsError("Missing output file. Pass -o OUTPUT.")
     if not arguments.paths and not arguments.from_manifest:
-        raise SettingsError(
-            f"What is to be merged into {arguments.output}? Pass PATH... -o OUTPUT: without -o, the first path is the "
-            "output. See --help."
-        )
+        raise SettingsError("Missing input. Pass PATH... -o OUTPUT.")
     if arguments.paths and arguments.from_manifest:
-        raise SettingsError("Pass either PATH... or --from-manifest FOLDER. See --help.")
+        raise SettingsError("Two kinds of input. Pass either PATH... or --from-manifest FOLDER.")
     if arguments.align_all and not arguments.align_on:
-        raise SettingsError("--align-all needs --align-on SPAN. See --help.")
+        raise SettingsError("--align-all requires --align-on. Pass --align-on SPAN.")
     if arguments.nice or (arguments.nice is None and arguments.from_manifest):
         give_way()
     with progress_bar("merging") as on_progress:
@@ -152,7 +137,7 @@ def _print_result(report: MergeReport | None, arguments: argparse.Namespace) -> 
     elif report:
         print(printable_lines(_summary(report)), file=stream)
     else:
-        print(f"Nothing to merge yet: no finished traces in {arguments.from_manifest}.", file=stream)
+        print(f"No finished traces in {arguments.from_manifest} yet.", file=stream)
 
 
 def _summary(report: MergeReport) -> str:

@@ -1,4 +1,4 @@
-"""The numbers in the arguments of commands, which are told where they are out of their range."""
+"""Numbers in the arguments of commands, checked for their range."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def count_of_one_or_more(text: str) -> int:
 def port(text: str) -> int:
     """The number of a port; 0 is any that is free."""
     if not _is_whole(text, _MOST_PORT):
-        raise ArgumentTypeError(f"cannot use the port {_shown(text)}; write a number up to {_MOST_PORT}")
+        raise ArgumentTypeError(f"cannot read the port {_shown(text)}; write a number up to {_MOST_PORT}")
     return int(text)
 
 
@@ -60,7 +60,7 @@ def whole_numbers(text: str) -> list[int]:
             raise ArgumentTypeError(f"cannot read the numbers {_shown(text)}; write them as in 3, 0,2 or 10-14")
         found += range(int(first), int(ends[1]) + 1)
     if not found:
-        raise ArgumentTypeError(f"there is no number in {_shown(text)}; write the smaller one first, as in 10-14")
+        raise ArgumentTypeError(f"empty range {_shown(text)}; write the smaller number first, as in 10-14")
     return found
 
 
@@ -77,7 +77,8 @@ def given(argument: str, kind: Callable[[str], _Value], text: str) -> _Value:
     try:
         return kind(text)
     except ArgumentTypeError as error:
-        raise SettingsError(f"{argument}: {error}.") from None
+        message, _, remedy = str(error).partition("; ")
+        raise SettingsError(f"{argument}: {message}. {remedy[:1].upper()}{remedy[1:]}.") from None
 
 
 def _is_whole(text: str, largest: int = _LARGEST) -> bool:

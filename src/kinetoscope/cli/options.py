@@ -5,7 +5,7 @@ import os
 
 from kinetoscope.cli.numbers import count_of_one_or_more, ranks, seconds_above_0, whole_number
 
-PATH = "the folder of a run, a folder of traces, trace files, or globs"
+PATH = "run folder, folder of traces, trace files or globs"
 
 
 def add_paths(parser: argparse.ArgumentParser, more: str = "") -> None:
@@ -15,7 +15,7 @@ def add_paths(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Adds the ``PATH`` of one run, for verbs that work on a whole run."""
-    parser.add_argument("run_folder", metavar="PATH", help="the folder of the run, or one of its traces")
+    parser.add_argument("run_folder", metavar="PATH", help="run folder, or one of its traces")
 
 
 def add_output(parser: argparse.ArgumentParser, what: str, *other_names: str) -> None:
@@ -23,20 +23,32 @@ def add_output(parser: argparse.ArgumentParser, what: str, *other_names: str) ->
     parser.add_argument("-o", "--output", *other_names, metavar="OUTPUT", help=what)
 
 
+def add_num_steps(parser: argparse.ArgumentParser, default: int | None, more: str = "") -> None:
+    """Add ``-n``."""
+    parser.add_argument(
+        "-n",
+        "--num-steps",
+        metavar="N",
+        type=count_of_one_or_more,
+        default=default,
+        help=f"record N steps (default: 10{more})",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Adds ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print everything as JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_ranks(parser: argparse.ArgumentParser, *other_names: str) -> None:
     """Adds ``--ranks``."""
-    parser.add_argument("--ranks", *other_names, metavar="LIST", type=ranks, help="only these ranks, as in 0,4-7")
+    parser.add_argument("-r", "--ranks", *other_names, metavar="LIST", type=ranks, help="select ranks, as in 0,4-7")
 
 
 def add_last(parser: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup") -> None:
     """Adds ``--last``."""
     parser.add_argument(
-        "--last", metavar="SECONDS", type=seconds_above_0, help="only the last seconds that were recorded"
+        "--last", metavar="SECONDS", type=seconds_above_0, help="select the last seconds of the recording"
     )
 
 
@@ -46,18 +58,18 @@ def add_attempt(parser: argparse.ArgumentParser) -> None:
         "--attempt",
         metavar="N",
         type=whole_number,
-        help="of a run that was restarted, this attempt; 0 is the first one (default: the last)",
+        help="select a restart attempt; 0 is the first (default: the last)",
     )
 
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
     """Adds ``--no-cache``."""
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
+    parser.add_argument("--no-cache", action="store_true", help="do not use the cache")
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
     """Adds ``--force``."""
-    parser.add_argument("--force", action="store_true", help="replace an output that Kinetoscope did not write")
+    parser.add_argument("--force", action="store_true", help="replace a file that Kinetoscope did not write")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -67,5 +79,5 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=count_of_one_or_more,
         default=os.cpu_count(),
-        help="files at a time (default: all cores)",
+        help="process N files in parallel (default: number of cores)",
     )

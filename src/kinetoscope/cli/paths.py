@@ -29,7 +29,7 @@ from kinetoscope.paths.attempt_folders import (
 from kinetoscope.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.paths.regular_file import is_open_already, require_regular
-from kinetoscope.paths.run_folder import FoundFile, find_files, find_glob, require_run_folders
+from kinetoscope.paths.run_folder import FoundFile, RunFolder, find_files, find_glob, require_run_folders
 from kinetoscope.pulse.training_notes import runs_of_command
 from kinetoscope.texts.wording import printable_lines
 
@@ -49,9 +49,9 @@ def require_there(names: Iterable[str]) -> None:
         if name == STDIN or "://" in name or _is_there(name):
             continue
         if not glob.has_magic(name):
-            raise SettingsError(f"There is no {name}. Check the path.")
+            raise SettingsError(f"No such file or folder: {name}. Check the path.")
         if not find_glob(name):
-            raise SettingsError(f"There is no file that {name} stands for. Check the path.")
+            raise SettingsError(f"No file matches {name}. Check the path.")
 
 
 def run_folder_of(name: str) -> Path:
@@ -80,15 +80,29 @@ def print_later_run(names: Sequence[str]) -> None:
     later = find_later_run(folder.absolute())
     if later is not None and later not in runs_of_command(folder):
         shown = printable_lines(str(later if folder.is_absolute() else folder.with_name(later.name)))
-        print(f"A later run with this name is in {shown}.", file=sys.stderr)
+        print(f"A later run of this name is in {shown}.", file=sys.stderr)
+
+
+def newest_run(folder: str = "runs") -> str:
+    """Return the newest run in a folder, and print its name to stderr; raise `SettingsError` if there is none."""
+    from kinetoscope.serving.runs import find_runs
+
+    runs = find_runs(RunFolder(Path(folder))).runs if is_folder(Path(folder)) else []
+    traced = [run for run in runs if run.traces]
+    if not traced:
+        raise SettingsError(f"No run in ./{folder}. Pass the path of a run or of a trace.")
+    newest = max(traced, key=lambda run: run.when_ns or 0)
+    path = folder if newest.name == "." else f"{folder}/{newest.name}"
+    print(f"Newest run: {printable_lines(path)}", file=sys.stderr)
+    return path
 
 
 def nothing_of(run_folder: Path) -> str:
     """What to say of a folder in which no rank of a run has a pulse."""
     if why := why_nothing(run_folder):
         return why
-    what_to_pass = "Pass the run's folder, the one with `pulse` and `traces` in it."
-    return f"There is no pulse of a run in the folder {run_folder}. {say_its_runs(run_folder) or what_to_pass}"
+    hint = "Pass the run folder: it contains pulse and traces."
+    return f"No pulse of a run in {run_folder}. {say_its_runs(run_folder) or hint}"
 
 
 def _is_there(name: str) -> bool:
@@ -178,7 +192,7 @@ def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str
         return _of_attempt(name, by_attempt, attempt)
     traces = [file for file in find_glob(name) if _is_trace(file) and not _is_merged(Path(file), output)]
     if not traces:
-        raise MergeError(f"No trace file: no file of {name} ends in {', '.join(SUFFIXES)}, or all are merged traces.")
+        raise MergeError(f"No trace matches {name}: no file ends in {', '.join(SUFFIXES)}, or all are merged traces.")
     return traces
 
 
@@ -204,14 +218,13 @@ def _of_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int 
         unsaved = is_folder(Path(name, "live"))
         if not unsaved and (why := why_nothing(Path(name)) or say_its_runs(Path(name))):
             raise MergeError(f"No trace in {name}. {why}")
-        saved_in = f" What its processes have not saved is in {name}/live: kinetoscope recover {quote(name)}"
+        recover = f" Unsaved data is in {name}/live: kinetoscope recover {quote(name)}"
         raise MergeError(
-            f"No trace file: neither the folder {name} nor its folder traces has a file that ends in "
-            f"{', '.join(SUFFIXES)}.{saved_in if unsaved else ''}"
+            f"No trace in {name} or {name}/traces: no file ends in {', '.join(SUFFIXES)}.{recover if unsaved else ''}"
         )
     if attempt is not None and attempt not in by_attempt:
         known = ", ".join(map(str, sorted(by_attempt)))
-        raise SettingsError(f"--attempt: there is no attempt {attempt} in {name}: those with traces are {known}.")
+        raise SettingsError(f"--attempt: {name} has no traces of attempt {attempt}. Attempts with traces: {known}.")
     return by_attempt[max(by_attempt) if attempt is None else attempt]
 
 
@@ -239,8 +252,7 @@ def require_free(outputs: Iterable[Path], *, force: bool) -> None:
     for output in outputs:
         if not force and is_regular_file(output) and output.stat().st_size and not _is_ours(output):
             raise SettingsError(
-                f"There is a file {output} already, and it does not look as if Kinetoscope wrote it. "
-                "Choose another name, or pass --force to replace it."
+                f"{output} exists, and Kinetoscope did not write it. Pass another name, or --force to replace it."
             )
 
 
@@ -248,22 +260,7 @@ def require_distinct(outputs: Iterable[Path]) -> None:
     """Raises `SettingsError` where two files would be written to the same place."""
     twice = next((output for output, count in Counter(outputs).items() if count > 1), None)
     if twice is not None:
-        raise SettingsError(
-            f"Two of the files would be called {twice.name}: only one fits into {twice.parent}. Take them one by one."
-        )
-
-
-def require_output(output: Path, *, force: bool) -> None:
-    """Raises `SettingsError` for an output that is named by its place alone and is there as a trace that was not
-    merged: it may be one of the inputs. Without ``force`` only."""
-    if force or not output.name.endswith(SUFFIXES) or not is_regular_file(output) or not output.stat().st_size:
-        return
-    ours = read_header(output).get("kinetoscope")
-    if not (isinstance(ours, dict) and ours.get("merged")):
-        raise SettingsError(
-            f"Is {output} to be replaced? It is a trace, and without -o it is what would be written. Pass -o OUTPUT, "
-            "or --force to replace it."
-        )
+        raise SettingsError(f"Two outputs would have the same path: {twice}. Convert these files one at a time.")
 
 
 def _is_ours(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""``kinetoscope record``: asks a job that runs for the profile of some steps."""
+"""The command ``kinetoscope record``: steps of a running job, recorded on demand."""
 
 import argparse
 import io
@@ -14,8 +14,7 @@ from pathlib import Path
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import report as report_command
-from kinetoscope.cli.numbers import count_of_one_or_more
-from kinetoscope.cli.options import add_json, add_ranks, add_run
+from kinetoscope.cli.options import add_json, add_num_steps, add_ranks, add_run
 from kinetoscope.cli.paths import nothing_of, run_folder_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.formats.manifest import read_manifest
@@ -36,13 +35,12 @@ from kinetoscope.texts.wording import counted, printable_lines, ranks_named
 _EXAMPLES = """\
 examples:
   kinetoscope record runs/digits
-      the next 10 steps of a job that runs: its trace, and where the time of a step went
-  kinetoscope record runs/digits --num-steps 20 --ranks 0,3 --report
-      20 steps of two ranks, and a page with what was found
+      record the next 10 steps of a running job, and print their summary
+  kinetoscope record runs/digits -n 20 -r 0,3 --report
+      record 20 steps of two ranks, and write a report
 
-The job must have been started with Kinetoscope, as by kinetoscope run, and may skip all its steps. All ranks record
-the same steps, a few seconds from now. Nothing else changes for the job. The traces are in the run's folder, with those
-that it records by itself. The exit code is 0 if all ranks that were asked have recorded the steps.
+The job must run under Kinetoscope, for example under kinetoscope run; its schedule may skip every step. All ranks
+record the same steps, a few seconds from now, into the run folder. Exit code 0: all selected ranks recorded them.
 """
 _LEAD_S, _LEAD_STEPS = 5.0, 2
 _COPIES_OLD = 3  # on a network file system, a rank may see the request after so many times the age of a copy
@@ -50,11 +48,11 @@ _LOOK_S, _UNSEEN_S = 0.25, 60.0
 _OVER = (Asked.SAVED, Asked.LATE, Asked.REFUSED)
 _WHY = {
     Asked.NONE: "has not seen the request",
-    Asked.WAITS: "ended before",
-    Asked.RECORDS: "ended while it recorded them",
-    Asked.LATE: "was past them when it saw the request",
-    Asked.SAVED: "has saved them, and has deleted the trace since (num_traces_to_keep), or it was moved",
-    Asked.REFUSED: "records by its own schedule all the time, or was asked 20 times within an hour",
+    Asked.WAITS: "ended before them",
+    Asked.RECORDS: "ended during the recording",
+    Asked.LATE: "had passed them when it saw the request",
+    Asked.SAVED: "saved them, but the trace was moved or deleted (num_traces_to_keep)",
+    Asked.REFUSED: "records all the time by its own schedule, or had 20 requests within an hour",
 }
 
 
@@ -62,18 +60,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``record``."""
     parser.epilog = _EXAMPLES
     add_run(parser)
-    parser.add_argument(
-        "--num-steps", metavar="N", type=count_of_one_or_more, default=10, help="how many steps to record (10)"
-    )
+    add_num_steps(parser, 10)
     add_ranks(parser)
-    parser.add_argument("--report", action="store_true", help="end with a report, report.html in the run's folder")
+    parser.add_argument("--report", action="store_true", help="write report.html into the run folder")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Asks, waits, and shows what was recorded."""
     if arguments.num_steps > MOST_STEPS:
-        raise SettingsError(f"--num-steps is at most {MOST_STEPS}.")
+        raise SettingsError(f"--num-steps is too large. Pass at most {MOST_STEPS}.")
     run_folder = run_folder_of(arguments.run_folder)
     asked = None if arguments.ranks is None else ranks_to_ask(arguments.ranks)
     job = _Job(run_folder, asked)
@@ -89,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         _show(traces)
     missing = [*job.short(request, traces), *job.missing(request, traces)]
     for sentence in missing:
-        print(f"kinetoscope record: {sentence}", file=sys.stderr)
+        print(f"error: {sentence}", file=sys.stderr)
     return 1 if missing else 0
 
 
@@ -166,7 +162,8 @@ class _Job:
         except OSError as error:
             why = printable_lines(error.strerror or error)
             raise KinetoscopeError(
-                f"This run cannot be asked: {why} ({printable_lines(path)}). Only the user who started it may ask."
+                f"Cannot write the request {printable_lines(path)}: {why}. Only the user who started the job may "
+                "record it."
             ) from error
 
     def _require_seen(self, before: RecordRequest | None) -> None:
@@ -185,13 +182,15 @@ class _Job:
         if not found:
             if self._ranks is None:
                 raise KinetoscopeError(printable_lines(nothing_of(self._run_folder)))
-            raise KinetoscopeError(f"There is no pulse of these ranks in {printable_lines(self._run_folder)}.")
+            raise KinetoscopeError(
+                f"No pulse of these ranks in {printable_lines(self._run_folder)}. Pass other ranks with -r."
+            )
         if all(rank.status.state in (RunState.FINISHED, RunState.KILLED) for rank in found):
-            raise KinetoscopeError("This run has ended. `kinetoscope summary` shows what it has recorded.")
+            raise KinetoscopeError(f"This run has ended. See its recordings: kinetoscope summary {self._run_folder}")
         if any(rank.glance.header.asked.asked in (Asked.WAITS, Asked.RECORDS) for rank in found):
-            raise KinetoscopeError("Somebody has asked for steps of this run, which are not over. Ask again then.")
+            raise KinetoscopeError("Another recording of this run is in progress. Try again when it has finished.")
         if all(rank.glance.step is None for rank in found):
-            raise KinetoscopeError("No rank has ended a step yet. Ask again then.")
+            raise KinetoscopeError("No rank has finished a step yet. Try again later.")
 
     def _first_step(self) -> int:
         """The first step: so far ahead that all ranks see the request before."""
@@ -220,15 +219,15 @@ class _Job:
         num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
         found = [rank.status for rank in self._found.values()]
         num_stuck = sum(status.state is RunState.HANGING or status.hang is not None for status in found)
-        stuck = f"; {counted(num_stuck, 'rank')} may hang: kinetoscope status says where" if num_stuck else ""
+        stuck = f"; {counted(num_stuck, 'rank')} may hang: run kinetoscope status" if num_stuck else ""
         asked = _named(self.first_step(request), request.num_steps).capitalize()
         return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
     def missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
         """A sentence for each rank that is not in ``traces``."""
         return [
-            f"Rank {number} has no {_named(rank.first_step(request), request.num_steps)}: "
-            f"it {_WHY[rank.answer(request)]}."
+            f"No {_named(rank.first_step(request), request.num_steps)} of rank {number}: "
+            f"it {_WHY[rank.answer(request)]}"
             for number, rank in self._found.items()
             if number not in traces
         ]

@@ -21,17 +21,17 @@ from kinetoscope.texts.wording import counted, printable, printable_lines
 _EXAMPLES = """\
 examples:
   kinetoscope recover runs/digits
-      after a kill -9, an out-of-memory kill or a crash: writes the traces that the run would have written at its end
+      write the traces that a killed or crashed run would have written at its end
   kinetoscope recover runs/digits --keep
-      the same, and keeps the files that the traces were made from
+      do the same, and keep the spool
   kinetoscope recover runs/digits --discard
-      the same, and deletes also what could not be read; without --discard, that stays in `live`
-  kinetoscope recover /local/live --traces /shared/runs/digits/traces
-      for a run with live_folder=/local/live: writes outside of the given folder only to places that you name
+      do the same, and delete unreadable data as well
+  kinetoscope recover /local/live --traces /nfs/runs/digits/traces
+      recover a run with live_folder=/local/live; --traces allows writing outside the given folder
 
-Spans that were open when a process was killed end with its last record, and are marked as cut. What torch's own
-profiler had recorded in the open window is lost, because it was in the process's memory. If something could not be
-read, written or merged, the output says what and where it is, and the exit code is 1.
+Spans that were open at the kill end with the last record of their process, and are marked as truncated. The events of
+torch's own profiler in the open profiling window are lost: they were in the memory of the process. Exit code 1: some
+data could not be read, written or merged; the output names it.
 """
 
 
@@ -44,24 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="a folder outside of the run's to which the run wrote traces: allows writing there",
+        help="allow writing to DIR, where the run wrote its traces",
     )
     parser.add_argument(
         "--other-hosts",
         action="store_true",
-        help="also recover ranks of other machines; only if you know that they no longer run",
+        help="recover ranks of other machines as well; make sure that they no longer run",
     )
     parser.add_argument(
         "--without-redaction",
         action="store_true",
-        help="also recover what a run with redact= left; the traces then have all names as they were recorded",
+        help="recover a run with redact= as well; the traces then contain all recorded names",
     )
     endings = parser.add_mutually_exclusive_group()
-    endings.add_argument("--keep", action="store_true", help="do not delete the live folders afterwards")
+    endings.add_argument("--keep", action="store_true", help="keep the spool")
     endings.add_argument(
         "--discard",
         action="store_true",
-        help="also delete the live folders of which something could not be read, which stay otherwise",
+        help="delete the spool even if some of it could not be read",
     )
     add_json(parser)
 
@@ -158,21 +158,19 @@ def _what_stays(rank: RecoveredRank, run_folder: Path) -> str:
     found += [f"  {missing}" for missing in [*rank.damages, *rank.unwritten]]
     command = f"kinetoscope recover {quote(str(run_folder))}"
     if rank.unwritten:
-        found.append(f"When that is mended, once more: {command}")
+        found.append(f"After fixing this, run again: {command}")
     else:
-        found.append(f"If you do not need that, delete it: {command} --discard")
+        found.append(f"To delete this data: {command} --discard")
     return "\n".join(found)
 
 
 def _what_went(rank: RecoveredRank | UnrecoveredRank) -> str:
     """What was deleted although it is in no trace; "" if there is none."""
     if isinstance(rank, UnrecoveredRank):
-        return f"Deleted {rank.live_folder}, of which nothing was recovered. {rank.reason}" if rank.is_discarded else ""
+        return f"Deleted {rank.live_folder}; nothing was recovered from it. {rank.reason}" if rank.is_discarded else ""
     if rank.is_complete or rank.is_kept:
         return ""
-    return "\n".join(
-        [f"Deleted {rank.live_folder}, with what could not be read:", *(f"  {one}" for one in rank.damages)]
-    )
+    return "\n".join([f"Deleted {rank.live_folder}, including unreadable data:", *(f"  {one}" for one in rank.damages)])
 
 
 def _say(sentence: str) -> None:

@@ -31,21 +31,21 @@ from kinetoscope.writing.atomic_file import atomic_file
 
 FILE_NAME = "report.html"
 _THRESHOLD = 0.05  # what changed by more comes first
-_EXAMPLES = f"""\
+_EXAMPLES = """\
 examples:
   kinetoscope report runs/digits --open
-      writes runs/digits/{FILE_NAME}, and shows it in the browser
+      write runs/digits/report.html, and open it in the browser
   kinetoscope report trace.json.gz -o slow.html
-      of any profiler's trace
+      report on a trace of any profiler
   kinetoscope report runs/main runs/mine -o compared.html
-      two folders are two runs, before and after: the report is on the second one, and says what changed
-  kinetoscope report 'runs/digits/traces/*.json' --ranks 0,4-7 --last 30
-      five ranks, the last 30 seconds that each recorded
+      compare two runs, before and after
+  kinetoscope report 'runs/digits/traces/*.json' -r 0,4-7 --last 30
+      report on the last 30 seconds of five ranks
   kinetoscope report runs/digits --redact -o to_send.html
-      for people who must not see the names in your code
+      replace names of your code, for readers who must not see them
 
-The file needs no network and nothing else: send it, and it opens in any browser. It has no home folder, no name of a
-user and no source code in it. What else it contains: docs/report.md.
+The file needs no network: it opens in any browser. It contains no home folder, no user name and no source code. See
+docs/report.md for its contents.
 """
 
 
@@ -56,15 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         metavar="PATH",
         nargs="+",
-        help=PATH + ", or URLs; - is stdin; two folders are two runs to compare",
+        help=PATH + ", or URLs; - is stdin; two folders are compared",
     )
     add_output(parser, f"the file to write (default: {FILE_NAME} in the run's folder)")
-    parser.add_argument("--open", action="store_true", help="show it in the browser")
-    parser.add_argument("--no-timeline", action="store_true", help="leave the timeline out, for a smaller file")
+    parser.add_argument("--open", action="store_true", help="open the report in the browser")
+    parser.add_argument("--no-timeline", action="store_true", help="leave out the timeline, for a smaller file")
     parser.add_argument(
         "--redact",
         action="store_true",
-        help="write numbers instead of the names of the run, hosts, files, and what your code names",
+        help="replace names of the run, hosts, files and your code by numbers",
     )
     add_force(parser)
     add_json(parser)
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"Written: {printable_lines(output)} ({sized(size_bytes)})")
     if arguments.open and not webbrowser.open(output.resolve().as_uri()):
-        print("There is no browser here. Open the file in one: it needs nothing else.", file=sys.stderr)
+        print("No browser found: open the file in one.", file=sys.stderr)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``kinetoscope run``: runs any command, and records the training in it, whose code stays as it is."""
+"""The command ``kinetoscope run``: any command, recorded without code changes."""
 
 import argparse
 import json
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kinetoscope import __version__
-from kinetoscope.cli.numbers import count_of_one_or_more, whole_number
+from kinetoscope.cli.numbers import whole_number
+from kinetoscope.cli.options import add_num_steps
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
@@ -27,15 +28,15 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _EXAMPLES = """\
 examples:
   kinetoscope run python train.py --epochs 3
-      steps 11 to 20 of the training, after one that warms up, into a folder below runs
+      record steps 11 to 20, after one warm-up step, into a new folder in ./runs
   kinetoscope run -o runs/digits --diagnose --report torchrun --nproc-per-node 4 train.py
-      on four ranks, with all that findings use; ends with runs/digits/report.html
-  kinetoscope run --after 1000 --num-steps 20 -- ./train.sh
-      a shell script that starts the training, once it has gone on for a while
+      record four ranks with everything that findings use, and write runs/digits/report.html
+  kinetoscope run --after 1000 -n 20 -- ./train.sh
+      record 20 steps after the first 1,000, of a shell script that starts the training
 
-Nothing changes in the training: its output, its exit code and its losses are those of the command alone. A step ends
-when the training asks a DataLoader for data after a step of an optimizer; without a DataLoader, with each step of its
-first optimizer. All steps are timed (docs/pulse.md), and some are recorded in full.
+Output, exit code and losses of the command stay the same. A step ends when the loop fetches the next batch from a
+DataLoader after an optimizer step; without a DataLoader, at each step of the first optimizer. Every step is timed, and
+the selected steps are recorded in full.
 """
 
 
@@ -43,40 +44,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``run``."""
     parser.epilog = _EXAMPLES
     parser.usage = "kinetoscope run [OPTION...] [--] COMMAND..."
-    parser.add_argument("-o", "--output", metavar="DIR", help="the folder of the run (default: runs/JOB or runs/TIME)")
+    parser.add_argument("-o", "--output", metavar="DIR", help="run folder (default: runs/JOB or runs/TIME)")
+    add_num_steps(parser, None, "; with --diagnose at least 1 s of steps below 5 ms")
+    parser.add_argument("--after", metavar="N", type=whole_number, default=10, help="skip N steps first (default: 10)")
+    parser.add_argument("--count-by", choices=("fetch", "optimizer"), help="event that ends a step (default: detected)")
     parser.add_argument(
-        "--num-steps",
-        metavar="N",
-        type=count_of_one_or_more,
-        help="how many steps to record (10; with --diagnose at least 1 s of steps below 5 ms)",
+        "--diagnose", action="store_true", help="record everything that findings use, about 1 %% of a step"
     )
-    parser.add_argument(
-        "--after", metavar="N", type=whole_number, default=10, help="how many steps to skip before (10)"
-    )
-    parser.add_argument(
-        "--count-by", choices=("fetch", "optimizer"), help="what ends a step, if it is not to be found out"
-    )
-    parser.add_argument("--diagnose", action="store_true", help="record all that findings use, about 1 %% of a step")
-    parser.add_argument(
-        "--slow-steps", action="store_true", help="keep also steps that are slow while nothing is recorded, 20 an hour"
-    )
-    parser.add_argument("--report", action="store_true", help="end with a report, report.html in the run's folder")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, with its arguments")
+    parser.add_argument("--slow-steps", action="store_true", help="keep traces of outlier steps, up to 20 per hour")
+    parser.add_argument("--report", action="store_true", help="write report.html into the run folder")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="command, with its arguments")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Becomes the command, which needs no process of ours beside it."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        raise SettingsError("There is no command to run. An example: kinetoscope run python train.py")
+        raise SettingsError("Missing command. Try: kinetoscope run python train.py")
     if shutil.which(command[0]) is None:
         name, is_there = shown(command[0]), os.path.exists(command[0])
-        how = f" A script of Python's: kinetoscope run python {name}" if name.endswith(".py") else ""
-        what = "cannot be executed" if is_there else "is no command"
-        print(f"kinetoscope run: {name} {what}.{how}", file=sys.stderr)
+        what = f"Cannot execute {name}" if is_there else f"Command not found: {name}"
+        hint = f" Try: kinetoscope run python {name}" if name.endswith(".py") else ""
+        print(f"error: {what}.{hint}", file=sys.stderr)
         return _NOT_ALLOWED if is_there else _NOT_FOUND
     if not HAS_RUN_FOLDERS:
-        print(f"kinetoscope run: nothing is recorded: {WITHOUT_RUN_FOLDERS}", file=sys.stderr, flush=True)
+        print(f"warning: nothing is recorded: {WITHOUT_RUN_FOLDERS}", file=sys.stderr, flush=True)
         return subprocess.call(command)  # Windows cannot replace this process by another one
     out = os.path.abspath(arguments.output or default_output(command))
     _note_start(Path(out))
@@ -101,8 +93,8 @@ def default_output(command: Sequence[str], environment: Mapping[str, str] = os.e
     nodes = _option(command, "nnodes")
     if job is None and nodes not in (None, "1", "1:1"):
         raise SettingsError(
-            "The nodes of this job cannot agree on a folder by themselves. Pass -o with one that all of them see, or "
-            "give torchrun a --rdzv-id."
+            "The nodes of this job have no common run folder. Pass -o DIR on a shared file system, or --rdzv-id to "
+            "torchrun."
         )
     return f"runs/{_UNSAFE.sub('-', job) if job else time.strftime('%Y%m%d-%H%M%S')}"
 
@@ -131,7 +123,7 @@ def _note_start(folder: Path) -> None:
         (folder / STARTED).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise SettingsError(
-            f"The folder of the run, {folder}, cannot be written to: {error.strerror}. Choose another one with -o."
+            f"Cannot write to the run folder {folder}: {error.strerror}. Pass another one with -o."
         ) from error
 
 

@@ -23,17 +23,16 @@ from kinetoscope.texts.wording import printable_lines
 _EXAMPLES = """\
 examples:
   kinetoscope status runs/digits
-      each rank's step, phase, step time, memory and loss; who is behind, who was killed, who hangs and where
+      show step, step time, phase, memory and loss of each rank; stragglers, killed and hung ranks
   kinetoscope status runs/digits --watch
-      the same, as it is each second, until Ctrl-C
-  kinetoscope status runs/digits --json || echo "look at it"
-      for programs
+      refresh every second, until Ctrl-C
+  kinetoscope status runs/digits --json || echo "check the job"
+      print JSON
 
-It only reads, so it may be called at any time, by anybody who may read the run's folder. Whether a process was killed
-is known on its own machine only; elsewhere, a rank that tells nothing for long is silent.
+status only reads, so run it at any time. Whether a process was killed is known on its own machine only; elsewhere, a
+rank without heartbeat is unresponsive.
 
-The exit code is 0 if the run records or has finished, 2 for wrong usage, 3 if a rank hangs or is silent, 4 if one was
-killed, and 5 if there is nothing to see: no pulse, or none that tells.
+Exit codes: 0 recording or finished, 2 wrong usage, 3 a rank is hung or unresponsive, 4 a rank was killed, 5 no pulse.
 """
 _SCHEMA = 1
 _EXIT_CODES = {RunState.HANGING: 3, RunState.SILENT: 3, RunState.KILLED: 4, RunState.UNKNOWN: 5}
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``status``."""
     parser.epilog = _EXAMPLES
     add_run(parser)
-    parser.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="refresh every second, until Ctrl-C")
     add_json(parser)
 
 

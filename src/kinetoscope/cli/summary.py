@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope summary``, which says what is wrong with a run, and where its time went."""
+"""The command ``kinetoscope summary``: findings on a run, and where its time goes."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,31 +10,37 @@ from kinetoscope.analysis.hangs import find_hangs
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
-from kinetoscope.cli.options import add_attempt, add_json, add_last, add_no_cache, add_paths, add_ranks
-from kinetoscope.cli.paths import print_later_run, require_there
+from kinetoscope.cli.options import PATH, add_attempt, add_json, add_last, add_no_cache, add_ranks
+from kinetoscope.cli.paths import newest_run, print_later_run, require_there
 from kinetoscope.errors import TraceFileError
 from kinetoscope.table.all_steps import pulses_of, stuck_phases_of
 
 _EXAMPLES = """\
 examples:
+  kinetoscope summary
+      summarize the newest run in ./runs
   kinetoscope summary runs/digits
-      what is wrong, what that costs and what mending it saves; then where a step of each rank goes, and the
-      operators and kernels that take the most time
+      show findings with cost and estimated saving, the time breakdown of each rank, and the slowest operators
   kinetoscope summary trace.json.gz --step train_step
-      of any profiler's trace, in which spans called train_step are the steps
-  kinetoscope summary runs/digits --ranks 0,4-7 --json
-      all rows, of five ranks, for programs
+      read a trace of any profiler, with the spans called train_step as steps
+  kinetoscope summary runs/digits -r 0,4-7 --json
+      print the rows of five ranks as JSON
   kinetoscope summary runs/digits --last 30
-      of the last 30 seconds that each rank recorded, also while the run goes on
-  kinetoscope summary /shared/runs/large --dask tcp://10.0.0.1:8786
-      of many ranks, which the workers of a Dask cluster read; they must see the files under the same path
+      summarize the last 30 seconds, also of a run that is still recording
+  kinetoscope summary /nfs/runs/large --dask tcp://10.0.0.1:8786
+      read many ranks on a Dask cluster; its workers must see the files under the same path
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``summary``."""
     parser.epilog = _EXAMPLES
-    add_paths(parser, ", or URLs; - is stdin")
+    parser.add_argument(
+        "inputs",
+        metavar="PATH",
+        nargs="*",
+        help=f"{PATH}, or URLs; - is stdin (default: the newest run in ./runs)",
+    )
     add_json(parser)
     parser.add_argument("--first", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
@@ -42,9 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the report."""
+    """Print the summary."""
     if arguments.first:
         return print_first(arguments.inputs, arguments.report)
+    arguments.inputs = arguments.inputs or [newest_run()]
     report = report_on(arguments)
     print_later_run(arguments.inputs)
     if arguments.json:
@@ -64,7 +71,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step",
         metavar="SPAN",
-        help="the name of the spans that are steps; what is before the first and after the last is left out",
+        help="use the spans of this name as steps",
     )
     add_ranks(parser)
     add_last(parser)
@@ -73,7 +80,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dask",
         metavar="ADDRESS",
-        help="read the traces on the Dask cluster with this scheduler, as in tcp://10.0.0.1:8786",
+        help="read traces on a Dask cluster, as in tcp://10.0.0.1:8786",
     )
 
 

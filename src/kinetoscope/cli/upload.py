@@ -22,13 +22,13 @@ _RETRY_FOR_S = 60.0
 _EXAMPLES = """\
 examples:
   kinetoscope upload runs/digits
-      lists what a run could not upload, because the store did not answer or the run was killed, and its destinations
+      list pending files and their destinations
   kinetoscope upload runs/digits --to s3://bucket/runs
-      uploads the files that go to that place or below it
+      upload the files whose destination is this URL, or below it
 
-Files go only to stores that you name with --to, and only from the run's folder and folders that you name with --also.
-Each upload is confirmed by the size and checksum in the store. A failed one is tried again until no upload has
-succeeded for a minute (--retry-for). What is given up stays in the queue.
+Files are uploaded only to stores given with --to, and only from the run folder and folders given with --also. Each
+upload is confirmed by size and checksum in the store. A failed upload is retried until no upload has succeeded for
+60 s (--retry-for); pending files stay in the queue.
 """
 
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add_run(parser)
     parser.add_argument(
-        "--to", metavar="URL", action="append", default=[], help="upload files that go to URL or below it"
+        "--to", metavar="URL", action="append", default=[], help="upload files whose destination is URL, or below it"
     )
     parser.add_argument(
         "--also",
@@ -45,11 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=Path,
-        help="also upload files in DIR, outside of the run's folder",
+        help="allow uploading files in DIR, outside the run folder",
     )
     add_ranks(parser, "--rank")
     parser.add_argument(
-        "--retry-for", type=seconds, metavar="SECONDS", help="stop after so long without any success (default: 60)"
+        "--retry-for",
+        type=seconds,
+        metavar="SECONDS",
+        help="stop after SECONDS without a successful upload (default: 60)",
     )
     add_json(parser)
     parser.add_argument("--from-training", action="store_true", help=argparse.SUPPRESS)
@@ -91,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
     if not waiting:
-        print("Nothing waits to be uploaded.")
+        print("No pending uploads.")
         return 0
     stores: defaultdict[str, list[WaitingUpload]] = defaultdict(list)
     for upload in waiting:

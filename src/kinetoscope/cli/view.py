@@ -34,33 +34,32 @@ _POLL_S = 0.1
 _EXAMPLES = """\
 examples:
   kinetoscope view runs
-      opens a page with all runs in the folder: which still run, which were killed, their reports and traces
+      open a page of all runs in a folder, with their states, reports and traces
   kinetoscope view runs/digits --no-open
-      one run; prints the link for a browser instead of opening one
-  kinetoscope view /shared/runs --port 8123
-      on a machine that you reach by SSH: also prints the ssh command that makes the link work on your own machine
+      serve one run, and print the link instead of opening a browser
+  kinetoscope view /nfs/runs --port 8123
+      serve on a machine that you reach by SSH; also prints the ssh command for your own machine
   kinetoscope view runs --perfetto-url http://127.0.0.1:9001
-      traces open in the Perfetto at that address, for machines without internet
+      open traces in the Perfetto at this address, for machines without internet
 
-Only browsers on this machine that were given the link can read the runs, and nothing outside of the folder is served.
-A click on a trace opens Perfetto's page in another tab and gives it the content of the file. That happens in your
-browser: the file is not uploaded. Ctrl-C ends the command.
+Only browsers on this machine that have the link can read the runs; nothing outside the folder is served. A click on a
+trace opens Perfetto in another tab and passes the file to it within the browser: nothing is uploaded. Ctrl-C stops it.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``view``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("folder", metavar="PATH", help="a folder that holds runs, the folder of a run, or a trace")
-    parser.add_argument("--port", metavar="N", type=port, default=0, help="the port to use (default: a free one)")
-    parser.add_argument("--no-open", action="store_true", help="do not open a browser, only print the link")
+    parser.add_argument("folder", metavar="PATH", help="folder of runs, run folder, or trace")
+    parser.add_argument("--port", metavar="N", type=port, default=0, help="port (default: a free one)")
+    parser.add_argument("--no-open", action="store_true", help="print the link instead of opening a browser")
     add_json(parser)
     parser.add_argument(
         "--perfetto-url",
         metavar="URL",
         type=_web_address,
         default=_PERFETTO,
-        help=f"the Perfetto in which traces open (default: {_PERFETTO})",
+        help=f"open traces in this Perfetto (default: {_PERFETTO})",
     )
     parser.add_argument("--fill", help=argparse.SUPPRESS)
     parser.add_argument("--make", help=argparse.SUPPRESS)
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         with _browser(server.link, is_wanted=not arguments.no_open and _has_browser()):
             wait_for_one(ends)
     if not arguments.json:
-        print("\nkinetoscope view: ended.")
+        print("\nStopped.")
     return 0
 
 
@@ -112,11 +111,11 @@ def _site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
 
 
 def _say_where(server: FolderServer, folder: str, num_runs: int) -> None:
-    print(f"{counted(num_runs, 'run')} in {folder}. To see them, open this link:\n")
+    print(f"{counted(num_runs, 'run')} in {folder}. Open this link:\n")
     print(f"    {server.link}\n")
     if "SSH_CONNECTION" in os.environ:
         print(_ssh_lines(server.server_port))
-    print("Whoever has the link can read them, so keep it to yourself. Ctrl-C ends the command.", flush=True)
+    print("The link grants read access: keep it private. Press Ctrl-C to stop.", flush=True)
 
 
 def _folder(name: str) -> RunFolder:
@@ -125,7 +124,7 @@ def _folder(name: str) -> RunFolder:
 
 
 def _web_address(text: str) -> str:
-    wrong = argparse.ArgumentTypeError(f"cannot use the address {text!r}; write it as in {_PERFETTO}")
+    wrong = argparse.ArgumentTypeError(f"cannot read the address {text!r}; write it as in {_PERFETTO}")
     try:
         parts = urlsplit(text)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
@@ -144,8 +143,7 @@ def _serving(site: Site, port: int) -> Iterator[FolderServer]:
         server = FolderServer(site, port)
     except OSError as error:
         raise SettingsError(
-            f"Port {port} of this machine cannot be used: {error.strerror or error}. Choose another one with --port, "
-            "or leave --port out to get a free one."
+            f"--port: cannot use port {port}: {error.strerror or error}. Pass another --port, or none for a free one."
         ) from None
     with server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": _POLL_S}, name="kinetoscope view")

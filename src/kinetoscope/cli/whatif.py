@@ -26,19 +26,18 @@ _LONGEST_COMPARED = 1000
 _EXAMPLES = """\
 examples:
   kinetoscope whatif runs/digits
-      what a step would gain without each cause of waiting, and with each late rank on time
+      estimate the gain of removing each cause of waiting, and each straggler's delay
   kinetoscope whatif runs/digits --faster aten::mm=2
-      if aten::mm, with all that is inside of it on the host and the device, took half the time
+      run aten::mm twice as fast, with everything inside it on CPU and GPU
   kinetoscope whatif runs/digits --without data --without gc
-      if batches were always there, and the garbage collector never ran: both at once
+      remove the data wait and GC pauses together
   kinetoscope whatif runs/digits --on-time 2,4-7 --json
-      what the other ranks would gain if they never waited for ranks 2 and 4 to 7, for programs
+      remove the delay of ranks 2 and 4 to 7
   kinetoscope whatif runs/digits --fix 1
-      without the fault that `kinetoscope summary` tells first: the same replay as its saving comes from
+      fix finding 1 of `kinetoscope summary`: the replay that its estimated saving comes from
 
-Times are of a step, on average over all that was recorded. The run is replayed: what waits for something that
-comes earlier comes earlier, too, up to the next thing that it waits for. What was not recorded stays as it was:
-workers of a loader make batches as fast as they did.
+Times are means per step of the recording. The run is replayed: work moves earlier until it waits for something else.
+DataLoader workers keep their recorded speed.
 """
 
 
@@ -52,23 +51,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_faster,
         action="append",
         default=[],
-        help="an operator or kernel, N times as fast",
+        help="run an operator or kernel N times faster",
     )
-    parser.add_argument(
-        "--without", choices=CAUSES, action="append", default=[], help="what takes no time, or is not waited for"
-    )
+    parser.add_argument("--without", choices=CAUSES, action="append", default=[], help="remove this cost")
     parser.add_argument(
         "--on-time",
         metavar="LIST",
         type=ranks_in,
         default=frozenset(),
-        help="ranks that nobody waits for, as in 0,4-7",
+        help="remove the delay of these ranks, as in 0,4-7",
     )
     parser.add_argument(
         "--fix",
         metavar="N",
         type=whole_number,
-        help="the fault that summary tells as number N; alone, not with other changes",
+        help="fix finding N of summary; not with other changes",
     )
     add_json(parser)
     add_selection(parser)
@@ -83,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     change = Change(frozenset(arguments.without), faster, arguments.on_time)
     if arguments.fix is not None:
         if change != Change():
-            raise SettingsError("--fix N is a change of its own: leave --faster, --without and --on-time out.")
+            raise SettingsError(
+                "--fix cannot be combined with other changes. Leave out --faster, --without and --on-time."
+            )
         try:
             found = [what_if_fixed(report, arguments.fix)]
         except SettingsError as error:
@@ -124,8 +123,8 @@ def _check_names(names: Iterable[str], report: RunReport) -> None:
             near += [other for other in close if other not in near]
             named = ", ".join(map(shown, near[:_MOST_NAMES]))
             raise SettingsError(
-                f"--faster: cannot replay with {shown(name)!r} faster: no operator or kernel has that name. "
-                + (f"Names that come near: {named}." if near else "kinetoscope summary shows names.")
+                f"--faster: no operator or kernel is called {shown(name)!r}. "
+                + (f"Similar names: {named}." if near else "`kinetoscope summary` shows names.")
             )
 
 
@@ -134,11 +133,9 @@ def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
     for rank in sorted(wanted):
         if rank not in ranks:
             known = some(map(str, ranks), len(ranks), _MOST_RANKS, ", ") or "none"
-            raise SettingsError(
-                f"--on-time: cannot replay with rank {rank} on time: it is not among the recorded ranks ({known})."
-            )
+            raise SettingsError(f"--on-time: rank {rank} was not recorded. Recorded ranks: {known}.")
     if wanted and len(wanted) == len(ranks):
-        raise SettingsError("--on-time: cannot replay with all ranks on time: nobody is left who waits for them.")
+        raise SettingsError("--on-time: all ranks are selected. Leave out the ranks that wait for them.")
 
 
 def _faster(text: str) -> tuple[str, float]:
@@ -148,7 +145,5 @@ def _faster(text: str) -> tuple[str, float]:
     except ValueError:
         factor = math.nan
     if not name or not 1 / _MOST_TIMES <= factor <= _MOST_TIMES:
-        raise argparse.ArgumentTypeError(
-            f"cannot read {text!r}; write a name and how many times as fast, as in aten::mm=2"
-        )
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}; write a name and a factor, as in aten::mm=2")
     return name, factor

@@ -101,8 +101,8 @@ class TrainerLoop:
         """
         if self._run.is_running:
             _log.warning(
-                "The Profiler was taken out of the Trainer's callbacks during the run, so it was not told when batches "
-                "ended. What was recorded is saved now. Leave it in the list until the Trainer is closed."
+                "The Profiler was removed from the Trainer's callbacks during the run, so it saves its recording now. "
+                "Leave it in the list until the Trainer is closed."
             )
             self._run.close(clean=True)
 

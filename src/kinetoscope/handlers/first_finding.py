@@ -9,7 +9,7 @@ from typing import Any
 
 from kinetoscope.recording.outcome import REPORT
 from kinetoscope.recording.telling import short_path
-from kinetoscope.texts.wording import format_ms, printable
+from kinetoscope.texts.wording import format_ms, printable, reason_of_error
 from kinetoscope.writing.atomic_file import remove_partials
 from kinetoscope.writing.side_process import SideProcess
 
@@ -80,7 +80,7 @@ class FirstFinding:
 
     def _take(self, status: int, errors: str) -> None:
         if status:
-            self._reason = errors.splitlines()[-1].partition(": ")[2] if errors else "the traces are too large for that"
+            self._reason = reason_of_error(errors) or "the traces are too large"
 
     def _about_report(self, folder: Path, report: dict[str, Any] | None) -> str:
         path = _report_of(folder)
@@ -99,5 +99,5 @@ def _report_of(folder: Path) -> Path:
 
 
 def _sentence(title: str, saving_ns_per_step: int | None) -> str:
-    saving = f" (estimated saving {format_ms(saving_ns_per_step)} ms/step)" if saving_ns_per_step else ""
+    saving = f"; estimated saving {format_ms(saving_ns_per_step)} ms/step" if saving_ns_per_step else ""
     return f"Top finding: {printable(title)}{saving}."

@@ -91,7 +91,7 @@ class MergeProcess:
         if not self._process.wait(until):
             self._process.leave()
         if not self._process.wait(until + _LAST_LOOK_S):
-            _log.warning("Merging into %s goes on in process %d.", self._output, self._process.pid)
+            _log.warning("Merging into %s continues in process %d.", self._output, self._process.pid)
             return False
         return not self._failed and self._output.exists()
 

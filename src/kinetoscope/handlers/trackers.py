@@ -145,7 +145,7 @@ class Trackers(TraceHandler):
             if id(tracker) not in self._failed:
                 self._failed.add(id(tracker))
                 _log.warning(
-                    "%s of log_to could not be told of this run: %s: %s",
+                    "%s of log_to failed: %s: %s",
                     type(tracker).__name__,
                     type(error).__name__,
                     error,

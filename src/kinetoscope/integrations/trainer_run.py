@@ -169,7 +169,7 @@ class TrainerRun:
         """Logs an error of ours that is being handled, the first of a training."""
         if not self._has_failed:
             self._has_failed = True
-            _log.exception("Profiling this training failed. The training goes on.")
+            _log.exception("Profiling failed. Training continues.")
 
     # -- in a notebook --
 

@@ -227,7 +227,7 @@ def report_leftovers(run_folder: Path) -> None:
     try:
         found += live_folders(run_folder, on_skipped=_log.warning)
     except UnsafePathError as error:
-        _log.warning("Whether an earlier attempt left anything is not known. %s", error)
+        _log.warning("Cannot check for unsaved data of an earlier attempt. %s", error)
     except OSError:
         pass  # the next write into the folder fails too, and that error is reported
     killed: set[int] = set()
@@ -236,7 +236,7 @@ def report_leftovers(run_folder: Path) -> None:
             run = read_live_run(folder)
         except TraceFileError as error:
             if is_live_folder(folder):  # else another rank has deleted its own meanwhile
-                _log.warning("An earlier attempt left something that cannot be read. %s", error)
+                _log.warning("Unsaved data of an earlier attempt is unreadable. %s", error)
             continue
         if owner_state(folder, run.attempt) is Owner.DEAD:
             killed.add(run.ranks.rank)

@@ -89,7 +89,7 @@ def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
             once.add(rank)
     sentences = {
         "The times of {} are by the clock of the rank's own host, which was not compared with rank 0's.": alone,
-        "How the clock of {} drifts is not known: it was compared with rank 0's only once.": once,
+        "The drift of the clock of {} is unknown: it was compared with rank 0's only once.": once,
     }
     return [sentence.format(ranks_named(sorted(ranks))) for sentence, ranks in sentences.items() if ranks]
 

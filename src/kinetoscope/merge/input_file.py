@@ -104,7 +104,7 @@ class InputFile:
     def changed_error(self) -> TraceFileError:
         """The error for a file that is not what it was at the first reading."""
         return TraceFileError(
-            f"Cannot read the trace {self.path}: it changed meanwhile. Try again when nobody writes to it."
+            f"Cannot read the trace {self.path}: it changed during reading. Try again when no process writes to it."
         )
 
     @property

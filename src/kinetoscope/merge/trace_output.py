@@ -77,7 +77,7 @@ def binary_output(path: Path) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise OutputError(
-            f"Cannot write {path}: {error.strerror or error}. Is there space, and may you write there?"
+            f"Cannot write {path}: {error.strerror or error}. Check free space and permissions."
         ) from error
 
 
@@ -94,7 +94,7 @@ def _open_if_read(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        raise OutputError(f"Cannot write {path}: nobody reads this pipe. Start its reader first.") from error
+        raise OutputError(f"Cannot write {path}: no process reads this pipe. Start its reader first.") from error
     os.set_blocking(descriptor, True)
     return descriptor
 

@@ -201,4 +201,4 @@ def _process_of(content: bytes, path: Path) -> PulseProcess:
     try:
         return decode_struct(text, PulseProcess)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceFileError(f"{path} does not say whose pulse it is: {error}.") from error
+        raise TraceFileError(f"{path} names no process: {error}.") from error

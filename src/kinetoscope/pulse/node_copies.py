@@ -51,7 +51,7 @@ class NodeCopies:
 
     def start(self) -> None:
         """Begins, on a thread of its own."""
-        self._thread.begin("Nobody sees the pulses of this machine before the run ends")
+        self._thread.begin("The pulses of this machine are invisible until the run ends")
 
     def stop(self) -> None:
         """Ends; another rank may go on. Where there is none, the copy is deleted: each rank has saved its own pulse."""

@@ -138,7 +138,7 @@ class OwnPulse:
                 self._make(run_folder, attempt)
             except OSError as error:
                 _log.warning(
-                    "The pulse of this run, which tells of all its steps, cannot be written to %s: %s.",
+                    "Cannot write the pulse (the per-step log) to %s: %s.",
                     run_folder / FOLDER,
                     error.strerror or error,
                 )

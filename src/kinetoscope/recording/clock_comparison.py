@@ -138,7 +138,7 @@ class ClockComparison:
         if not self._said and not self._stop.is_set():
             self._said = True
             _log.warning(
-                "Rank %d could not compare its clock with rank 0's (%s: %s). Its times are those of its own host.",
+                "Rank %d could not compare its clock with rank 0's (%s: %s). Its timestamps use its own host's clock.",
                 self._ranks.rank,
                 type(error).__name__,
                 str(error).splitlines()[0] if str(error) else "no answer",

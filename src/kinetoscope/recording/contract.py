@@ -280,7 +280,7 @@ class Guard:
             self._off.append(owner)
             is_ours = type(owner).__module__.partition(".")[0] == _PACKAGE
             _log.error(
-                "%s failed and is switched off for the rest of this run; training goes on. %s",
+                "%s failed and is switched off for the rest of this run. Training continues. %s",
                 name_of(owner),
                 _in_one_line(error) if is_ours else _told(error),
             )

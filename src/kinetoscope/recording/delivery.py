@@ -226,7 +226,7 @@ class Delivery:
         self._release(cycle)
         if not self.unsaved and self._said:
             self._said.clear()
-            _log.info("What could not be saved before is saved now.")
+            _log.info("Data that could not be saved earlier is saved now.")
         return True
 
     def _give(self, save: Save, is_last: bool) -> None:
@@ -359,8 +359,8 @@ class Delivery:
         if (key or what) not in self._said:
             self._said.add(key or what)
             _log.error(
-                "%s: %s: %s. What was recorded is kept, within live_bytes_max, and saved with the next cycle or at the "
-                "end of the run, if that succeeds then.",
+                "%s: %s: %s. The data is kept, within live_bytes_max, and saving is tried again with the next window "
+                "and at the end of the run.",
                 what,
                 type(error).__name__,
                 str(error).rstrip("."),

@@ -20,7 +20,7 @@ run_backward = PrivateObject(
 count_graph_nodes = PrivateObject(
     "torch._C._autograd",
     "_get_sequence_nr",
-    "a forward pass before the fetch of the next batch is not told apart from the time between steps",
+    "a forward pass before the next fetch counts as time between steps",
     loaded="torch.autograd",
 )
 
@@ -35,7 +35,7 @@ default_store = PrivateObject(
 groups_of_process = PrivateObject(
     "torch.distributed.distributed_c10d",
     "_world",
-    "a hang does not say how far each process group is, and what collectives may take is not known",
+    "a hang does not report the state of process groups, and the duration of collectives is unknown",
     loaded="torch.distributed",
 )
 dump_flight_recorder = PrivateObject(

@@ -354,7 +354,7 @@ def _in_order(arguments: tuple[Any, ...], state: Any, schedule: Any, trace_handl
 def _checked_state(state: Any, run_name: str | None) -> Any:
     """The given state, or a new one with that name."""
     if run_name is not None and (not isinstance(run_name, str) or not run_name):
-        raise SettingsError(f"run_name must be a text, not {run_name!r}.")
+        raise SettingsError(f"run_name must be a string, not {run_name!r}.")
     if state is None:
         return State(run_name="run" if run_name is None else run_name)
     check_state(state)

@@ -268,7 +268,7 @@ class Run:
             if not self.tolerates_active_run:
                 raise
             self._phase = _Phase.CLOSED
-            _log.warning("Nothing is recorded, and training continues. %s", error)
+            _log.warning("Nothing is recorded; training continues. %s", error)
         return self._phase is _Phase.NEW
 
     def give_way(self) -> None:

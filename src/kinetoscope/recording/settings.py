@@ -107,8 +107,6 @@ class RunSettings:
         check_number(self.close_timeout_s, "close_timeout_s", "seconds")
         check_number(self.live_bytes_max, "live_bytes_max", "bytes")
         if self.redact is not None and not callable(self.redact):
-            raise SettingsError(
-                f"redact must be a function from a text to what may be written instead of it, not {self.redact!r}."
-            )
+            raise SettingsError(f"redact must be a function from a string to its replacement, not {self.redact!r}.")
         if self.live_folder and isinstance(self.live_folder, str | os.PathLike):
             object.__setattr__(self, "live_folder", working_folder() / self.live_folder)

@@ -69,7 +69,7 @@ class TraceFolder:
         if own >= 0 and num_traces_to_keep not in (-1, own):
             raise SettingsError(
                 f"num_traces_to_keep={num_traces_to_keep} would have no effect on the traces in {self._folder.text}, "
-                f"of which num_traces_to_keep={own} are to be kept. Pass one of the two."
+                f"because num_traces_to_keep={own} applies there. Pass one of the two."
             )
         if self.is_default:
             self._folder = FileNameFormat(folder, "folder", has_timestamp=False)

@@ -162,7 +162,7 @@ class TrainingWatch:
         self._pulse.writer.watch(self._request)
         if self._held_stacks is not None:
             self._held_stacks.begin()
-        self._thread.begin("Hangs are not looked for, and nobody can ask for a recording")
+        self._thread.begin("Hangs are not detected, and kinetoscope record does not work")
 
     def note_saving(self, look: Callable[[], object]) -> None:
         """Note that the run is being saved, which is never a hang. From now on call ``look`` each second."""
@@ -196,7 +196,7 @@ class TrainingWatch:
             except Exception:  # such as an audit hook's that refuses: training must not hear of it
                 if not self._has_failed:
                     self._has_failed = True
-                    _log.exception("Watching for hangs failed, and is tried again. Training goes on.")
+                    _log.exception("The hang watchdog failed and is restarted. Training continues.")
                 self._is_over.wait(self._wait_s)
         with suppress(Exception):
             self._look()  # what hung may go on
@@ -282,7 +282,7 @@ class TrainingWatch:
         why_not = self._save()
         _log.warning(
             "Training %s: %s has taken %.0f s%s. The stacks of all threads are in %s.",
-            "hangs" if hangs else "has not gone on since its loop ended" if self._is_after_loop else "takes long",
+            "hangs" if hangs else "has been stuck since its loop ended" if self._is_after_loop else "takes long",
             found.phase.replace("_", " "),
             lasted_ns / 1e9,
             f", at {place}" if place else "",
@@ -295,7 +295,7 @@ class TrainingWatch:
         self._save()
         if found.hangs or self._is_after_loop:
             self._usual.note_goes_on(Phase[found.phase.upper()], lasted_ns, is_after_loop=self._is_after_loop)
-        _log.warning("Training goes on: %s took %.0f s.", found.phase.replace("_", " "), lasted_ns / 1e9)
+        _log.warning("Training continues: %s took %.0f s.", found.phase.replace("_", " "), lasted_ns / 1e9)
 
     def _save(self) -> str:
         """Returns why it cannot be saved, "" if it is. The pulse has room for the place, also on a full disk."""

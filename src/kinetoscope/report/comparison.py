@@ -81,9 +81,9 @@ def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
     if unsure:
         worst = max(unsure, key=_most_change)
         up_to = f"{'up to ' if worst.interval else ''}{_percent(_most_change(worst))}"
-        told = f"it cannot be told whether they got slower or larger by more than {percent}"
+        result = f"inconclusive: they may be slower or larger by more than {percent}"
         name = shortened(_whole_name(worst), _LONGEST_NAME)
-        yield f"Of {len(unsure)} of {num_rows} {told}, such as {name} ({up_to})."
+        yield f"{len(unsure)} of {num_rows} are {result}, such as {name} ({up_to})."
 
 
 def _may_be_worse(row: ComparisonRow, threshold: float) -> bool:

@@ -52,7 +52,7 @@ _COLUMNS = {
     "python_ns": "other python",
     "evaluation_ns": "evaluation",
     "between_ns": "between",
-    "unknown_ns": "not known",
+    "unknown_ns": "unknown",
     "ahead_ns": "ahead",
     "compute_ns": "computing",
     "exposed_communication_ns": "only comm.",

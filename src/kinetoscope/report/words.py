@@ -11,7 +11,7 @@ from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 
 _Parts = Mapping[str, float | None]
 
-NOT_KNOWN = "not known"
+NOT_KNOWN = "unknown"
 
 HOST_PARTS = {
     "data_wait_ns": "waiting for data",

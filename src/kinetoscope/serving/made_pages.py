@@ -9,6 +9,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from kinetoscope.serving.runs import FoundRun
+from kinetoscope.texts.wording import reason_of_error
 from kinetoscope.writing.side_process import SideProcess
 
 _MOST_KEPT = 8
@@ -90,4 +91,4 @@ class MadePages:
         if page.path.exists():
             page.is_ready = True
         else:
-            page.problem = errors.splitlines()[-1].partition(": ")[2] if errors else ""
+            page.problem = reason_of_error(errors)

@@ -106,8 +106,8 @@ class _Request(BaseHTTPRequestHandler):
         return refusal(
             HTTPStatus.FORBIDDEN,
             "This needs the link",
-            "Open the link that kinetoscope view shows in its terminal: it has a token, without which nobody can read "
-            "these runs. Each start of the command has another one.",
+            "Open the link that kinetoscope view prints in its terminal: its token grants access to these runs. Each "
+            "start of the command prints a new link.",
         )
 
     def _host(self) -> str:

@@ -64,12 +64,12 @@ COMPILER = "/torch/_dynamo/convert_frame.py"
 compiler = PrivateObject(
     "torch._dynamo.convert_frame",
     "__file__",
-    "runs of the garbage collector that torch's compiler causes are not told from others",
+    "GC pauses that torch's compiler causes count like all others",
     loaded="torch._dynamo",
 )
 
 # Tensors and their graphs.
-_NO_TENSORS = "nothing is said about memory that grows and about numbers in float64"
+_NO_TENSORS = "memory leaks and float64 tensors are not found"
 _NO_GRAPHS = "graphs that grow from step to step are not noticed"
 
 

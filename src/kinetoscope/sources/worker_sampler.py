@@ -57,7 +57,7 @@ class WorkerSampling:
             users = loader.worker_init_fn
             loader.worker_init_fn = SamplingStart(users, self._interval_ms, worker_loop.find())
         except Exception as error:  # a loader of another kind
-            _log.debug("The workers of %r are not sampled: %r", type(loader), error)
+            _log.debug("Cannot sample the workers of %r: %r", type(loader), error)
             return original(loader)
         try:
             return original(loader)
@@ -78,7 +78,7 @@ class SamplingStart:
         try:
             _begin(self.interval_ms, self.loop.__code__)
         except Exception as error:  # the worker must work all the same
-            _log.debug("Worker %d is not sampled: %r", worker, error)
+            _log.debug("Cannot sample worker %d: %r", worker, error)
         if self.users is not None:
             self.users(worker)
 
@@ -105,4 +105,4 @@ def _sample(spans: StackSpans, run_file: str) -> None:
     try:
         spans.run_until(lambda: not os.path.exists(run_file))
     except Exception as error:  # such as a folder that is gone; the worker must not hear of it
-        _log.debug("A worker is not sampled any more: %r", error)
+        _log.debug("Sampling of a DataLoader worker stopped: %r", error)

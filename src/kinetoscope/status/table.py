@@ -120,7 +120,7 @@ def _at(rank: RankStatus) -> str:
 def _silent(rank: RankStatus) -> str:
     if rank.state is not RunState.SILENT:
         return ""
-    return f"on {printable(rank.host)} has told nothing for {lasting(rank.quiet_ns)}, in {_phase(rank)}"
+    return f"on {printable(rank.host)} has had no heartbeat for {lasting(rank.quiet_ns)}, in {_phase(rank)}"
 
 
 def _behind(rank: RankStatus) -> str:

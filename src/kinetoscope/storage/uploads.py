@@ -147,7 +147,7 @@ class Uploads:
         try:
             return read_queue(self._run_folder, self._rank)
         except OSError as error:
-            _log.debug("The queue for uploads cannot be read: %s", error)
+            _log.debug("Cannot read the upload queue: %s", error)
             return []
 
     def _allowed_ones(self) -> list[WaitingUpload]:
@@ -172,7 +172,7 @@ class Uploads:
                 self._queue(waiting, url)
                 del self._not_queued[waiting]
         except OSError as error:
-            _log.debug("The queue for uploads cannot be written: %s", error)
+            _log.debug("Cannot write the upload queue: %s", error)
         return not self._not_queued
 
     def _queue(self, file: Path, url: str) -> None:
@@ -204,11 +204,11 @@ class Uploads:
         try:
             self._process.start([*command, *(f"--also={folder}" for folder in self._outside)])
         except OSError as error:
-            _log.error("Uploading cannot be started: %s. %s", error, self._how_to_upload())
+            _log.error("Cannot start uploading: %s. %s", error, self._how_to_upload())
 
     def _report(self, status: int, errors: str) -> None:
         if status:
-            _log.error("Not everything was uploaded. %s %s", errors or f"Exit status {status}.", self._how_to_upload())
+            _log.error("Some files were not uploaded. %s %s", errors or f"Exit status {status}.", self._how_to_upload())
 
     def _say_it_goes_on(self) -> None:
         names = [waiting.upload.path for waiting in self._allowed_ones()]

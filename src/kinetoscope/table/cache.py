@@ -96,7 +96,7 @@ def _read(name: str, source: str | BinaryIO, fingerprint: str | None) -> tuple[T
     if about is None or about.version != _VERSION:
         raise TraceFileError(
             f"Cannot read {name}: it is a Parquet file, but not a trace of this version of Kinetoscope. "
-            "Convert the trace again: kinetoscope convert TRACE OUT.parquet"
+            "Convert the trace again: kinetoscope convert TRACE -o OUT.parquet"
         )
     if fingerprint is not None and about.fingerprint != fingerprint:
         raise TraceFileError(f"Cannot use {name}: the trace has changed since.")

@@ -55,8 +55,8 @@ class _Cluster:
                     ) from error
                 except CancelledError as error:
                     raise ClusterError(
-                        "The Dask cluster gave the work up before it was done: either its scheduler ended, or somebody "
-                        "cancelled the work. Look whether the scheduler still runs, and start again."
+                        "The Dask cluster cancelled the work, or its scheduler ended. Check that the scheduler runs, "
+                        "and try again."
                     ) from error
         finally:
             for future in calls:

@@ -45,7 +45,7 @@ class Redactor:
         try:
             answer = self._function(text)
             if not isinstance(answer, str):
-                raise TypeError(f"redact must return a text; it returned a {type(answer).__name__}.")
+                raise TypeError(f"redact must return a string; it returned a {type(answer).__name__}.")
             return str(answer)
         except Exception as error:
             self._say(error)
@@ -56,6 +56,6 @@ class Redactor:
             self._on_error(error)
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {frames[-1].filename}, line {frames[-1].lineno}" if len(frames) > 1 else ""
-        message = "redact failed with %s%s. Each text on which it fails is written as %r; training goes on."
+        message = "redact failed with %s%s. Each string on which it fails is written as %r. Training continues."
         kind = type(error).__name__
         self._once.warn(message, kind, where, REDACTED, about="failed", level=logging.ERROR)

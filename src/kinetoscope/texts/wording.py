@@ -69,6 +69,12 @@ def format_ms(time_ns: float | None) -> str:
     return f"{time_ns / 1e6:,.{1 if abs(time_ns) >= 1e7 else 2 if abs(time_ns) >= 1e5 else 3}f}"
 
 
+def reason_of_error(stderr: str) -> str:
+    """Return the message of the last ``error:`` line that a command printed; "" without one."""
+    errors = [line for line in stderr.splitlines() if line.startswith("error: ")]
+    return errors[-1].removeprefix("error: ") if errors else ""
+
+
 def ranks_named(ranks: Iterable[int | tuple[int, int]]) -> str:
     """Ranks, or ranges of them, in order, as ``ranks 0-3, 7``."""
     named = numbers_named(ranks)

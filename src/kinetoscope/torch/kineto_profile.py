@@ -277,19 +277,18 @@ class KinetoProfile:
     def _finished(self, purpose: str) -> KinetoResults:
         if self._results is None and self._is_lost:
             raise NothingRecordedError(
-                f"There is nothing to {purpose}: the window was lost, because another profiler was started while this "
+                f"Nothing to {purpose}: the window was lost, because another profiler was started while this "
                 "one recorded. Record again, and start no other profiler meanwhile."
             )
         if self._results is None:
             raise NothingRecordedError(
-                f"There is nothing to {purpose} yet, because no window is finished. Do it in on_trace_ready, or after "
-                "stop()."
+                f"Nothing to {purpose} yet: no window is finished. Do it in on_trace_ready, or after stop()."
             )
         return self._results
 
     def _check_started(self) -> None:
         if not self._has_started:
-            raise NothingRecordedError("The profiler has not been started, so there is nothing to stop.")
+            raise NothingRecordedError("The profiler has not been started. Call start() first.")
 
     def end_with_thread(self) -> None:
         """End the recording because its thread ends: no other thread can stop Kineto then. `stop_trace` takes it."""

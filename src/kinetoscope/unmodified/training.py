@@ -467,6 +467,6 @@ def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             call(*arguments)
         except Exception:
-            _log.exception("Watching the training failed. It goes on.")
+            _log.exception("Automatic instrumentation failed. Training continues.")
 
     return spared

@@ -108,7 +108,7 @@ def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_states_the_bound(tmp_p
     skip_unless(THREE_HOURS_AND_100_PPM)
     files, errors, statuses = run_ranks(tmp_path, THREE_HOURS_AND_100_PPM)
     assert statuses == [0, 0], errors
-    run_command("merge", "merged.json", *files, folder=tmp_path).check_returncode()
+    run_command("merge", "-o", "merged.json", *files, folder=tmp_path).check_returncode()
     apart = [json.loads(path.read_text())["kinetoscope"]["clock"]["beside_rank0"] for path in files]
     assert [comparison["same_clock"] for comparison in apart] == [True, False]
     trace = json.loads((tmp_path / "merged.json").read_text())

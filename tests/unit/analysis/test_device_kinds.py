@@ -35,7 +35,7 @@ def test_events_that_nobody_understands_are_named_and_not_told_as_no_device(cate
     run, report = with_category(tmp_path, dict.fromkeys(("kernel", "gpu_memcpy"), category))
     (window,) = run.ranks[0].windows
     (note,) = (note for note in report.run["notes"] if "device" in note)
-    assert note.startswith(f"Not understood: {len(window.queued):,} of category {category}.")
+    assert note.startswith(f"Unknown device events: {len(window.queued):,} of category {category}.")
     assert report.ranks[0].busy_ns is None
 
 
@@ -52,7 +52,7 @@ def test_nothing_is_concluded_from_what_the_host_does_beside_a_device_that_nobod
     assert (run["bound_by"], run["parts"]["device"], run["flops_per_s"], run["mfu"]) == ("unknown", None, None, None)
     assert report.findings == []
     assert "No findings, since parts of the trace are unknown: see the notes." in screen(report)
-    assert any("a step may take longer, and no fault was looked for" in note for note in run["notes"])
+    assert any("a step may take longer, and findings are switched off" in note for note in run["notes"])
     assert_one_truth(report)
 
 
@@ -72,7 +72,7 @@ def test_of_a_large_run_nothing_is_concluded_either_where_a_rank_that_is_not_rep
     files[3].write_text(files[3].read_text().replace('"kernel"', '"npu_kernel"'))
     report = kinetoscope.analyze(tmp_path, cache=False)
     assert (report.run["bound_by"], report.findings, report.is_judged) == ("unknown", [], False)
-    assert report.run["notes"][0].startswith("Not understood")  # the reason comes first
+    assert report.run["notes"][0].startswith("Unknown device events")  # the reason comes first
 
 
 def test_what_the_device_of_one_rank_did_is_not_known_and_not_0(tmp_path):
@@ -81,5 +81,5 @@ def test_what_the_device_of_one_rank_did_is_not_known_and_not_0(tmp_path):
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))
     rows = lines[lines.index("A step of each rank, in ms") + 1 :]
     assert "computing" in rows[0]
-    assert "not known" not in rows[1]
-    assert "not known" in rows[2]
+    assert "unknown" not in rows[1]
+    assert "unknown" in rows[2]

@@ -206,7 +206,7 @@ def test_what_few_operators_beside_a_cuda_graph_compute_is_not_told_as_the_share
     rows = [report.run, *(row.to_dict() for row in report.steps)]
     assert all(0.001 < row["mfu_coverage"] < 0.2 for row in rows)
     assert {row["mfu"] for row in rows} == {row["flops_per_s"] for row in rows} == {None}
-    (note,) = (note for note in report.run["notes"] if note.startswith("FLOP/s and MFU are not known"))
+    (note,) = (note for note in report.run["notes"] if note.startswith("FLOP/s and MFU are unknown"))
     assert f" {100 * report.run['mfu_coverage']:.1f} % of the time" in note
 
 

@@ -23,8 +23,8 @@ COMMANDS = {
     "summary": ["summary", "--no-cache", "TRACE"],
     "check": ["check", "TRACE"],
     "report": ["report", "--no-cache", "TRACE", "--out", "FOLDER/report.html"],
-    "convert": ["convert", "TRACE", "FOLDER/trace.pftrace"],
-    "merge": ["merge", "FOLDER/merged.json", "TRACE"],
+    "convert": ["convert", "TRACE", "-o", "FOLDER/trace.pftrace"],
+    "merge": ["merge", "-o", "FOLDER/merged.json", "TRACE"],
 }
 
 

@@ -35,7 +35,7 @@ def test_a_report_is_written_anew_and_another_file_is_not_overwritten(run_folder
     output.write_text("<p>mine</p>")
 
     assert report(run_folder, "-o", output) == 2
-    assert "does not look as if Kinetoscope wrote it" in capsys.readouterr().err
+    assert "Kinetoscope did not write it" in capsys.readouterr().err
     assert output.read_text() == "<p>mine</p>"
 
     assert report(run_folder, "-o", output, "--force") == 0

@@ -1,6 +1,7 @@
 """Wrong usage is exit code 2 and one line; a window that does not exist has another exit code."""
 
 import json
+import os
 
 import pytest
 
@@ -24,37 +25,38 @@ def two_traces(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "command",
     [
-        "merge out.json rank0.json --batches 5-x",
-        "merge out.json",
-        "convert rank0.json out.txt",
-        "convert rank0.json rank1.json out.json",
+        "merge -o out.json rank0.json --batches 5-x",
+        "merge -o out.json",
+        "convert rank0.json -o out.txt",
+        "convert rank0.json rank1.json -o out.json",
         "check rank0.json --repair out.pftrace",
         "check rank0.json rank1.json --repair -",
         "upload . --to nowhere",
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_one_line(command, capsys, tmp_path):
+def test_wrong_usage_is_exit_code_2_and_one_error(command, capsys, tmp_path):
     assert main(command.split()) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert [line.partition(": ")[0] for line in capsys.readouterr().err.splitlines()] == ["error"]
     assert not list(tmp_path.glob("out*"))
 
 
-def test_one_path_to_merge_is_told_to_be_the_output(capsys):
-    assert main(["merge", "out.json"]) == 2
-    assert "without -o, the first path is the output" in capsys.readouterr().err
+@pytest.mark.parametrize("verb", ["merge", "convert"])
+def test_an_output_is_required(verb, capsys):
+    assert main([verb, "rank0.json"]) == 2
+    assert capsys.readouterr().err == "error: Missing output file. Pass -o OUTPUT.\n"
 
 
-@pytest.mark.parametrize("command", ["merge out.json rank0.json --ranks none", "merge out.json rank0.json --last -1"])
-def test_a_value_that_cannot_be_read_is_exit_code_2_and_the_verbs_usage(command, capsys, tmp_path):
+@pytest.mark.parametrize("option", ["--ranks none", "--last -1"])
+def test_a_value_that_cannot_be_read_is_exit_code_2_and_one_line(option, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        main(command.split())
+        main(["merge", "-o", "out.json", "rank0.json", *option.split()])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: kinetoscope merge ")
+    assert [line.partition(": ")[0] for line in capsys.readouterr().err.splitlines()] == ["error"]
     assert not list(tmp_path.glob("out*"))
 
 
 def test_batches_that_no_file_has_are_answered_with_those_that_there_are(capsys):
-    assert main(["merge", "out.json", "rank0.json", "rank1.json", "--batches", "20-30"]) == 1
+    assert main(["merge", "-o", "out.json", "rank0.json", "rank1.json", "--batches", "20-30"]) == 1
     said = capsys.readouterr().err
     assert "batches 20 to 30" in said
     assert "There are 3-5, 9-10, 12." in said
@@ -64,7 +66,7 @@ def test_the_error_says_that_a_trace_has_no_batches(capsys, tmp_path):
     trace = json.loads((tmp_path / "rank0.json").read_text())
     trace["traceEvents"] = [event | {"name": "step"} for event in trace["traceEvents"]]
     (tmp_path / "rank0.json").write_text(json.dumps(trace))
-    assert main(["merge", "out.json", "rank0.json", "--batches", "3"]) == 1
+    assert main(["merge", "-o", "out.json", "rank0.json", "--batches", "3"]) == 1
     assert "no batch at all" in capsys.readouterr().err
 
 
@@ -73,14 +75,14 @@ def foreign(**header):
 
 
 COMMANDS = [
-    "merge out.json rank0.json rank1.json",
-    "merge out.json.gz rank0.json",
-    "merge out.pftrace rank0.json",
-    "convert rank0.json out.pftrace",
-    "convert rank0.json out.json.gz",
-    "convert rank0.json out.parquet",
+    "merge -o out.json rank0.json rank1.json",
+    "merge -o out.json.gz rank0.json",
+    "merge -o out.pftrace rank0.json",
+    "convert rank0.json -o out.pftrace",
+    "convert rank0.json -o out.json.gz",
+    "convert rank0.json -o out.parquet",
     "check rank0.json --repair out.json",
-    "convert rank0.json rank1.json many --to .json.gz",
+    "convert rank0.json rank1.json -o many --to .json.gz",
     "check rank0.json rank1.json --repair many",
 ]
 
@@ -118,7 +120,7 @@ def test_a_file_that_kinetoscope_wrote_is_replaced_without_asking(command, tmp_p
 
 def test_an_empty_file_may_be_written_to(tmp_path):
     (tmp_path / "out.json").touch()
-    assert main(["merge", "out.json", "rank0.json"]) == 0
+    assert main(["merge", "-o", "out.json", "rank0.json"]) == 0
 
 
 def test_an_input_that_we_did_not_write_is_not_replaced_by_its_own_repair(tmp_path, capsys):
@@ -133,4 +135,16 @@ def test_steps_to_record_that_are_no_whole_number_are_told_as_in_all_commands(op
     with pytest.raises(SystemExit) as ended:
         main(["run", option, number, "true"])
     assert ended.value.code == 2
-    assert f"write a whole number from {least} to 2,147,483,647" in capsys.readouterr().err
+    assert f"Write a whole number from {least} to 2,147,483,647" in capsys.readouterr().err
+
+
+def test_summary_without_a_path_takes_the_newest_run_and_says_which(tmp_path, capsys):
+    for moment, name in ((1_700_000_000, "older"), (1_800_000_000, "newer")):
+        (tmp_path / "runs" / name / "traces").mkdir(parents=True)
+        trace = tmp_path / "runs" / name / "traces" / "rank0.json"
+        trace.write_text((tmp_path / "rank0.json").read_text())
+        os.utime(trace, (moment, moment))
+    assert main(["summary"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "Newest run: runs/newer\n"
+    assert printed.out.startswith("newer: ")

@@ -22,10 +22,10 @@ VERBS = {
     "info": ["info", "{file}"],
     "check": ["check", "{file}"],
     "repair": ["check", "{file}", "--repair", "out.json"],
-    "merge": ["merge", "out.json", "{file}"],
-    "convert": ["convert", "{file}", "out.json.gz"],
-    "perfetto": ["convert", "{file}", "out.pftrace"],
-    "parquet": ["convert", "{file}", "out.parquet"],
+    "merge": ["merge", "-o", "out.json", "{file}"],
+    "convert": ["convert", "{file}", "-o", "out.json.gz"],
+    "perfetto": ["convert", "{file}", "-o", "out.pftrace"],
+    "parquet": ["convert", "{file}", "-o", "out.parquet"],
 }
 
 

@@ -38,7 +38,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_asked_again_at_the_next_window
             pass
     assert [step for step, _ in writer.scalars["kinetoscope/step_ms"]] == [6, 9]
     assert [record.getMessage() for record in caplog.records] == [
-        "TensorBoardWriter of log_to could not be told of this run: ConnectionError: planted"
+        "TensorBoardWriter of log_to failed: ConnectionError: planted"
     ]
     names = {path.name for path in (tmp_path / "traces").glob("ep*.json")}
     assert names >= {f"ep0-ba{batch}-rank0.json" for batch in (3, 6, 9)}  # no window was kept back

@@ -97,7 +97,7 @@ def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_
     assert spans[1] == spans[0]
     assert own["clocks"][0]["drift_ppm"] is None
     assert own["clocks"][0]["bound_ns"] == 700 + 10 * 200_000
-    assert "How the clock of rank 1 drifts is not known" in report.notes[0]
+    assert "The drift of the clock of rank 1 is unknown" in report.notes[0]
 
 
 def damaged(tmp_path, damage):

@@ -121,7 +121,7 @@ def test_profile_in_an_unwritable_folder_records_nothing_and_logs_one_line(tmp_p
     with kinetoscope.profile(out, torch=False) as profiler:
         assert list(profiler.batches(range(3))) == [0, 1, 2]
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("Nothing is recorded, and training continues. The folder")
+    assert message.startswith("Nothing is recorded; training continues. The folder")
     assert str(out) in message
     with pytest.raises(FolderNotWritableError):
         kinetoscope.profile(out, torch=False, strict=True)
@@ -160,7 +160,7 @@ def test_summary_and_status_print_that_a_later_run_exists(tmp_path):
     assert [one.returncode for one in done] == [0, 0]
     assert "Another run is in mine. This one is recorded in mine-2." in done[1].stderr
     for command in ("summary", "status"):
-        for folder, lines in (("mine", ["A later run with this name is in mine-2."]), ("mine-2", [])):
+        for folder, lines in (("mine", ["A later run of this name is in mine-2."]), ("mine-2", [])):
             shown = subprocess.run(
                 [sys.executable, "-m", "kinetoscope", command, folder], cwd=tmp_path, capture_output=True, text=True
             )

@@ -101,8 +101,8 @@ def test_an_argument_that_is_no_schedule_is_refused_by_name():
         ((ALWAYS,), {"sources": "cpu"}, "sources holds 'cpu'"),
         ((ALWAYS,), {"sources": [SOURCE, SOURCE]}, "sources holds the same Callback twice. Pass it once"),
         ((ALWAYS,), {"state": 3}, "state must have .* no run_name and no timestamp"),
-        ((ALWAYS,), {"run_name": 3}, "run_name must be a text, not 3"),
-        ((ALWAYS,), {"run_name": ""}, "run_name must be a text, not ''"),
+        ((ALWAYS,), {"run_name": 3}, "run_name must be a string, not 3"),
+        ((ALWAYS,), {"run_name": ""}, "run_name must be a string, not ''"),
         ((ALWAYS,), {"run_name": "a", "state": State(run_name="b")}, "run_name='a' has no effect .* is 'b'"),
         ((ALWAYS,), {"schedule": ALWAYS}, "schedule is given twice"),
         ((ALWAYS, SOURCE), {"trace_handlers": [SOURCE]}, "trace_handlers is given twice"),
@@ -376,7 +376,7 @@ def test_where_no_thread_can_start_training_goes_on_without_what_needs_one(monke
     assert batches == [0, 1, 2]
     assert len(handler.cycles) == 1
     for lost in (
-        "Hangs are not looked for",
+        "Hangs are not detected",
         "Slow steps are not kept",
         "stack is not sampled",
         "counters are not read",

@@ -81,7 +81,7 @@ def test_a_report_shows_the_first_lines_and_findings_of_the_screen(report):
     below = on_screen.index(f"1. {first.title}") + 1
     assert [line for line in on_screen[below : below + 3] if line not in shown] == []
     assert f"In a terminal: {first.link}" in shown
-    assert "A rank's throughput: not known" in shown
+    assert "A rank's throughput: unknown" in shown
     assert shown[-2].startswith("All of it: kinetoscope.view(report) in a cell")
 
 
@@ -108,7 +108,7 @@ def test_what_the_loop_counts_what_is_not_known_and_a_kill_are_told(report):
     shown = lines(replace(report, run=run, findings=[]))
     assert "A rank's loop counts 1,234 samples a second" in shown
     assert shown[1].startswith("This run was killed")
-    assert "not known: optimizer" in shown
+    assert "unknown: optimizer" in shown
     assert "No finding." in shown
 
 
@@ -161,7 +161,7 @@ def test_a_comparison_and_its_rows_have_the_words_of_the_screen(report):
     table = [re.sub(r"\s+", " ", line) for line in on_screen[header:-1]]
     assert [line for line in table if line not in map(squeezed, shown)] == []
     assert squeezed(lines(found.rows[0])[1]) == table[1]
-    assert ": not known, then " in repr(replace(found.rows[0], before=None))
+    assert ": unknown, then " in repr(replace(found.rows[0], before=None))
     assert repr(found.rows[0]).startswith("<kinetoscope.ComparisonRow ")
     assert len(repr(found.rows[0]).splitlines()) == 1
 

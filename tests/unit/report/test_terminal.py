@@ -159,7 +159,7 @@ def test_flop_rates_are_told_with_the_share_that_they_cover_and_not_without_it(r
     assert f"{said}; known for 93 % of the time of its matrix products" in lines
     few = known | {"flops_per_s": None, "mfu": None, "mfu_coverage": 0.4}
     lines = screen(replace(report, run=report.run | few), 160)
-    said = "A rank computes 2 GFLOP in a step: FLOP/s not known; known for 40 % of the time of its matrix products"
+    said = "A rank computes 2 GFLOP in a step: FLOP/s unknown; known for 40 % of the time of its matrix products"
     assert said in lines
 
 
@@ -220,8 +220,8 @@ def test_what_no_evidence_covers_is_not_known_and_not_nothing(report):
     parts = report.run["parts"]
     host = parts["host"] | {"backward_ns": None, "unknown_ns": 1_250_000.0}
     head = screen(replace(report, run=report.run | {"parts": {"host": host, "device": None}}), 200)
-    assert "not known 1.25" in head[1]
-    assert "backward" in head[1].split("; not known: ")[1]
+    assert "unknown 1.25" in head[1]
+    assert "backward" in head[1].split("; unknown: ")[1]
     assert not any(line.startswith("  Device, ms a step") for line in head)
 
 

@@ -96,7 +96,7 @@ def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
         ),
         (
             {"state": RunState.SILENT, "quiet_ns": 184 * S},
-            "Rank 1 on node-1 has told nothing for 3 min 4 s, in data wait.",
+            "Rank 1 on node-1 has had no heartbeat for 3 min 4 s, in data wait.",
         ),
         ({"behind": 1}, "Rank 1 is 1 step behind."),
         ({"behind": 12}, "Rank 1 is 12 steps behind."),

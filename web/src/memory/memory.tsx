@@ -90,7 +90,7 @@ function AliveAtPeak({
 
 function allocationColumns(rows: Allocation[], peakBytes: number): TableColumn<Allocation>[] {
   const columns: TableColumn<Allocation>[] = [
-    { title: "Allocated by", value: (row) => row.name || "not known" },
+    { title: "Allocated by", value: (row) => row.name || "unknown" },
     { title: "Category", value: (row) => row.category.replace(/_/g, " ") },
     { title: "Line", value: (row) => row.line },
     { title: "Step", value: (row) => row.step },
@@ -172,7 +172,7 @@ function Growth({ rows }: { rows: MemoryRow[] }) {
 }
 
 const HOLDER_COLUMNS: TableColumn<HolderRow>[] = [
-  { title: "Operator", value: (row) => row.operator ?? "not known" },
+  { title: "Operator", value: (row) => row.operator ?? "unknown" },
   { title: "Line", value: (row) => row.line },
   { title: "Rank", value: (row) => row.rank },
   { title: "Device", value: (row) => row.device },

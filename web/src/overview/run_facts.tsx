@@ -81,12 +81,12 @@ function countedSaid({ samples_per_s: samples, tokens_per_s: tokens }: RunReport
     samples === null ? "" : `${formatCount(samples)} samples a second`,
     tokens === null ? "" : `${formatCount(tokens)} tokens a second`,
   ];
-  return told.filter(Boolean).join(", ") || "not known";
+  return told.filter(Boolean).join(", ") || "unknown";
 }
 
 function computedSaid(run: RunReport["run"]): string | null {
   if (run.flops_per_step === null) return null;
-  const rate = run.flops_per_s === null ? "FLOP/s not known" : `${formatOperations(run.flops_per_s)}/s`;
+  const rate = run.flops_per_s === null ? "FLOP/s unknown" : `${formatOperations(run.flops_per_s)}/s`;
   return `${formatOperations(run.flops_per_step)} a step, ${rate}`;
 }
 
@@ -94,7 +94,7 @@ function mfuSaid({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): strin
   if (flops_per_step === null || (mfu === null && mfu_coverage === null)) return null;
   const covered =
     mfu_coverage === null ? "" : `; known for ${formatShare(mfu_coverage)} of the time of matrix products`;
-  return `${mfu === null ? "not known" : `${formatShare(mfu)} of the devices' peak`}${covered}`;
+  return `${mfu === null ? "unknown" : `${formatShare(mfu)} of the devices' peak`}${covered}`;
 }
 
 function mostMemory({ overview: { peak_bytes, peak_rank } }: PageData): string | null {

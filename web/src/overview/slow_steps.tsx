@@ -48,7 +48,7 @@ const COLUMNS: TableColumn<SlowStepRow>[] = [
   {
     title: "Line",
     value: (row) => row.line,
-    show: (row) => (row.line === null ? <span class="quiet">not known</span> : <Name text={row.line} />),
+    show: (row) => (row.line === null ? <span class="quiet">unknown</span> : <Name text={row.line} />),
     help: "Where the loop's thread was, of samples taken once the step was late",
     width: "narrow",
   },

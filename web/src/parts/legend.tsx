@@ -39,5 +39,5 @@ export function Legend({ title, noun, parts }: LegendProps) {
 /** Where nothing is pointed at, a colour may stand for itself, without a number. */
 function valueOf({ value, isPhase }: StackPart): string {
   if (value !== null) return formatDuration(value);
-  return isPhase ? "not known" : "";
+  return isPhase ? "unknown" : "";
 }

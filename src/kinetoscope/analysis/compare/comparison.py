@@ -115,7 +115,7 @@ class Comparison(ShownInNotebooks):
 def _line(row: ComparisonRow) -> str:
     divisor, unit = (1_000_000, "ms") if row.unit == "ns" else (1, row.unit)
     before, after = (
-        "not known" if value is None else f"{value / divisor:,.4g} {unit}" for value in (row.before, row.after)
+        "unknown" if value is None else f"{value / divisor:,.4g} {unit}" for value in (row.before, row.after)
     )
     change = "" if row.change is None else f" ({row.change:+.1%})"
     return f"{row.verdict:6}  {row.kind} {shown(row.name)}: {before}, then {after}{change}"

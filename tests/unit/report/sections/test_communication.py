@@ -51,7 +51,7 @@ def test_many_sizes_are_put_together_by_powers_of_two():
 def test_the_part_of_all_calls_that_is_not_known_is_said_and_is_no_transfer():
     unknown = call(name="all_to_all", starts_ns=(0, 0), ends_ns=(300, 300), skew_ns=None, transfer_ns=None)
     found = communication([call(), unknown])
-    assert found.said == "2 calls took 0.0004 ms: 8 % waiting for late ranks, 18 % transfer, 75 % not known."
+    assert found.said == "2 calls took 0.0004 ms: 8 % waiting for late ranks, 18 % transfer, 75 % unknown."
     assert found.total_ns == found.skew_ns + found.transfer_ns + found.unknown_ns == 400
 
 
