@@ -154,7 +154,8 @@ def write() -> None:
                 kept := {each: min(num, old) for each, num in counts.items() if (old := before.get(name, {}).get(each))}
             )
         }
-    TABLE.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    lines = [f"{json.dumps(name)}: {json.dumps(counts)}" for name, counts in sorted(found.items())]
+    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

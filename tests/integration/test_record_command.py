@@ -144,7 +144,7 @@ def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_s
     if "of 100 steps recorded" not in said.err and code == 0:
         pytest.skip("this machine stood still while the job recorded 100 steps")
     assert code == 1
-    assert re.fullmatch(r"kinetoscope record: \d+ of 100 steps recorded, the job ended\.\n", said.err), said.err
+    assert re.fullmatch(r"error: \d+ of 100 steps recorded, the job ended\.\n", said.err), said.err
     assert "Recorded: " in said.out
 
 

@@ -26,7 +26,7 @@ def test_with_the_traces_of_all_ranks_communication_is_shared_out_to_waiting_and
 @pytest.mark.parametrize("layout", ["data", "tensor"])
 def test_of_one_rank_alone_nobody_says_how_much_was_transfer(layout):
     found = communication(missing_ranks=(1, 2, 3), layout=layout)
-    assert found.title.endswith("ms/step of transfers, or of waits for ranks")
+    assert "ms/step of transfers, or waiting for ranks" in found.title
     assert found.confidence != "high"
     assert dict(found.evidence)["share_not_known"] == 1
     assert found.advice.startswith("For 100 % of this time the wait for stragglers is unknown")
