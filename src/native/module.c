@@ -28,6 +28,16 @@ int is_idle(void *object, int is_busy)
     return !is_busy;
 }
 
+int bytes_argument(PyObject *given, void *argument)
+{
+    BytesArgument *bytes = argument;
+    char *at;
+    Py_ssize_t length;
+    if (PyBytes_AsStringAndSize(given, &at, &length) < 0) return 0;
+    *bytes = (BytesArgument){.at = at, .length = (size_t)length};
+    return 1;
+}
+
 Text *texts_of(PyObject *tuple)
 {
     Py_ssize_t count = PyTuple_Size(tuple);

@@ -4,7 +4,6 @@
 #ifndef KINETOSCOPE_MODULE_H
 #define KINETOSCOPE_MODULE_H
 
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
 
@@ -33,6 +32,17 @@ static inline int has_one_reference(void *object)
 {
     return (uint32_t)((PyObject *)object)->ob_refcnt == 1;
 }
+
+/* The content of a bytes object, as long as that lives. */
+typedef struct {
+    const char *at;
+    size_t length;
+} BytesArgument;
+
+/* Converts a bytes object, for the format "O&". A format with "#" fails in versions of Python older
+ * than the headers: before 3.13 they needed PY_SSIZE_T_CLEAN, of which newer headers know nothing.
+ */
+int bytes_argument(PyObject *given, void *argument);
 
 /* -- objects -- */
 

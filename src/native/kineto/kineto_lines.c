@@ -55,15 +55,16 @@ static int take_renamed(LinesObject *self)
         Renamed *renamed = &lines->renamed[i];
         PyObject *given = PyList_GetItem(self->names, (Py_ssize_t)i);
         long long number;
-        Py_ssize_t raw_length, json_length;
+        BytesArgument raw, json;
         if (!PyTuple_Check(given))
             return PyErr_Format(PyExc_TypeError, "A name is a tuple, not %R.", given) != NULL;
-        if (!PyArg_ParseTuple(given, "Ly#y#", &number, &renamed->raw, &raw_length, &renamed->json,
-                              &json_length))
+        if (!PyArg_ParseTuple(given, "LO&O&", &number, bytes_argument, &raw, bytes_argument, &json))
             return 0;
-        renamed->number = number;
-        renamed->raw_length = (size_t)raw_length;
-        renamed->json_length = (size_t)json_length;
+        *renamed = (Renamed){.number = number,
+                             .raw = raw.at,
+                             .raw_length = raw.length,
+                             .json = json.at,
+                             .json_length = json.length};
     }
     return 1;
 }
@@ -72,10 +73,9 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
 {
     long long shift;
     PyObject *renamed, *prefixes;
-    const char *text;
-    Py_ssize_t length;
-    if (!PyArg_ParseTuple(arguments, "LO!O!y#", &shift, &PyList_Type, &renamed, &PyTuple_Type,
-                          &prefixes, &text, &length))
+    BytesArgument text;
+    if (!PyArg_ParseTuple(arguments, "LO!O!O&", &shift, &PyList_Type, &renamed, &PyTuple_Type,
+                          &prefixes, bytes_argument, &text))
         return NULL;
     LinesObject *self = object_new(type);
     if (self == NULL) return NULL;
@@ -89,7 +89,7 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
         Py_DECREF(self);
         return NULL;
     }
-    bytes_put(&self->text, text, (size_t)length);
+    bytes_put(&self->text, text.at, text.length);
     return (PyObject *)self;
 }
 

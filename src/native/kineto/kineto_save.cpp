@@ -11,7 +11,6 @@
  * this compiler gives it. This is C++ because the function may throw, and an exception that is not
  * caught ends the process. */
 
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <dlfcn.h>

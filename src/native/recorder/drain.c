@@ -300,9 +300,9 @@ static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t f
 }
 
 /* Whether there is a name for each name. */
-static int are_names(const uint32_t *found, Py_ssize_t num_bytes, uint32_t num_names)
+static int are_names(const uint32_t *found, size_t num_bytes, uint32_t num_names)
 {
-    if ((size_t)num_bytes != num_names * sizeof *found) return 0;
+    if (num_bytes != num_names * sizeof *found) return 0;
     for (uint32_t i = 0; i < num_names; i++)
         if (found[i] >= num_names) return 0;
     return 1;
@@ -311,26 +311,26 @@ static int are_names(const uint32_t *found, Py_ssize_t num_bytes, uint32_t num_n
 PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     Py_buffer packed, into;
-    Py_ssize_t first, place_length, epochs_length, firsts_length;
+    Py_ssize_t first;
+    BytesArgument place, epochs, firsts;
     int are_last;
     PyObject *names, *categories, *args;
-    const char *epochs, *firsts;
     Style style = {0};
-    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!y#)y#(LLLL)y#", &packed, &first, &are_last,
+    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!O&)O&(LLLL)O&", &packed, &first, &are_last,
                           &into, &PyTuple_Type, &names, &PyTuple_Type, &categories, &PyTuple_Type,
-                          &args, &firsts, &firsts_length, &style.place.at, &place_length,
-                          &style.start, &style.offset, &style.drift, &style.elapsed, &epochs,
-                          &epochs_length))
+                          &args, bytes_argument, &firsts, bytes_argument, &place, &style.start,
+                          &style.offset, &style.drift, &style.elapsed, bytes_argument, &epochs))
         return NULL;
-    style.epochs = (const Epoch *)(const void *)epochs;
-    style.num_epochs = (size_t)epochs_length / sizeof(Epoch);
-    style.place.length = (size_t)place_length;
+    style.epochs = (const Epoch *)(const void *)epochs.at;
+    style.num_epochs = epochs.length / sizeof(Epoch);
+    style.place.at = place.at;
+    style.place.length = place.length;
     style.num_names = (uint32_t)PyTuple_Size(names);
     Text *name_texts = texts_of(names),
          *category_texts = name_texts == NULL ? NULL : texts_of(categories);
     Text *args_texts = category_texts == NULL ? NULL : texts_of(args);
     style.names = name_texts, style.categories = category_texts, style.args = args_texts;
-    style.firsts = (const uint32_t *)(const void *)firsts;
+    style.firsts = (const uint32_t *)(const void *)firsts.at;
     PyObject *result = NULL;
     Py_ssize_t count = PyTuple_Size(names);
     const Record **last_values = calloc((size_t)count + 1, sizeof *last_values);
@@ -339,7 +339,7 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
         PyErr_NoMemory();
     else if (args_texts != NULL &&
              (PyTuple_Size(categories) != count || PyTuple_Size(args) != count ||
-              !are_names(style.firsts, firsts_length, style.num_names)))
+              !are_names(style.firsts, firsts.length, style.num_names)))
         PyErr_SetString(PyExc_ValueError, "Each name needs its categories, its args and the first "
                                           "name with its text.");
     else if (args_texts != NULL)

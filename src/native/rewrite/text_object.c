@@ -28,10 +28,10 @@ static int text_enter(TextObject *self)
 static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     int nests, checks, notes_counters, leaves_out_timeless = 0;
-    Py_ssize_t most_pending, length;
-    const char *align_on;
-    if (!PyArg_ParseTuple(arguments, "pny#pp|p", &nests, &most_pending, &align_on, &length, &checks,
-                          &notes_counters, &leaves_out_timeless))
+    Py_ssize_t most_pending;
+    BytesArgument align_on;
+    if (!PyArg_ParseTuple(arguments, "pnO&pp|p", &nests, &most_pending, bytes_argument, &align_on,
+                          &checks, &notes_counters, &leaves_out_timeless))
         return NULL;
     TextObject *self = object_new(type);
     if (self == NULL) return NULL;
@@ -41,7 +41,7 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
     self->text.leaves_out_timeless = leaves_out_timeless;
     self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
     self->text.names.most_bytes = (size_t)32 << 20;
-    bytes_put(&self->text.align_on, align_on, (size_t)length);
+    bytes_put(&self->text.align_on, align_on.at, align_on.length);
     return (PyObject *)self;
 }
 
@@ -146,9 +146,10 @@ static PyObject *tracks_of(const TraceText *text)
         const TextTrack *track = &text->tracks.all[i];
         size_t length;
         const char *key = table_key(&text->tracks.keys, (uint32_t)i, &length);
-        PyObject *described = Py_BuildValue("y#y#KiiIii", key, (Py_ssize_t)track->pid_length,
-                                            key + track->pid_length + 1,
-                                            (Py_ssize_t)(length - track->pid_length - 1),
+        PyObject *pid = PyBytes_FromStringAndSize(key, (Py_ssize_t)track->pid_length);
+        PyObject *tid = PyBytes_FromStringAndSize(key + track->pid_length + 1,
+                                                  (Py_ssize_t)(length - track->pid_length - 1));
+        PyObject *described = Py_BuildValue("NNKiiIii", pid, tid,
                                             (unsigned long long)track->first_serial,
                                             (int)track->is_device, (int)track->role,
                                             (unsigned)track->num_levels, (int)track->has_number_tid,
@@ -237,21 +238,20 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
  * and adds its pid and tid to `texts`; 0 with an error set. */
 static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
 {
-    const char *pid, *tid;
-    Py_ssize_t pid_length, tid_length;
+    BytesArgument pid, tid;
     int is_kept;
     long long from_ns, to_ns;
     unsigned long long track, process;
     if (!PyTuple_Check(given))
         return PyErr_Format(PyExc_TypeError, "An output is a tuple, not %R.", given) != NULL;
-    if (!PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept,
+    if (!PyArg_ParseTuple(given, "O&O&pLLKKI", bytes_argument, &pid, bytes_argument, &tid, &is_kept,
                           &from_ns, &to_ns, &track, &process, &output->overlap))
         return 0;
     /* `outputs_of` says where they are: until then they may move */
-    output->pid.length = (size_t)pid_length;
-    bytes_put(texts, pid, (size_t)pid_length);
-    output->tid.length = (size_t)tid_length;
-    bytes_put(texts, tid, (size_t)tid_length);
+    output->pid.length = pid.length;
+    bytes_put(texts, pid.at, pid.length);
+    output->tid.length = tid.length;
+    bytes_put(texts, tid.at, tid.length);
     output->is_kept = (uint8_t)is_kept;
     output->from_ns = from_ns;
     output->to_ns = to_ns;
@@ -333,16 +333,14 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
 
 static PyObject *text_place_counters(TextObject *self, PyObject *arguments)
 {
-    const char *alone, *unchanged;
-    Py_ssize_t alone_length, unchanged_length;
-    if (!PyArg_ParseTuple(arguments, "y#y#", &alone, &alone_length, &unchanged,
-                          &unchanged_length) ||
+    BytesArgument alone, unchanged;
+    if (!PyArg_ParseTuple(arguments, "O&O&", bytes_argument, &alone, bytes_argument, &unchanged) ||
         !text_enter(self))
         return NULL;
     CounterTracks *tracks = &self->text.packets.counters;
     tracks->alone.length = tracks->unchanged.length = 0;
-    bytes_put(&tracks->alone, alone, (size_t)alone_length);
-    bytes_put(&tracks->unchanged, unchanged, (size_t)unchanged_length);
+    bytes_put(&tracks->alone, alone.at, alone.length);
+    bytes_put(&tracks->unchanged, unchanged.at, unchanged.length);
     return tracks->alone.has_failed || tracks->unchanged.has_failed ? PyErr_NoMemory() : new_none();
 }
 

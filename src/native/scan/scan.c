@@ -250,22 +250,22 @@ static PyObject *scanner_texts(PyObject *self, PyObject *arguments)
 /* Adds one key: (text, column, rank, is_text). Returns -1 with an error set. */
 static int add_key(Scanner *scanner, PyObject *given)
 {
-    const char *text;
-    Py_ssize_t length;
+    BytesArgument text;
     int column, rank, is_text;
-    if (!PyArg_ParseTuple(given, "y#iip", &text, &length, &column, &rank, &is_text)) return -1;
+    if (!PyArg_ParseTuple(given, "O&iip", bytes_argument, &text, &column, &rank, &is_text))
+        return -1;
     int first = is_text ? NUM_OWN_TEXTS : NUM_OWN_NUMBERS;
     int end = is_text ? scanner->num_texts : scanner->num_numbers;
-    Key key = {.length = (uint8_t)length,
+    Key key = {.length = (uint8_t)text.length,
                .column = (uint8_t)column,
                .rank = (uint8_t)rank,
                .is_text = (uint8_t)is_text};
-    if (length < 1 || (size_t)length > sizeof key.text || column < first || column >= end ||
+    if (text.length < 1 || text.length > sizeof key.text || column < first || column >= end ||
         rank < 0 || rank > 255) {
         PyErr_SetString(PyExc_ValueError, "A key has 1 to 40 bytes, and a column of arguments.");
         return -1;
     }
-    memcpy(key.text, text, (size_t)length);
+    memcpy(key.text, text.at, text.length);
     keys_add(&scanner->keys, key);
     return 0;
 }
