@@ -33,8 +33,8 @@ from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
 _NO_LOG = (
-    "windows.jsonl is missing, which has the begins of windows and which of them are saved. What child processes "
-    "recorded before the first record of the others is left out: it may be in traces already."
+    "windows.jsonl is missing: it lists when windows opened, and which are saved. Spans of child processes from before "
+    "the first record of the others are left out, since traces may have them already."
 )
 
 

@@ -34,7 +34,7 @@ class MemoryLimit:
         self._is_over = self._has_told = False
 
     def next_action(self, planned: ProfilerAction) -> ProfilerAction:
-        """Return the action of the next batch, for which the schedule has ``planned`` another one perhaps."""
+        """Return the action of the next batch: the ``planned`` one, or SKIP after a window that was ended early."""
         if self.share is None:
             return planned
         if planned is ProfilerAction.SKIP:
