@@ -12,6 +12,8 @@ _FIELDS_BUSY = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, syst
 _FIELD_STEAL = 7
 _SUMS = ("wall_ns", "own_ns", "command_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
 _FIELDS_TIMES = (11, 12, 13, 14)  # of a process in /proc/PID/stat, after its name: its own, and of its ended children
+_MAX_THREADS = 1_000
+"""Reading the children of a thread takes about 10 us."""
 
 Use = dict[str, int]
 
@@ -71,27 +73,33 @@ def _children_ns(native_id: int | None) -> int:
 
 
 def _of_command(command_pid: int) -> Use:
-    """Return the CPU time of the command that has started this process: reading all processes takes milliseconds, so
-    nothing is read where the command is this process."""
+    """Return the CPU time of the command that has started this process, and of all processes below it.
+
+    Nothing is read where the command is this process, and it is unknown where the command has too many threads: this
+    runs between two steps.
+    """
     if command_pid in (0, os.getpid()):
         return {}
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    pids, ticks, num_threads, is_in = [command_pid], 0, 0, False
+    while pids:
+        pid = pids.pop()
+        is_in |= pid == os.getpid()
         if fields := "".join(read_lines(f"/proc/{pid}/stat")).rpartition(")")[2].split():
-            parents[pid] = int(fields[1])
-            ticks[pid] = sum(int(fields[place]) for place in _FIELDS_TIMES)
-    below = {command_pid}
-    for pid in parents:
-        chain: list[int] = []
-        while pid in parents and pid not in below and len(chain) <= len(parents):
-            chain.append(pid)
-            pid = parents[pid]
-        if pid in below:
-            below.update(chain)
-    if os.getpid() not in below:  # the command is on another machine, say
-        return {}
-    return {"command_ns": sum(ticks.get(pid, 0) for pid in below) * (_NS // os.sysconf("SC_CLK_TCK"))}
+            ticks += sum(int(fields[place]) for place in _FIELDS_TIMES)
+        threads = _threads_of(pid)
+        num_threads += len(threads)
+        if num_threads > _MAX_THREADS:
+            return {}
+        for thread in threads:
+            pids += map(int, "".join(read_lines(f"/proc/{pid}/task/{thread}/children")).split())
+    return {"command_ns": ticks * (_NS // os.sysconf("SC_CLK_TCK"))} if is_in else {}  # else it is on another machine
+
+
+def _threads_of(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended
+        return []
 
 
 def _throttled() -> Use:
