@@ -205,7 +205,7 @@ def test_a_wait_and_the_line_where_the_time_goes_lead_to_their_samples(report_of
     open_file(report_of(replace(settings, faults=(waits,))))
     findings = page.locator(".findings > ol > li")
     ledger = page.get_by_role("region", name="What its host does in a step")
-    expect(ledger).to_contain_text(re.compile(r"Not known 100 %.*Not known: forward, backward, optimizer"))
+    expect(ledger).to_contain_text(re.compile(r"Unknown 100 %.*Not known: forward, backward, optimizer"))
 
     expect(findings.first).to_contain_text("in fsync")
     expect(findings.nth(1)).to_contain_text("Hot line: train.py:26")

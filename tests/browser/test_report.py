@@ -15,7 +15,7 @@ def test_the_first_thing_to_see_is_the_worst_finding(report, page, open_file):
     open_file(report)
 
     first = page.locator("main .findings li").first
-    assert "data" in first.inner_text()
+    assert "Input-bound" in first.inner_text()
 
 
 def test_a_file_that_was_cut_says_that_it_is_damaged(report, page, open_file, tmp_path):

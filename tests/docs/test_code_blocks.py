@@ -60,7 +60,8 @@ def test_each_block_is_code_that_a_test_runs_or_says_why_it_is_not(document):
     languages = {info for info, _ in blocks_to_run(document)}
     assert languages <= {"python", "sh"}, "mark what is not run with <!-- not run here: the reason -->"
     if document in RUN_ELSEWHERE:
-        assert "sh" not in languages or RUN_ELSEWHERE[document] == "test_tutorials.py", "only its Python is run"
+        runs_shell = RUN_ELSEWHERE[document] in ("test_tutorials.py", "test_readme.py")
+        assert "sh" not in languages or runs_shell, "only its Python is run"
         assert Path(__file__).with_name(RUN_ELSEWHERE[document]).exists()
 
 

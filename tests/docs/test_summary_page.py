@@ -54,6 +54,6 @@ def on_the_page(title):
 
 def test_the_page_has_every_column_of_every_table_in_their_order(report):
     tables = shown(report) | shown(replace(report, steps=[]))
-    assert {*tables} == {*TITLES}
+    assert {*tables} == {title for title in TITLES if title != "A run without findings"}
     for title, columns in tables.items():
         assert on_the_page(title) == columns

@@ -83,7 +83,8 @@ def test_a_redacted_report_still_tells_what_is_torchs_and_ours(run, tmp_path):
     assert "straggler" in kinds
     assert {track["kind"] for track in page["timeline"]["tracks"]} >= {"steps", "thread", "stream"}
     keys = {key for details in page["timeline"]["details"] for key in details}
-    assert {"Input Dims", "argument 1"} <= keys
+    assert "Input Dims" in keys
+    assert any(key.startswith("argument ") for key in keys)
     (advice,) = (row["advice"] for row in page["report"]["findings"] if row["kind"] == "straggler")
     assert "CPU work that other ranks do not do, such as logging or saving" in advice
 

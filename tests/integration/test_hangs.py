@@ -209,7 +209,7 @@ def test_a_training_that_gets_no_processor_is_no_hang(kind, num_greedy, start, t
 def test_an_evaluation_that_takes_long_is_called_long_and_goes_on(start, tmp_path):
     training = start("evaluation", least_s=LEAST_IF_HEALTHY_S)
     _, said = training.process.communicate(timeout=LONG_S)
-    assert "Training goes on: evaluation took" in said
+    assert "Training continues: evaluation took" in said
     (phase,) = stuck_phases(tmp_path / "run")
     assert (phase.phase, phase.hangs) == ("evaluation", False)
     assert phase.goes_on_ns > phase.found_ns

@@ -90,4 +90,4 @@ def test_both_are_named_of_garbage_collections_too(tmp_path):
         f"some_trainer.py:{line_of(MAKES_OBJECTS, '# COLLECT')}",
     )
     assert found.where.lines[:2] == (called, collecting)
-    assert found.advice.startswith(f"Look for gc.collect() at {called}, mostly in _collate ({collecting}): ")
+    assert found.advice.startswith(f"Move gc.collect() at {called}, mostly in _collate ({collecting}) out of the step")

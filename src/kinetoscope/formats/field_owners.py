@@ -178,7 +178,7 @@ STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "NothingRecorded": {"why": _SENTENCES, "start": _KEPT},
     "SlowStep": {"start": _KEPT, "line": _FILES, "path": _FILES},
     "PulseProcess": {"pid_space": _KEPT},
-    "TrainingFacts": {"optimizer": USERS},
+    "TrainingFacts": {"optimizer": USERS, "command": _KEPT},
     "ThreadStack": {"name": TRACKS, "frames": _torchs(known_names.is_frame, "function")},
     "GroupState": {"name": _TEXT_KEYS["pg_name"], "collective": _torchs(known_names.is_collective)},
     "StuckPhase": {"phase": _KEPT, "place": _FILES},

@@ -76,7 +76,9 @@ class RankRecords:
         self._owner = next((process for process in left.processes if process.pid == run.attempt.pid), None)
         # The first process, which has the most records, keeps the ids of its names.
         self._processes = sorted(left.processes, key=lambda process: process is not self._owner)
-        lacks_log = not has_log(live_folder) and any(track.parts for track in self._tracks())
+        children = (process for process in left.processes if process is not self._owner)
+        # A process that is killed right after its first window opened has none, and no window that may be saved.
+        lacks_log = not has_log(live_folder) and any(track.parts for child in children for track in child.tracks)
         if self._owner is not None:
             damages_of_log += describe_losses(self._owner.chunks, self._log)
         self._lacks_log = lacks_log

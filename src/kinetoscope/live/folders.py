@@ -119,10 +119,10 @@ def _delete_empty_folders(run: RunFolder) -> None:
     """
     for name in run.names(_LIVE):
         place = f"{_LIVE}/{name}"
-        status = run.status(place)
-        is_old = status is not None and time.time() - status.st_mtime > _EMPTY_FOR_S
-        if is_old and run.is_folder(place) and not run.names(place):
-            with suppress(OSError, UnsafePathError):
+        with suppress(OSError, UnsafePathError):  # a link stays, and is reported by those who need it
+            status = run.status(place)
+            is_old = status is not None and time.time() - status.st_mtime > _EMPTY_FOR_S
+            if is_old and run.is_folder(place) and not run.names(place):
                 run.delete_empty(place)
                 run.delete_empty(_LIVE)
 
