@@ -131,4 +131,4 @@ def test_what_whatif_promises_for_the_simulated_device_is_what_its_mended_run_ta
 
 def promised_ms(changes):
     """The step without the first change, as `whatif` prints it."""
-    return float(re.search(r"(?:launches free|without finding 1: .*?) +([\d.]+) +[\d.]+ +[\d.]+%", changes)[1])
+    return float(re.search(r"(?:free kernel launches|without finding 1: .*?) +([\d.]+) +[\d.]+ +[\d.]+%", changes)[1])

@@ -325,5 +325,5 @@ def test_what_a_killed_run_left_is_not_recovered_with_its_names_unless_asked_to(
 
 
 def test_redact_that_is_no_function_is_refused_at_once(tmp_path):
-    with pytest.raises(SettingsError, match="redact must be a function from a text"):
+    with pytest.raises(SettingsError, match="redact must be a function from a string"):
         kinetoscope.profile(tmp_path / "run", redact="secret")  # pyright: ignore[reportArgumentType]

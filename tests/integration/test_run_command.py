@@ -303,7 +303,7 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
             assert said in " ".join((shown.stdout + shown.stderr).split())
             assert "A later run" not in shown.stderr
     start_recorded(environment_of("-o", "sweep", folder=tmp_path), [TRAININGS, "no loader"], tmp_path).wait()
-    assert "A later run with this name is in" in run_command("status", tmp_path / "sweep").stderr
+    assert "A later run of this name is in" in run_command("status", tmp_path / "sweep").stderr
     assert "processes" not in run_command("status", tmp_path / "sweep-4").stdout
 
 

@@ -138,7 +138,7 @@ def test_a_warning_to_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_
             ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stderr=target, timeout=LONGEST_WAIT_S)
         assert ended.returncode == 0
     ended = subprocess.run([sys.executable, "-c", unwritable], cwd=tmp_path, capture_output=True, text=True)
-    assert ended.stderr.count("Nothing is recorded, and training continues.") == 1
+    assert ended.stderr.count("Nothing is recorded; training continues.") == 1
     with_log = f"import logging\nlogging.basicConfig(filename='log')\n{unwritable}"
     ended = subprocess.run([sys.executable, "-c", with_log], cwd=tmp_path, capture_output=True, text=True)
     assert ended.stderr == ""

@@ -54,7 +54,7 @@ def _largest(kernels: Iterable[KernelRow]) -> Iterable[str]:
     rows = sorted(kernels, key=lambda row: -row.total_ns)
     total_ns = sum(row.total_ns for row in rows)
     named = [
-        f"{shortened(own_name(row.name), _MAX_NAME_LENGTH)} ({in_percent(row.total_ns / total_ns)})"
+        f"{shortened(own_name(row.name).removeprefix('void ').strip(), _MAX_NAME_LENGTH)} ({in_percent(row.total_ns / total_ns)})"
         for row in rows[:_NUM_NAMED]
         if row.total_ns
     ]
