@@ -539,10 +539,10 @@ def test_one_line_in_the_script_does_the_same(tmp_path):
     ("arguments", "status", "said"),
     [
         ([], 2, "Missing command"),
-        (["-o", "run", "no-such-program"], 127, "no-such-program is no command"),
-        (["-o", "run", "./data.txt"], 126, "cannot be executed"),
+        (["-o", "run", "no-such-program"], 127, "Command not found: no-such-program"),
+        (["-o", "run", "./data.txt"], 126, "Cannot execute ./data.txt"),
         (["-o", "run", "train.py"], 127, "Try: kinetoscope run python train.py"),
-        (["--num-steps", "0", "true"], 2, "argument --num-steps: cannot read '0'; write a whole number from 1"),
+        (["--num-steps", "0", "true"], 2, "--num-steps: cannot read '0'. Write a whole number from 1"),
         (["-o", "data.txt/run", "true"], 2, "Pass another one with -o"),
         ([str(BIN / "torchrun"), "--nnodes", "2", "train.py"], 2, "Pass -o"),
     ],

@@ -166,7 +166,7 @@ class Run:
         self.pulse: OwnPulse = OwnPulse(clock, lambda: recorder.loss)
         """What training does now, and how long its steps take, in a file."""
         self._asked = AskedRecording(self.pulse, self.ranks.rank)
-        self.memory_limit = MemoryLimit()
+        self.memory_limit: MemoryLimit = MemoryLimit()
         self._watch: TrainingWatch | None = None
         is_quiet = self.settings.is_quiet or self.ranks.rank != 0
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary, is_quiet=is_quiet)
