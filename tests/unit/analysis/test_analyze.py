@@ -82,7 +82,7 @@ def test_the_command_takes_the_last_seconds_of_a_pipe(folder, capsys, monkeypatc
     assert 1 <= json.loads(capsys.readouterr().out)["run"]["num_steps"] <= 4
     with pytest.raises(SystemExit):
         main(["summary", "--last", "soon", "-"])
-    assert "write a number above 0" in capsys.readouterr().err
+    assert "Write a number above 0" in capsys.readouterr().err
 
 
 def test_of_a_large_run_all_ranks_have_rows_and_the_late_one_is_among_those_replayed(tmp_path, monkeypatch):
