@@ -29,7 +29,7 @@ def test_of_one_rank_alone_nobody_says_how_much_was_transfer(layout):
     assert "ms/step of transfers, or waiting for ranks" in found.title
     assert found.confidence != "high"
     assert dict(found.evidence)["share_not_known"] == 1
-    assert found.advice.startswith("For 100 % of this time the wait for stragglers is unknown")
+    assert found.advice.startswith("The recorded ranks wait for ranks 1-3, or transfer data meanwhile")
 
 
 @pytest.mark.parametrize("named", ["small", "some of unknown size", "large"])
