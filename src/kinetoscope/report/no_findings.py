@@ -54,9 +54,11 @@ def _largest(kernels: Iterable[KernelRow]) -> Iterable[str]:
     rows = sorted(kernels, key=lambda row: -row.total_ns)
     total_ns = sum(row.total_ns for row in rows)
     named = [
-        f"{shortened(own_name(row.name).removeprefix('void ').strip(), _MAX_NAME_LENGTH)} ({in_percent(row.total_ns / total_ns)})"
-        for row in rows[:_NUM_NAMED]
-        if row.total_ns
+        f"{_short_name(row.name)} ({in_percent(row.total_ns / total_ns)})" for row in rows[:_NUM_NAMED] if row.total_ns
     ]
     if named:
         yield f"Largest kernels and copies by GPU time: {', '.join(named)}."
+
+
+def _short_name(kernel: str) -> str:
+    return shortened(own_name(kernel).removeprefix("void ").strip(), _MAX_NAME_LENGTH)

@@ -76,4 +76,4 @@ def test_leftovers_that_cannot_be_read_are_reported(tmp_path, caplog):
     (tmp_path / "live" / "rank1").mkdir(parents=True)
     (tmp_path / "live" / "rank1" / "run.json").write_text("{")
     report_leftovers(tmp_path)
-    assert "cannot be read" in caplog.text
+    assert "is unreadable" in caplog.text

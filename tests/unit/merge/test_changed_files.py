@@ -70,7 +70,7 @@ def test_tracks_that_were_not_there_before_are_an_error(tmp_path, write, extensi
     after = text_of([name_of(tid) for tid in range(2, 1000)] + [span(number, tid=1000 + number) for number in range(9)])
     file = ChangingFile(tmp_path / "rank0.json", before, after)
     output = tmp_path / ("out.json" if write is repair else f"out.{extension}")
-    with pytest.raises(TraceFileError, match="changed meanwhile"):
+    with pytest.raises(TraceFileError, match="changed during reading"):
         write(file, output)
     assert os.listdir(tmp_path) == ["rank0.json"]
 
@@ -82,7 +82,7 @@ def test_events_whose_values_are_elsewhere_now_are_an_error(tmp_path, write):
     before = text_of([span(100 + number) for number in range(500)])
     assert '"dur": 1}, {' in before
     file = ChangingFile(tmp_path / "rank0.json", before, before.replace('"dur": 1}, {', '"dur": 1]] {', 1))
-    with pytest.raises(TraceFileError, match="changed meanwhile"):
+    with pytest.raises(TraceFileError, match="changed during reading"):
         write(file, tmp_path / "out.json")
     assert os.listdir(tmp_path) == ["rank0.json"]
 
@@ -93,7 +93,7 @@ def test_a_string_that_has_no_end_any_more_is_an_error(tmp_path, write):
     before = text_of([span(100 + number) for number in range(500)])
     at = before.index('op"', 1000) + 2
     file = ChangingFile(tmp_path / "rank0.json", before, before[:at] + "x" + before[at + 1 :])
-    with pytest.raises(TraceFileError, match="changed meanwhile"):
+    with pytest.raises(TraceFileError, match="changed during reading"):
         write(file, tmp_path / "out.json")
     assert os.listdir(tmp_path) == ["rank0.json"]
 
@@ -103,7 +103,7 @@ def test_a_string_that_has_no_end_any_more_is_an_error(tmp_path, write):
 def test_fewer_events_than_before_are_an_error(tmp_path, write):
     events = [span(100 + number) for number in range(500)]
     file = ChangingFile(tmp_path / "rank0.json", text_of(events), text_of(events[:-1]))
-    with pytest.raises(TraceFileError, match="changed meanwhile"):
+    with pytest.raises(TraceFileError, match="changed during reading"):
         write(file, tmp_path / "out.json")
 
 

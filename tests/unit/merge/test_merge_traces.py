@@ -372,7 +372,7 @@ def test_a_file_that_is_still_being_written_is_refused_and_no_output_remains(tmp
         if 2 * num_done >= num_all:  # after the first pass, before the second
             file.write_text(text.removesuffix("]}") + f", {json.dumps(cpu(2, tid=tid))}]}}")
 
-    with pytest.raises(TraceFileError, match="changed meanwhile"):
+    with pytest.raises(TraceFileError, match="changed during reading"):
         merge_traces(tmp_path / "out.json", file, on_progress=on_progress)
     assert os.listdir(tmp_path) == ["rank0.json"]
 

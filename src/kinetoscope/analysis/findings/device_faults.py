@@ -88,7 +88,7 @@ _MIN_CALLS, _TIMES_USUAL = 8, 2
 """Of so many calls, one that takes twice as long per byte as a quarter of them waits for a rank."""
 
 _ADVICE_ON_MISSING = (
-    "The recorded ranks wait for {0}, or transfer data meanwhile; without the trace of {0}, these cannot be told apart. "
+    "The recorded ranks wait for {0}, or transfer data meanwhile. Only the trace of {0} shows which of both. "
     "Analyze the traces of all ranks together, or record the others: kinetoscope record RUN."
 )
 
