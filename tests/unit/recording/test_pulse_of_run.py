@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_made_is_told_once_and_training_goes_on(tmp_path
             loop.train()
     assert profiler.state.timestamp.batch == 3
     (told,) = [message for message in caplog.messages if "pulse" in message]
-    assert told.endswith(f"cannot be written to {tmp_path}/run/pulse: Not a directory.")
+    assert told.endswith(f"Cannot write the pulse (the per-step log) to {tmp_path}/run/pulse: Not a directory.")
 
 
 class Tensor:
