@@ -34,7 +34,7 @@ def test_a_text_on_which_the_function_fails_is_written_as_redacted_and_the_log_s
 @pytest.mark.parametrize("answer", [None, b"bytes", 7])
 def test_what_is_no_text_is_never_written(answer, caplog):
     assert Redactor(lambda text: answer)("my secret") == "redacted"
-    assert "redact failed with TypeError. Each text" in caplog.text
+    assert "redact failed with TypeError. Each string" in caplog.text
 
 
 def test_an_empty_text_is_not_asked():
