@@ -14,7 +14,7 @@ NUM_RANKS = 3
 
 
 def report_on(name, late_rank, folder):
-    """Return the report on a run in which a rank sleeps 80 ms in each step."""
+    """Return the report on a run in which a rank sleeps 200 ms in each step."""
     arguments = (PROGRAM.read_text(), name, late_rank, folder / "run", folder / "meeting_place")
     quiet = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(NUM_RANKS)} for rank in range(NUM_RANKS)]
