@@ -15,7 +15,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 import kinetoscope
 
-NUM_STEPS, NUM_PARTS, SLEEP_S = 10, 4, 0.02
+NUM_STEPS, NUM_PARTS, SLEEP_S = 10, 4, 0.05
 SCHEDULES = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}
 
 
