@@ -115,7 +115,7 @@ def exposed_communication(case: Case) -> Finding | None:
     what = "not overlapped with compute" if is_sure else "of transfers, or of waits for ranks"
     if missing := _missing_ranks(case):
         is_waiting = 2 * _long_transfers_ns(case) > exposed_ns
-        what = f"{'' if is_waiting else 'of transfers, or '}waiting for {missing} (not recorded)"
+        what = f"{'waiting for' if is_waiting else 'with'} {missing} (not recorded)"
         advice = _ADVICE_ON_MISSING.format(missing)
     found = case.finding(
         "exposed_communication",
