@@ -8,6 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.live.folders import report_leftovers
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import saves_without_gil
 from prepared_python import run_command, run_program, run_with_torch, start_with_torch
@@ -208,20 +209,22 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler("run/traces", 
 
 
 @needs_live_folder
-def test_an_empty_folder_of_a_dead_process_goes_when_the_run_is_read_and_a_new_one_stays(tmp_path):
-    traces = tmp_path / "run" / "traces"
-    with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(str(traces))) as profiler:
+@pytest.mark.parametrize("by", ["recover", "the next start"])
+def test_an_empty_folder_of_a_dead_process_goes_and_a_new_one_and_readers_leave_it(tmp_path, by):
+    traces = JSONTraceHandler(str(tmp_path / "run" / "traces"), overwrite=True)
+    with Profiler(lambda state: ProfilerAction.ACTIVE, traces) as profiler:
         profiler.step()
     old, new = (tmp_path / "run" / "live" / name for name in ("20261128T071948-4426-76d613b1", "new"))
     for folder in (old, new):
         folder.mkdir(parents=True)
     os.utime(old, (1, 1))
     kinetoscope.load(tmp_path / "run")
-    assert not old.exists()
-    assert new.exists()
-    os.utime(new, (1, 1))
-    kinetoscope.load(tmp_path / "run")
-    assert not (tmp_path / "run" / "live").exists()
+    assert old.exists()
+    if by == "recover":
+        run_command("recover", tmp_path / "run")
+    else:
+        report_leftovers(tmp_path / "run")
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_recover_removes_nothing_through_a_link(tmp_path):

@@ -195,6 +195,7 @@ def recover(
     places = TracePlaces(run_folder, traces, say)
     if not keep:
         _remove_partials(run_folder)
+        delete_what_is_empty(run_folder)
     found, without_run = list(live_folders(run_folder, say)), list(_folders_without_run(run_folder))
     if not found and not without_run:
         if why := why_nothing(run_folder):

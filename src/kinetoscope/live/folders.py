@@ -101,7 +101,6 @@ def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda 
     if not HAS_RUN_FOLDERS:
         return
     run = RunFolder(run_folder)
-    _delete_empty_folders(run)
     for name in run.names(_LIVE):
         try:
             folder = _folder_behind(run, name)
@@ -110,21 +109,6 @@ def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda 
             continue
         if folder is not None and is_live_folder(folder):
             yield folder
-
-
-def _delete_empty_folders(run: RunFolder) -> None:
-    """Delete the folders of processes that were killed before they had recorded anything, and ``live`` if it is empty.
-
-    A process fills its folder right after it has made it.
-    """
-    for name in run.names(_LIVE):
-        place = f"{_LIVE}/{name}"
-        with suppress(OSError, UnsafePathError):  # a link stays, and is reported by those who need it
-            status = run.status(place)
-            is_old = status is not None and time.time() - status.st_mtime > _EMPTY_FOR_S
-            if is_old and run.is_folder(place) and not run.names(place):
-                run.delete_empty(place)
-                run.delete_empty(_LIVE)
 
 
 def live_folder_of(run_folder: Path, start: str) -> Path | None:
@@ -150,12 +134,18 @@ def delete_live_folder(run_folder: Path, folder: Path) -> None:
 
 
 def delete_what_is_empty(run_folder: Path) -> None:
-    """Deletes pointers to live folders that no longer exist, and ``live`` if it is empty then."""
+    """Delete pointers to live folders that no longer exist, and empty live folders, then ``live`` if that is empty.
+
+    A process fills its folder right after it has made it. One that is still empty after a minute was killed between.
+    """
     run = RunFolder(run_folder)
     for name in run.names(_LIVE):
-        with suppress(OSError, TraceFileError):
+        place = f"{_LIVE}/{name}"
+        with suppress(OSError, TraceFileError):  # a link stays, and is reported by those who need it
             if name.endswith(_POINTER) and _folder_behind(run, name) is None:
-                run.delete(f"{_LIVE}/{name}")
+                run.delete(place)
+            elif (status := run.status(place)) is not None and time.time() - status.st_mtime > _EMPTY_FOR_S:
+                run.delete_empty(place)
     with suppress(OSError):
         run.delete_empty(_LIVE)
 
@@ -222,9 +212,10 @@ def read_live_run(folder: Path) -> LiveRun:
 
 
 def report_leftovers(run_folder: Path) -> None:
-    """Logs which killed processes of earlier attempts left unsaved records, and how to recover them."""
+    """Log which killed processes of earlier attempts left unsaved records, and how to recover them."""
     found: list[Path] = []
     try:
+        delete_what_is_empty(run_folder)
         found += live_folders(run_folder, on_skipped=_log.warning)
     except UnsafePathError as error:
         _log.warning("Cannot check for unsaved data of an earlier attempt. %s", error)
