@@ -196,7 +196,8 @@ def _work_out(
 ) -> RunReport:
     if not is_large(sources):
         return join_traces(_sum_all(sources, selection, each, cache=cache))
-    whole, sample = _report_and_sample(sources, selection, each, cache=cache)
+    whole, sample, last_step = _report_and_sample(sources, selection, each, cache=cache)
+    selection = replace(selection, last_step=last_step)
     part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
     of_part = [*notes_on_replay(part.graph), *notes_on_loaders(part.graph, part.findings)]
     notes = [*whole.run["notes"], *note_on_sample(whole), *of_part]
@@ -207,15 +208,18 @@ def _work_out(
 
 def _report_and_sample(
     sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
-) -> tuple[RunReport, list[str | Trace]]:
-    """The report on a large run without a replay, and the sources to be replayed. It says whether findings may be told
-    of the run; it has none."""
+) -> tuple[RunReport, list[str | Trace], int | None]:
+    """Return the report on a large run without a replay, the sources to replay, and the last step of truncated files.
+
+    The report has no findings; ``is_judged`` is whether it may have some.
+    """
     traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
     report = join_traces(traces)
     report = replace(report, is_judged=not report.why_unjudged)
     ranks = ranks_to_replay(report)
     is_in = [trace.rank is None or trace.rank in ranks for trace in traces]
-    return report, [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
+    sample = [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
+    return report, sample, traces[0].last_step
 
 
 def report_to_keep(names: Sequence[str], run: PathLike) -> RunReport:
@@ -248,9 +252,10 @@ def _sum_all(
     """What is kept of each trace."""
     work = partial(sum_trace, selection=selection, cache=cache, with_graph=with_graph)
     if selection.last_s is None:
+        sources = [load_one(STDIN, cache=cache) if one == STDIN else one for one in sources]
         traces = list(each(work, sources))
         last_step = last_common_step(traces)
-        if last_step is None:
+        if last_step is None or selection.last_step is not None:
             return traces
         return list(each(partial(work, selection=replace(selection, last_step=last_step)), sources))
     sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
@@ -318,7 +323,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         return replace(report, run=report.run | {"hints": hints})
     found = find_faults(report, graph, signs, late.candidates)
     notes = [*notes_on_contention(contention, found.findings), *report.run["notes"]]
-    if any(trace.is_cut for trace in traces):
+    if any(trace.last_step is not None for trace in traces):
         found = found._replace(findings=_at_most_medium(found.findings, report.run["step_ns"] or 0.0))
     is_wrong = any(finding.confidence != "low" for finding in found.findings)
     run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)], "hints": [] if is_wrong else hints}
@@ -327,7 +332,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
 
 
 def _at_most_medium(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
-    """Return the findings on a truncated run, none of which is of high confidence."""
+    """Return the findings on a run with a truncated file, with medium confidence at most."""
     capped = (replace(found, confidence="medium") if found.confidence == "high" else found for found in findings)
     return ranked(capped, step_ns)
 

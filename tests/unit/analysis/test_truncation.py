@@ -1,10 +1,15 @@
 """Truncated files: of all ranks, the steps up to the last whole one of the truncated rank are used."""
 
+import io
+import json
+import sys
 from dataclasses import replace
 
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis import sample
+from kinetoscope.cli import main
 from simulated_training import Fault, Settings, simulate
 
 SETTINGS = Settings(num_ranks=4, num_steps=12, reads_loss="each step")
@@ -53,3 +58,18 @@ def test_all_work_of_a_used_step_counts_though_the_host_runs_ahead(tmp_path):
     rows = kinetoscope.analyze(tmp_path, cache=False).steps
     last = [row for row in rows if row.step == rows[-1].step]
     assert [row.device_compute_ns for row in last] == pytest.approx([*compute_ns.values()], rel=0.1)
+
+
+def test_a_truncated_trace_from_a_pipe_is_read_once(tmp_path, monkeypatch, capsys):
+    (path,) = simulate(replace(SETTINGS, num_ranks=1)).write(tmp_path)
+    data = path.read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data[: round(0.9 * len(data))])))
+    assert main(["summary", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["num_steps"] > 3
+
+
+def test_a_truncated_file_outside_of_the_replayed_sample_limits_it_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "MOST_REPLAYED", 2)
+    report = report_on(tmp_path, share=0.9, rank=1, num_ranks=5, faults=(replace(LATE, ranks=(4,)),))
+    assert report.run["num_steps"] < 12
+    assert [found.confidence for found in report.findings if found.kind == "straggler"] == ["medium"]
