@@ -213,7 +213,7 @@ def test_a_profiler_that_is_removed_from_the_callbacks_during_a_batch_saves_and_
     train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
     assert len(spans_of(read_events())["event/batch"]) >= 2
     assert any(
-        "taken out of the Trainer's callbacks" in record.getMessage()
+        "removed from the Trainer's callbacks" in record.getMessage()
         for record in caplog.records
         if record.name == "kinetoscope"
     )
