@@ -72,3 +72,34 @@ def test_each_span_of_another_thread_or_process_is_in_one_window(tmp_path, progr
     assert len(found) > NUM_WINDOWS
     numbers = range(min(found), max(found) + 1)
     assert {number: found[number] for number in numbers if found[number] != 1} == {}
+
+
+AFTER_THE_LOOP = """
+import sys, threading
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+
+class Slow(JSONTraceHandler):
+    def process_cycle(self, cycle):
+        if cycle.number == 0:
+            is_loop_over.wait(30)
+        else:
+            is_first_saved.set()
+        super().process_cycle(cycle)
+
+is_loop_over, is_first_saved = threading.Event(), threading.Event()
+with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, Slow(sys.argv[1] + "/traces")) as profiler:
+    for _ in profiler.batches(range(2)):
+        with profiler.marker("work"):
+            pass
+    is_loop_over.set()
+    is_first_saved.wait(30)
+"""
+
+
+def test_a_window_without_a_step_is_not_saved_because_the_one_before_was_being_saved(tmp_path):
+    pytest.importorskip("torch")
+    run_with_torch(AFTER_THE_LOOP, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "traces").glob("ep*.json")) == [
+        "ep0-ba1-rank0.json",
+        "ep0-ba2-rank0.json",
+    ]

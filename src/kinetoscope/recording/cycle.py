@@ -15,7 +15,7 @@ from kinetoscope.clock.relation import ClockRelation
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Record, ThreadRecords
 from kinetoscope.recording.marker import Marker
-from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, WindowRecords
+from kinetoscope.recording.recorder import ACTION_BITS, OWN_CATEGORY, Recorder, SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent, SourceEvents
@@ -182,8 +182,11 @@ class Cycle:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all was recorded or contributed."""
-        return not (self.threads or self.files or self.events)
+        """True if nothing was contributed, and nothing recorded but Kinetoscope's own work, such as saving the window
+        before.
+        """
+        categories = (self.names[record.name].categories for thread in self.threads for record in thread.records())
+        return not self.files and not self.events and all(OWN_CATEGORY in names for names in categories)
 
     def release(self) -> None:
         """Deletes the files that kept the cycle until it was saved: in the live folder, and temporary files."""

@@ -53,6 +53,10 @@ class WindowRecords:
     keep_on_disk: Callable[[], int] = lambda: 0
 
 
+OWN_CATEGORY = "kinetoscope"
+"""The category of spans that show Kinetoscope's own work."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpanName:
     """What a name id stands for. Every event with the name has ``args`` among its args."""

@@ -38,7 +38,7 @@ from kinetoscope.recording.marker import (
 from kinetoscope.recording.memory_limit import MemoryLimit
 from kinetoscope.recording.outcome import Outcome, RunCounts
 from kinetoscope.recording.process import signals_held, this_process
-from kinetoscope.recording.recorder import ACTION_BITS
+from kinetoscope.recording.recorder import ACTION_BITS, OWN_CATEGORY
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
@@ -156,7 +156,7 @@ class Run:
         self._recorder, self.clock = recorder, clock
         self._window = Window(recorder, clock, self.ranks, self.attempt)
         self.lasting: LastingSpans = LastingSpans(recorder, clock)
-        save_cost = self.marker("kinetoscope/save", "kinetoscope")
+        save_cost = self.marker("kinetoscope/save", OWN_CATEGORY)
         limit_bytes = self.settings.live_bytes_max
         self._delivery = Delivery(self._guard, self.callbacks, save_cost, limit_bytes, self.redactor)
         self._clocks = ClockComparison(clock, self.ranks, self.attempt)

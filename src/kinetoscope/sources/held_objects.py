@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from kinetoscope.paths.source_files import is_of_user, is_ours
 from kinetoscope.recording.collector import collector_at_rest
 from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.recorder import OWN_CATEGORY
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
 from kinetoscope.sources.private_names import module_children, of_modules
@@ -153,7 +154,7 @@ def look(run: RunInside, frame: FrameType | None) -> Iterator["HeldObjects"]:
         yield objects
         objects.found.clear()
     end_ns, tid = run.clock.monotonic_ns(), get_native_id()
-    run.note(SourceEvent("kinetoscope/look at memory", "kinetoscope", begin_ns, end_ns, tid, {}))
+    run.note(SourceEvent("kinetoscope/look at memory", OWN_CATEGORY, begin_ns, end_ns, tid, {}))
 
 
 class HeldObjects:

@@ -10,6 +10,7 @@ from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.process import signals_held
+from kinetoscope.recording.recorder import OWN_CATEGORY
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
@@ -236,7 +237,7 @@ class TorchProfiler(Callback):
 
 
 def _own_span(state: ProfiledState, name: str) -> Marker:
-    return state.profiler.marker(name, categories=("kinetoscope",))
+    return state.profiler.marker(name, categories=(OWN_CATEGORY,))
 
 
 def _check_memory_options(**options: bool) -> None:
