@@ -70,8 +70,7 @@ class WaitingUpload:
             with suppress(UnsafePathError, ValueError):  # ValueError: a path with a null character in it
                 return RunFolder(folder), RunFolder(folder).name_of(self.file)
         raise UnsafePathError(
-            f"{str(self.file)[:_MOST_SHOWN]!r} is not in the run's folder. To upload it, pass --also with the "
-            "folder in which it is."
+            f"{str(self.file)[:_MOST_SHOWN]!r} is not in the run's folder. To upload it, pass its folder with --also."
         )
 
     @property

@@ -13,7 +13,7 @@ def test_without_a_kind_it_lists_all_of_them_with_a_sentence_each(capsys):
     assert main(["explain"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert all(f"{kind}: " in printed for kind in chapters())
-    assert "input_bound: The loop waits for its next batch" in printed
+    assert "input_bound: The loop waits for the DataLoader" in printed
 
 
 def test_a_mistyped_kind_is_answered_with_the_nearest_one(capsys):
