@@ -16,7 +16,7 @@ from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
 from kinetoscope.texts.wording import missing_options
 from kinetoscope.torch import ProfilerAction as TorchAction
-from kinetoscope.torch import profile
+from kinetoscope.torch import ProfilerActivity, profile
 from kinetoscope.torch.private_names import MissingNameError
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.session import Activity, import_compiler, select_activities
@@ -33,6 +33,9 @@ _TORCH_ACTIONS = {
     ProfilerAction.ACTIVE_AND_SAVE: TorchAction.RECORD_AND_SAVE,
 }
 _RECORDING = (TorchAction.RECORD, TorchAction.RECORD_AND_SAVE)
+_CPU = {ProfilerActivity.CPU}
+_CPU_QUIETLY = {ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.XPU}
+"""torch 2.13 warns twice per evaluation where the CPU is paused without both, also if neither is recorded."""
 
 
 class TorchProfiler(Callback):
@@ -176,7 +179,8 @@ class TorchProfiler(Callback):
     def _toggle(self, state: ProfiledState, *, is_on: bool) -> None:
         """Switches recording off for an evaluation between batches, and on after it."""
         if self.profiler is not None and state.profiler.run.is_paused:
-            self.profiler.toggle_collection_dynamic(is_on, self.profiler.activities)
+            activities = set(self.profiler.activities)
+            self.profiler.toggle_collection_dynamic(is_on, _CPU_QUIETLY if activities == _CPU else activities)
 
     def close(self, state: ProfiledState, logger: object) -> None:
         torch_profiler, self.profiler = self.profiler, None

@@ -4,9 +4,14 @@ Each is looked up once, here. Where this torch lacks one, recording goes on: eit
 line in the log says what is lost, or the one feature that needs it raises `ProfilerStateError`.
 """
 
+import ctypes
 import importlib
 import logging
 import operator
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -112,6 +117,36 @@ def all_process_groups(distributed: Any) -> Any:
 def world_process_groups(distributed: Any) -> Any:
     """The groups of the world for an execution trace; an empty list if this torch does not tell."""
     return getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_config_info", [])
+
+
+# Log lines.
+_LEVEL_ABOVE_ALL = 6
+"""Kineto logs each start and stop at USDT, 5, which is above its errors."""
+
+
+def _find_log_level() -> "ctypes.c_int | None":
+    """Return Kineto's variable for its log level; None where the library does not export it."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.c_int.in_dll(library, "_ZN9libkineto6Logger14severityLevel_E")
+    except (OSError, ValueError):
+        return None
+
+
+_log_level = _find_log_level()
+
+
+@contextmanager
+def kineto_silenced() -> Iterator[None]:
+    """A block in which Kineto, once it is prepared, logs nothing, unless the user has set its log level."""
+    if _log_level is None or "KINETO_LOG_LEVEL" in os.environ:
+        yield
+        return
+    before, _log_level.value = _log_level.value, _LEVEL_ABOVE_ALL
+    try:
+        yield
+    finally:
+        _log_level.value = before
 
 
 # Spans.

@@ -215,7 +215,8 @@ class Session:
                 private_names.prepare_trace(self.autograd_profile)
             _exit.note_start()
             self._profile_hook = sys.getprofile() if self.options.with_stack else None
-            private_names.start_trace(self.autograd_profile)
+            with private_names.kineto_silenced():
+                private_names.start_trace(self.autograd_profile)
             if self.options.with_stack:
                 spare_own_threads()
         # torch's configuration does not reveal its arguments; a recording of all threads is not enabled on this one.
@@ -296,7 +297,8 @@ class Session:
             self._release()
 
     def _stop_kineto(self) -> None:
-        self.autograd_profile.__exit__(None, None, None)
+        with private_names.kineto_silenced():
+            self.autograd_profile.__exit__(None, None, None)
         _exit.note_end()
         hook, self._profile_hook = self._profile_hook, None
         # cProfile's hook is in C, and Python code cannot set it again.

@@ -29,9 +29,9 @@ from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
+from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
-from kinetoscope.unmodified.quiet_torch import QuietTorchProfiler
 from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.sightings import NOTHING_SEEN, Sightings
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
@@ -378,7 +378,7 @@ class ProcessRuns:
             hangs=True,
             quiet=number > 1,
             slow_steps=asked.slow_steps,
-            torch=QuietTorchProfiler(profile_memory=asked.diagnose),
+            torch=TorchProfiler(profile_memory=asked.diagnose),
         )
         profiler.run.command_pid = asked.pid
         self._folder = self._folder or run_folder_of(profiler.trace_handlers)

@@ -1,16 +1,11 @@
-"""The standard error of this process: writes lines to it, and leaves lines of libraries out of it."""
+"""The standard error of this process, to which lines of ours are written past its buffer."""
 
 import io
 import logging
 import os
-import re
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
-
-_STDERR = 2
 
 
 def write_line(stream: Any, line: str) -> None:
@@ -64,29 +59,3 @@ def _descriptor_of(stream: Any) -> int | None:
         return stream.fileno()
     except OSError:
         return None
-
-
-@contextmanager
-def lines_left_out(pattern: "re.Pattern[bytes]") -> Iterator[None]:
-    """Whole lines that match are not written. Whatever else the process writes meanwhile comes at the end, in order."""
-    with suppress(OSError, ValueError, AttributeError):  # who has none has nothing to leave out
-        sys.stderr.flush()
-    try:
-        kept, written = os.dup(_STDERR), tempfile.TemporaryFile()  # noqa: SIM115 - it is closed below
-    except OSError:
-        yield
-        return
-    os.dup2(written.fileno(), _STDERR)
-    try:
-        yield
-    finally:
-        with suppress(OSError, ValueError, AttributeError):
-            sys.stderr.flush()
-        os.dup2(kept, _STDERR)
-        os.close(kept)
-        with written:
-            written.seek(0)
-            rest = b"".join(line for line in written if not pattern.match(line))
-        with suppress(OSError):
-            while rest:
-                rest = rest[os.write(_STDERR, rest) :]
