@@ -22,5 +22,6 @@ def test_the_command_that_a_finding_names_prints_its_chapter(kind, capsys):
     command, *arguments = shlex.split(link)
     assert command == "kinetoscope"
     assert main(arguments) == 0
-    printed, first = capsys.readouterr().out.split(), chapters()[kind].partition("\n\n")[0].replace("`", "").split()[:12]
+    paragraph = chapters()[kind].partition("\n\n")[0]
+    printed, first = capsys.readouterr().out.split(), paragraph.replace("`", "").split()[:12]
     assert printed[: 1 + len(first)] == [kind, *first]

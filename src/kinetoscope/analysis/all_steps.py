@@ -276,16 +276,33 @@ def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | No
 
 
 def _medians_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[float | None, float | None]:
-    """The median durations of recorded and of unrecorded steps, of all ranks."""
-    recorded_ns: list[int] = []
-    unrecorded_ns: list[int] = []
+    """Return the median durations of recorded and of unrecorded steps, of all ranks."""
+    recorded, unrecorded = _single_rows(pulses, steps)
+    enough = len(unrecorded) >= _FEWEST_OTHERS
+    return (
+        float(median(row.duration_ns for row in recorded)) if recorded else None,
+        float(median(row.duration_ns for row in unrecorded)) if enough else None,
+    )
+
+
+def fetch_ratio(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> float | None:
+    """Return the median time to fetch a batch in unrecorded steps, over that in recorded ones; None if unknown."""
+    recorded, unrecorded = (
+        [wait_ns for row in rows if (wait_ns := row.by_phase[Phase.DATA_WAIT])] for rows in _single_rows(pulses, steps)
+    )
+    return median(unrecorded) / median(recorded) if recorded and len(unrecorded) >= _FEWEST_OTHERS else None
+
+
+def _single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[list[StepsRow], list[StepsRow]]:
+    """Return the rows of single steps without an evaluation, of all ranks: recorded ones, and usual unrecorded ones."""
+    recorded: list[StepsRow] = []
+    unrecorded: list[StepsRow] = []
     for pulse in pulses:
-        recorded = _Recorded(steps, pulse.header.process.ranks.rank)
+        of_rank = _Recorded(steps, pulse.header.process.ranks.rank)
         rows = (row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION])
-        recorded_ns += [row.duration_ns for row in rows if recorded.has(row)]
-        unrecorded_ns += [row.duration_ns for row in _usual_rows(pulse, steps)]
-    enough = len(unrecorded_ns) >= _FEWEST_OTHERS
-    return (float(median(recorded_ns)) if recorded_ns else None), (float(median(unrecorded_ns)) if enough else None)
+        recorded += [row for row in rows if of_rank.has(row)]
+        unrecorded += _usual_rows(pulse, steps)
+    return recorded, unrecorded
 
 
 def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[str]:

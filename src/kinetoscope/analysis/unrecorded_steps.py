@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.loader_advice import without_recording_cost_of_batches
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.run_report import RunFacts
@@ -23,14 +24,22 @@ def shown_saving_ns(finding: Finding, run: "RunFacts") -> float | None:
     return finding.saving_ns_per_step if step_ns is None else finding.saving_share * step_ns
 
 
-def without_recording_cost(findings: Sequence[Finding], about: AllSteps, step_ns: float | None) -> list[Finding]:
-    """Return the findings with shares of savings that leave the cost of recording out.
+def without_recording_cost(
+    findings: Sequence[Finding], about: AllSteps, step_ns: float | None, fetch_ratio: float | None
+) -> list[Finding]:
+    """Return the findings with shares of savings, and advice on batches, that leave the cost of recording out.
 
     Recording costs about the same for each operator, so that a finding has as much of the whole as it has of the
     operators (``share_of_operators`` of its evidence).
+
+    Args:
+        fetch_ratio: median time to fetch a batch in unrecorded steps, divided by that in recorded ones.
     """
     cost_ns = _recording_cost_ns(about)
-    return [_without_cost(finding, cost_ns, step_ns) for finding in findings] if cost_ns and step_ns else [*findings]
+    if not cost_ns or not step_ns:
+        return [*findings]
+    found = [_without_cost(finding, cost_ns, step_ns) for finding in findings]
+    return found if fetch_ratio is None else [without_recording_cost_of_batches(one, fetch_ratio) for one in found]
 
 
 def _recording_cost_ns(about: AllSteps) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("polars")
 import kinetoscope
+from kinetoscope.analysis.unrecorded_steps import without_recording_cost
 from simulated_training.run import simulate
 from simulated_training.settings import Fault, Settings
 
@@ -134,3 +135,18 @@ def test_batches_that_a_pool_builds_about_as_fast_as_it_sends_them_are_to_be_rea
     found, _ = input_bound(tmp_path, build_ns=900_000, num_workers=1, step_ns=300_000)
     assert "BatchSampler" in found.advice
     assert found.confidence != "high"
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.9])
+def test_batches_that_only_recording_makes_expensive_get_no_workers(tmp_path, ratio):
+    found, _ = input_bound(tmp_path, build_ns=8_000_000, batch_size=4)
+    about = {"recorded_ns": 12_000_000, "unrecorded_ns": 12_000_000 * ratio}
+    [unrecorded] = without_recording_cost([found], about, 12_000_000, ratio)
+    evidence = dict(unrecorded.evidence)
+    if ratio == 0.9:
+        assert unrecorded.advice == found.advice
+        return
+    assert "BatchSampler" in unrecorded.advice
+    assert "num_workers=" not in unrecorded.advice
+    assert evidence["median_batch_ns"] == pytest.approx(800_000, rel=0.05)
+    assert (found.confidence, unrecorded.confidence) == ("high", "medium")

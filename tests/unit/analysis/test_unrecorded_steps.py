@@ -33,7 +33,7 @@ def test_without_unrecorded_steps_it_is_that_of_a_recorded_one(about):
 def test_the_cost_of_recording_its_operators_is_no_saving_of_a_finding():
     """Of 20 ms that recording costs, 0.75 are for the operators that only the late rank has."""
     late, slow = finding_of("straggler", 21 * MS, share_of_operators=0.75), finding_of("input_bound", 3 * MS)
-    found = without_recording_cost([late, slow], RECORDED["all_steps"], RECORDED["step_ns"])
+    found = without_recording_cost([late, slow], RECORDED["all_steps"], RECORDED["step_ns"], None)
     assert [one.saving_share for one in found] == [pytest.approx(0.2), pytest.approx(0.1)]
     assert [one.saving_ns_per_step for one in found] == [21 * MS, 3 * MS]
     assert shown_saving_ns(found[0], RECORDED) == 2 * MS
@@ -43,7 +43,7 @@ def test_recording_that_costs_nothing_takes_nothing_off():
     found = finding_of("straggler", 15 * MS, share_of_operators=1.0)
     for recorded_ns in (None, 8 * MS):
         about = {"recorded_ns": recorded_ns, "unrecorded_ns": 10 * MS}
-        assert without_recording_cost([found], about, RECORDED["step_ns"]) == [found]
+        assert without_recording_cost([found], about, RECORDED["step_ns"], None) == [found]
 
 
 def test_a_saving_that_may_be_of_the_recording_alone_is_not_sure():

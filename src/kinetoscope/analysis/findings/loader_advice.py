@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kinetoscope.analysis.findings.case import Case
+from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.texts.wording import in_percent
 
 MIN_REACHED_SHARE = 0.8
@@ -55,6 +56,7 @@ _VECTORIZE = (
     "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)) passes lists of indices to the "
     "dataset. TensorDataset accepts them; in your own dataset, index whole tensors in __getitem__."
 )
+_BUILT_BY_LOOP = "The loop builds its batches itself, in "
 _ON_STARTS = (
     "{} of this time is for the first batch of an epoch, when the workers start. Build the DataLoader once, before the "
     "epochs, and keep its workers: DataLoader(..., persistent_workers=True)."
@@ -111,6 +113,34 @@ def advise_on_loader(
     if num_workers and starts and sum(starts) / len(starts) >= _EPOCH_START_SHARE:
         return LoaderAdvice(_ON_STARTS.format(in_percent(sum(starts) / len(starts))))
     return _Loop(case, num_workers, loader, waits, case.data_wait_ns() if saving_ns is None else saving_ns).advice()
+
+
+def without_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> Finding:
+    """Return the finding with advice for cheap batches, if only recording makes them expensive.
+
+    Args:
+        fetch_ratio: median time to fetch a batch in unrecorded steps, divided by that in recorded ones.
+    """
+    evidence = dict(finding.evidence)
+    batch_ns, sending_ns = evidence.get("median_batch_ns"), evidence.get("sending_ns")
+    before, is_built, _ = finding.advice.partition(_BUILT_BY_LOOP)
+    if not is_built or batch_ns is None or sending_ns is None or batch_ns * fetch_ratio >= _MIN_SENDINGS * sending_ns:
+        return finding
+    evidence["median_batch_ns"] = batch_ns = min(1.0, fetch_ratio) * batch_ns
+    evidence.pop("reachable_saving_ns", None)  # of workers, which are no longer advised
+    return replace(
+        finding,
+        advice=before + _on_cheap_batches(batch_ns, sending_ns),
+        evidence=tuple(evidence.items()),
+        confidence="medium" if finding.confidence == "high" else finding.confidence,
+    )
+
+
+def _on_cheap_batches(batch_ns: float, sending_ns: float) -> str:
+    return (
+        f"{_BUILT_BY_LOOP}{batch_ns / 1e6:.2f} ms each. A worker takes about {sending_ns / 1e6:.1f} ms to send a "
+        f"batch, so workers would save little. {_VECTORIZE}"
+    )
 
 
 class _Loop:
@@ -223,10 +253,7 @@ class _Loop:
 
     def _on_cheap_batches(self) -> str:
         if self.num_workers == 0:
-            return (
-                f"The loop builds its batches itself, in {self.median_ns / 1e6:.2f} ms each. A worker takes about "
-                f"{self.sending_ns / 1e6:.1f} ms to send a batch, so workers would save little. {_VECTORIZE}"
-            )
+            return _on_cheap_batches(self.median_ns, self.sending_ns)
         batch_ms = (self._worker_ns or 0.0) / self.num_batches / 1e6
         return (
             f"A worker needs at most {batch_ms:.2f} ms per batch, about {self.sending_ns / 1e6:.1f} ms of it to send "
@@ -249,7 +276,7 @@ class _Loop:
             share = f"{100 * (self.waits or 0):.0f} %"
             return f"Building a batch waits for {share} of its time, for example for storage or the network: {use}"
         if self.num_workers == 0:
-            return f"The loop builds its batches itself, in {self.median_ns / 1e6:.2f} ms each: {use}"
+            return f"{_BUILT_BY_LOOP}{self.median_ns / 1e6:.2f} ms each: {use}"
         return f"Add workers: {use}"
 
     def _on_cores(self, *, is_short: bool) -> str:
