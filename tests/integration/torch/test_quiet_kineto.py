@@ -58,9 +58,9 @@ def run_loop(program, folder, **environment):
 
 @pytest.mark.parametrize("way", PROGRAMS)
 def test_recordings_leave_kinetos_lines_out_and_those_of_torchs_profiler_in(way, tmp_path):
-    ours, stock = run_loop(PROGRAMS[way] + THEN_STOCK, tmp_path).split("then stock")
-    assert not NOISE.search(ours), ours
-    assert (way == "kinetoscope.torch") or "Kinetoscope: " in ours
+    with_profiler, stock = run_loop(PROGRAMS[way] + THEN_STOCK, tmp_path).split("then stock")
+    assert not NOISE.search(with_profiler), with_profiler
+    assert (way == "kinetoscope.torch") or "Kinetoscope: " in with_profiler
     assert stock.count("USDT") == 2
     for trace in (tmp_path / "run" / "torch_traces").glob("*.json"):
         names = [event["name"] for event in json.loads(trace.read_text())["traceEvents"]]
