@@ -83,7 +83,7 @@ def setup(app: Any) -> dict[str, Any]:
 
 def write_pages(folder: Path) -> None:
     """Writes all pages. One that has not changed keeps its time, so that Sphinx does not read it again."""
-    pages = copied_pages() | example_pages() | command_pages() | reference_pages() | {"decisions.md": DECISIONS}
+    pages = copied_pages() | example_pages() | command_pages() | reference_pages()
     for path in [path for path in folder.rglob("*") if path.is_file()]:
         if path.relative_to(folder).as_posix() not in pages:
             path.unlink()
@@ -92,19 +92,6 @@ def write_pages(folder: Path) -> None:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-
-
-DECISIONS = """# Decisions
-
-Why things are as they are: what was decided, the reason, and what was given up.
-
-```{toctree}
-:glob:
-:maxdepth: 1
-
-/decisions/*
-```
-"""
 
 
 def copied_pages() -> dict[str, str]:

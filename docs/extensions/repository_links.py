@@ -54,7 +54,7 @@ def _page_of(target: str, origin: Path) -> str:
     if path in FROM_FILES:
         return f"/generated/{FROM_FILES[path]}"
     if path in ("examples", "docs/decisions"):
-        return {"examples": "/generated/examples/index.md"}.get(path, "/generated/decisions.md")
+        return {"examples": "/generated/examples/index.md"}.get(path, "/decisions/README.md")
     if path.startswith("examples/"):
         return f"/generated/{path.removesuffix('.py')}.md"
     if path.startswith("docs/") and (ROOT / path).is_file():

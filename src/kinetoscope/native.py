@@ -69,7 +69,7 @@ def _load_native():
 
 WITHOUT_GIL = (
     "This Python runs without the GIL, on which the recorder relies. Use the Python of the same version that has it: "
-    "docs/decisions/028-without-the-gil.md."
+    "docs/decisions/028-free-threaded-python-trains-unrecorded.md."
 )
 
 
