@@ -162,10 +162,13 @@ class OwnPulse:
             self._counter = writer
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
-    def end_step(self, timestamp: Moment, *, is_recorded: bool = False) -> None:
-        """Ends a step, after which training is at ``timestamp``. Once a second it looks at memory and the clocks, more
-        seldom if what Python does ``is_recorded``: these calls would be, too."""
-        if self._end_step(plain_count(timestamp.batch) - 1, plain_count(timestamp.epoch)):
+    def end_step(self, timestamp: Moment, *, is_recorded: bool = False, end_ns: int | None = None) -> None:
+        """End a step, after which training is at ``timestamp``, now or at an earlier time.
+
+        Once a second, memory and the clocks are read; more seldom if Python's calls are recorded.
+        """
+        end = () if end_ns is None else (end_ns,)
+        if self._end_step(plain_count(timestamp.batch) - 1, plain_count(timestamp.epoch), *end):
             self._num_due += 1
             if not is_recorded or self._num_due >= _SECONDS_IF_RECORDED:
                 self._num_due = 0

@@ -258,22 +258,34 @@ class PulseWriter:
             if self._slow is not None:
                 self._slow.begin_step(self._step_began_ns)
 
-    def end_step(self, batch: int, epoch: int) -> bool:
-        """Ends a step, and begins the next one. Returns whether a second has passed since it last returned True."""
+    def end_step(self, batch: int, epoch: int, end_ns: int | None = None) -> bool:
+        """End a step, now or at an earlier time, and begin the next one now.
+
+        Return whether a second has passed since this last returned True.
+        """
         if self._file is None or self._pid != os.getpid():
             return False
         now_ns = self._now()
         self._enter(self._phase, now_ns)
         began_ns, self._step_began_ns = self._step_began_ns, now_ns
-        times = (began_ns, now_ns - began_ns, *self._by_phase)
+        end_ns = now_ns if end_ns is None else max(began_ns, min(end_ns, now_ns))
+        self._cut_phases(now_ns - end_ns)
+        times = (began_ns, end_ns - began_ns, *self._by_phase)
         self._write_step(batch, *times, epoch & 0xFFFFFFFF, self._known)
         if self._slow is not None:
-            self._slow.end_step(batch, epoch & 0xFFFFFFFF, began_ns, now_ns - began_ns, self._by_phase)
+            self._slow.end_step(batch, epoch & 0xFFFFFFFF, began_ns, end_ns - began_ns, self._by_phase)
         self._by_phase = [0] * len(Phase)
         if now_ns - self._looked_at_ns < _LOOK_EVERY_NS:
             return False
         self._looked_at_ns = now_ns
         return True
+
+    def _cut_phases(self, excess_ns: int) -> None:
+        """Take the time after a step's earlier end off its phases: first off "other", in which a loop ends."""
+        for phase in reversed(Phase):
+            cut_ns = min(self._by_phase[phase], excess_ns)
+            self._by_phase[phase] -= cut_ns
+            excess_ns -= cut_ns
 
     def add_step(self, batch: int, begin_ns: int, end_ns: int) -> None:
         """Add a step that is over, of unknown phases."""

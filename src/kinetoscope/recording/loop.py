@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from datetime import timedelta
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
@@ -12,9 +11,8 @@ from typing import Any, Generic, TypeVar, cast
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.own_names import BATCH
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.recording.cycle import LastingSpans
+from kinetoscope.recording.batch import ANNOUNCED, EXPECTED, NONE, UNANNOUNCED, Batch, OpenSpan
 from kinetoscope.recording.loader_watch import DataLoaderWatch
-from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.phase_hooks import PhaseHooks
 from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
@@ -35,38 +33,6 @@ _DATA_WAIT, _EVALUATION, _OTHER = map(int, (Phase.DATA_WAIT, Phase.EVALUATION, P
 
 _evaluation: ContextVar[object] = ContextVar("kinetoscope_evaluation", default=None)
 """The evaluation in which the caller is, or last was: each thread and each task of asyncio has its own."""
-
-
-class _OpenSpan:
-    """A span of the loop that is begun in one call and ended or abandoned in a later one.
-
-    A span that may outlast windows is also noted in ``lasting``.
-    """
-
-    __slots__ = ("_lasting", "_marker", "_token", "is_open")
-
-    def __init__(self, marker: Marker, lasting: LastingSpans | None = None) -> None:
-        self._marker, self._lasting = marker, lasting
-        self._token: Any = None
-        self.is_open = False
-
-    def begin(self) -> None:
-        self._token = self._marker.begin()
-        self.is_open = True
-        if self._lasting is not None:
-            self._lasting.begin(self._marker, is_recorded=self._token is not None)
-
-    def end(self) -> None:
-        token, self._token, self.is_open = self._token, None, False
-        self._marker.end(token)
-        if self._lasting is not None:
-            self._lasting.end(self._marker)
-
-    def abandon(self) -> None:
-        token, self._token, self.is_open = self._token, None, False
-        self._marker.abandon(token)
-        if self._lasting is not None:
-            self._lasting.end(self._marker, is_one=False)
 
 
 class Batches(Generic[T]):
@@ -132,57 +98,6 @@ class _EpochEnd(Enum):
     FAILED = 3
 
 
-class _BatchPhase(Enum):
-    """Where the loop is in its batch.
-
-    In a loop that calls `step`, the begin of a batch is not known. The batch is *expected* from the end of the one
-    before, and begins again when a DataLoader has delivered.
-    """
-
-    NONE = 1
-    EXPECTED = 2
-    UNTOLD = 3  # it has begun, but sources and handlers are not told before the loop calls `step`
-    TOLD = 4
-
-
-# Looked up once: Python 3.11 takes 0.1 microseconds each time, several times per batch.
-_NONE, _EXPECTED, _UNTOLD, _TOLD = _BatchPhase
-
-
-class _Batch:
-    """The current batch."""
-
-    __slots__ = ("_now", "added", "began_ns", "phase", "span")
-
-    def __init__(self, marker: Marker, now: Callable[[], int]) -> None:
-        self.span, self._now = _OpenSpan(marker), now
-        self.phase = _NONE
-        self.began_ns = 0
-        self.added: tuple[int, int] = (0, 0)
-        """Samples and tokens that `step` added in a loop over `batches`."""
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it has begun, and is not only expected."""
-        return self.phase is _TOLD or self.phase is _UNTOLD
-
-    def begin(self, phase: _BatchPhase) -> None:
-        self.phase = phase
-        self.began_ns = self._now()
-        self.span.begin()
-
-    def forget(self) -> None:
-        """Abandons the batch: it was none after all."""
-        self.span.abandon()
-        self.phase = _NONE
-
-    def end(self) -> timedelta:
-        """Ends it; returns how long it took."""
-        self.span.end()
-        self.phase = _NONE
-        return timedelta(microseconds=(self._now() - self.began_ns) / 1000)
-
-
 class Loop:
     """Advances the timestamp of a run that has no trainer, fires its events, and records `event/epoch`,
     `event/dataloader`, `event/batch` and, for evaluations, `event/eval` and `event/eval_batch` spans.
@@ -194,9 +109,9 @@ class Loop:
     def __init__(self, run: Run, state: State) -> None:
         self._run, self._state = run, state
         run.driver, run.notes_phases = self, True
-        self._epoch_span = _OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
+        self._epoch_span = OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
         self._dataloader = run.marker("event/dataloader", "dataloader")
-        self._batch = _Batch(run.marker(BATCH, "batch"), run.clock.monotonic_ns)
+        self._batch = Batch(run.marker(BATCH, "batch"), run.clock.monotonic_ns)
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)
@@ -211,6 +126,7 @@ class Loop:
         self._evaluations: set[object] = set()
         """Those that are open; another thread or task than the one that trains may have opened them."""
         self._is_fetching = self._has_fetched = False
+        self._end_ns: int | None = None
         self._is_counting = False
         """Whether the pulse counts steps that need nothing else."""
         self.count_step: Callable[[int, int], bool] = _count_nothing
@@ -239,7 +155,7 @@ class Loop:
         """Begins the first batch, in case the loop turns out to call `step`."""
         self._thread = threading.get_ident()
         self._epoch_span.begin()
-        self._batch.begin(_EXPECTED)
+        self._batch.begin(EXPECTED)
         self._watch.install()
         self.phases.install()
         self._run.pulse.begin_step()
@@ -258,7 +174,7 @@ class Loop:
         self._catch_up()
         if self._current is None:
             self._epoch_span.abandon()
-        if clean or not self._batch.goes_on or self._current is None:
+        if clean or not self._batch.has_begun or self._current is None:
             self._batch.forget()
         if clean and self._current is not None:
             self._tell(Event.EPOCH_END)
@@ -294,7 +210,7 @@ class Loop:
         """
         epoch = self._current
         is_within = self._is_in_evaluation()
-        if is_within or epoch is None or not self._batch.goes_on:
+        if is_within or epoch is None or not self._batch.has_begun:
             return is_within
         if epoch.iterable is iterable:
             self._end_batch()
@@ -363,7 +279,7 @@ class Loop:
 
     def _begin_batch(self) -> None:
         self._tell(Event.BATCH_START)
-        self._batch.begin(_TOLD)
+        self._batch.begin(ANNOUNCED)
         if self._is_counting:
             self._run.pulse.writer.begin_batch()
 
@@ -381,14 +297,22 @@ class Loop:
         self._run.pulse.is_between_loops = False
         if self._current is None:
             self._begin_epoch(None, is_implied=True)
-        if self._batch.phase is _NONE:  # its begin is unknown: after a loop over batches
-            self._batch.begin(_UNTOLD)
-        if self._batch.phase is not _TOLD:
+        if self._batch.phase is NONE:  # its begin is unknown: after a loop over batches
+            self._batch.begin(UNANNOUNCED)
+        if self._batch.phase is not ANNOUNCED:
             self._tell(Event.BATCH_START)
         self._end_batch(samples, tokens)
-        self._batch.begin(_EXPECTED)
+        self._batch.begin(EXPECTED)
         self._watch.install()
         self.phases.install()
+
+    def step_until(self, end_ns: int) -> None:
+        """End a batch as `step` does, at an earlier time: what came after that is in no batch."""
+        self._end_ns = end_ns
+        try:
+            self.step(0, 0)
+        finally:
+            self._end_ns = None
 
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
@@ -401,7 +325,7 @@ class Loop:
             return
         self._batch.forget()
         epoch = self._begin_epoch(length)
-        self._batch.begin(_EXPECTED)
+        self._batch.begin(EXPECTED)
         end = _EpochEnd.FAILED
         try:
             yield
@@ -426,7 +350,7 @@ class Loop:
             return original(iterator)
         self._has_fetched = True
         fetch = partial(original, iterator)
-        is_expected = self._batch.phase is _EXPECTED
+        is_expected = self._batch.phase is EXPECTED
         return self._fetch_expected(fetch) if is_expected else self._fetch(fetch)
 
     def _fetch_counted(self, original: Callable[[Any], T], iterator: Any) -> T:
@@ -452,13 +376,13 @@ class Loop:
             item = self._fetch(fetch)
         except BaseException:
             self._run.pulse.is_between_loops = True
-            self._batch.begin(_EXPECTED)
+            self._batch.begin(EXPECTED)
             raise
         if has_begun:
             self._tell(Event.AFTER_DATALOADER)
             self._begin_batch()
         else:
-            self._batch.begin(_UNTOLD)
+            self._batch.begin(UNANNOUNCED)
         return item
 
     # -- evaluation -------------------------------------------------------------------------------------------
@@ -472,7 +396,7 @@ class Loop:
             return
         span, own = self._begin_evaluation(), object()
         is_between = not self._evaluations and threading.get_ident() == self._thread and self._is_between_batches()
-        is_expected = is_between and self._batch.phase is _EXPECTED
+        is_expected = is_between and self._batch.phase is EXPECTED
         if is_between:
             self._batch.forget()
             self._run.pause()
@@ -491,8 +415,8 @@ class Loop:
             if is_between:
                 self._run.resume()
             span.end()
-            if is_expected and self._batch.phase is _NONE:  # else the training has gone on meanwhile
-                self._batch.begin(_EXPECTED)
+            if is_expected and self._batch.phase is NONE:  # else the training has gone on meanwhile
+                self._batch.begin(EXPECTED)
 
     def _is_in_evaluation(self) -> bool:
         """Whether the caller is in an evaluation. One that another thread or task has opened is none of the loop's."""
@@ -500,16 +424,16 @@ class Loop:
             return False
         return threading.get_ident() != self._thread or _evaluation.get() in self._evaluations
 
-    def _begin_evaluation(self) -> _OpenSpan:
-        span = _OpenSpan(self._eval, self._run.lasting)
+    def _begin_evaluation(self) -> OpenSpan:
+        span = OpenSpan(self._eval, self._run.lasting)
         span.begin()
         return span
 
     def _is_between_batches(self) -> bool:
         """In a loop that calls `step`, only a fetch of a DataLoader shows that the expected batch has not begun."""
-        if self._batch.phase is _EXPECTED:
+        if self._batch.phase is EXPECTED:
             return self._has_fetched or self._current is None
-        return self._batch.phase is _NONE
+        return self._batch.phase is NONE
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
         """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
@@ -553,14 +477,14 @@ class Loop:
         added, self._batch.added = self._batch.added, (0, 0)
         samples, tokens = samples + added[0], tokens + added[1]
         if self._is_counting and self._run.pulse.writer.count_step(samples, tokens):
-            self._batch.phase = _NONE
+            self._batch.phase = NONE
             return
         self._catch_up()
-        duration = self._batch.end()
+        duration = self._batch.end(self._end_ns)
         if self._run.is_running:
             state = self._state
             state.timestamp = state.timestamp.to_next_batch(samples, tokens, duration)
-            self._run.batch_ended()
+            self._run.batch_ended(self._end_ns)
             self._count_idle_steps()
 
     # -- steps that need nothing else -------------------------------------------------------------------------
@@ -591,7 +515,7 @@ class Loop:
         self._run.note_length(self._state.timestamp)
         if calls_step:
             self._batch.began_ns, is_fetched = self._run.pulse.counted_batch()
-            self._batch.phase = _TOLD if is_fetched else _EXPECTED
+            self._batch.phase = ANNOUNCED if is_fetched else EXPECTED
 
     def _is_over_batches(self) -> bool:
         """Whether this is a loop over `batches`."""

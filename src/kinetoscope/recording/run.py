@@ -364,10 +364,10 @@ class Run:
             self.save_window(timestamp=left_at, continues=True)
         self.apply_action()
 
-    def batch_ended(self) -> None:
-        """Handles the end of a batch, which the timestamp already counts. Saves the window after its last batch."""
+    def batch_ended(self, end_ns: int | None = None) -> None:
+        """Handle the end of a batch, now or at ``end_ns``, which the timestamp counts. Save a window that ends."""
         timestamp = self.state.timestamp
-        self.end_step_of_pulse()
+        self.end_step_of_pulse(end_ns)
         if plain_count(timestamp.batch) < self._skips_until and not self.is_asked:  # nothing changes: a step is cheap
             self.note_length(timestamp)
             self.callbacks.fire(Event.BATCH_END)
@@ -383,9 +383,9 @@ class Run:
         if saves or before is not self.action:  # what a window takes to begin or to end is no step's
             self.pulse.begin_step()
 
-    def end_step_of_pulse(self) -> None:
-        """Ends a step in the pulse. The timestamp counts it already."""
-        self.pulse.end_step(self.state.timestamp, is_recorded=self.is_recording)
+    def end_step_of_pulse(self, end_ns: int | None = None) -> None:
+        """End a step in the pulse, now or at ``end_ns``. The timestamp counts it already."""
+        self.pulse.end_step(self.state.timestamp, is_recorded=self.is_recording, end_ns=end_ns)
 
     # -- its windows ------------------------------------------------------------------------------------------
 

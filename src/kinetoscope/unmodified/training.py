@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -92,7 +93,7 @@ class UnmodifiedTraining:
         self._count_backward: Callable[[], int] = lambda: 0
         self._has_gradients: Callable[[], bool] = lambda: True
         self._loop: Any = None
-        self._num_stepped = 0
+        self._num_stepped = self._stepped_ns = 0
         self._last_fetched: weakref.ref[Any] | None = None  # kept, since it calls back
         self._iterator_gone = _spared(self._loop_left)
 
@@ -149,6 +150,7 @@ class UnmodifiedTraining:
     def _optimizer_stepped(self, optimizer: object, *arguments: object) -> None:
         del arguments
         self._num_stepped += 1
+        self._stepped_ns = time.monotonic_ns()
         if self._profiler is None:
             self._seen.optimizer_stepped()
         if self._profiler is None and not self._seen.num_fetches and _is_pythons(threading.get_ident()):
@@ -221,9 +223,18 @@ class UnmodifiedTraining:
             self._profiler.run.pulse.is_between_loops = True
 
     def _end_last_step(self) -> None:
-        if self._profiler is not None and self._rule is not None and self._following is None:
-            self._find_backward(self._rule)
-            self._step(self._rule.fetches())
+        """End the step that no fetch ends, when the loop is over. It ended with its last optimizer step.
+
+        A script may do anything after its loop, such as an evaluation, while the loop's iterator still exists.
+        """
+        if self._profiler is None or self._rule is None or self._following is not None:
+            return
+        self._find_backward(self._rule)
+        num_steps = self._rule.fetches()
+        if num_steps == 1 and self._stepped_ns:
+            self._loop.step_until(self._stepped_ns)
+        else:
+            self._step(num_steps)
 
     def _end_evaluation(self) -> None:
         if self._evaluation is not None:

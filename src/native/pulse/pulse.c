@@ -408,15 +408,28 @@ static void show_step(PulseWriter *writer)
     show_header(writer);
 }
 
-static void end_step(PulseWriter *writer, int64_t batch, uint32_t epoch, int64_t now)
+/* Take the time after a step's earlier end off its phases: first off "other", in which a loop ends. */
+static void cut_phases(PulseWriter *writer, int64_t excess)
+{
+    for (int phase = PULSE_OTHER; phase >= 0 && excess > 0; phase--) {
+        int64_t *time = &writer->by_phase[phase], cut = *time < excess ? *time : excess;
+        *time -= cut;
+        excess -= cut;
+    }
+}
+
+/* The next step begins now, also if this one has ended before. */
+static void end_step(PulseWriter *writer, int64_t batch, uint32_t epoch, int64_t end, int64_t now)
 {
     PulseHeader *header = &writer->header;
     enter_phase(writer, header->phase, now);
+    if (end < header->step_began) end = header->step_began;
+    cut_phases(writer, now - end);
     begin_writing(writer);
     PulseStep *step = next_step(writer);
     *step = (PulseStep){.step = batch,
                         .begin = header->step_began,
-                        .duration = now - header->step_began,
+                        .duration = end - header->step_began,
                         .epoch = epoch,
                         .known = header->known};
     memcpy(step->by_phase, writer->by_phase, sizeof step->by_phase);
@@ -430,12 +443,15 @@ static PyObject *writer_end_step(PyObject *self, PyObject *const *arguments, Py_
 {
     PulseWriter *writer = (PulseWriter *)self;
     PulseFile *pulse = file_of(writer);
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "end_step takes a batch and an epoch.");
+    if (count != 2 && count != 3)
+        return PyErr_Format(PyExc_TypeError,
+                            "end_step takes a batch, an epoch, and perhaps a time.");
     int64_t batch = PyLong_AsLongLong(arguments[0]), epoch = PyLong_AsLongLong(arguments[1]);
+    int64_t end = count == 3 ? PyLong_AsLongLong(arguments[2]) : INT64_MAX;
     if (PyErr_Occurred()) return NULL;
     if (pulse == NULL) return PyBool_FromLong(0);
     int64_t now = now_of(writer);
-    end_step(writer, batch, (uint32_t)epoch, now);
+    end_step(writer, batch, (uint32_t)epoch, end < now ? end : now, now);
     int is_due = now - writer->looked_at >= LOOK_EVERY_NS;
     if (is_due) writer->looked_at = now;
     return PyBool_FromLong(is_due);
@@ -538,7 +554,7 @@ static PyObject *writer_count_step(PyObject *self, PyObject *const *arguments, P
         return PyBool_FromLong(0);
     int64_t now = now_of(writer);
     if (now - writer->looked_at >= LOOK_EVERY_NS) return PyBool_FromLong(0);
-    end_step(writer, counting->next_batch++, counting->epoch, now);
+    end_step(writer, counting->next_batch++, counting->epoch, now, now);
     counting->num_left--;
     counting->num_steps++;
     counting->samples = samples;

@@ -65,6 +65,27 @@ def train(training, num_steps, seed=0):
         training.step(*((chance.choice([*Phase]), chance.randrange(10**7)) for _ in range(chance.randrange(1, 5))))
 
 
+@pytest.mark.parametrize("kind", WRITERS)
+def test_time_after_the_earlier_end_of_a_step_is_in_no_step(kind):
+    training = Training(kind)
+    start_ns = training.clock.now_ns
+    training.writer.begin_step()
+    for phase, duration_ns in ((Phase.FORWARD, 30), (Phase.OTHER, 5), (Phase.EVALUATION, 40), (Phase.OTHER, 100)):
+        training.writer.enter(phase)
+        training.clock.now_ns += duration_ns
+    training.writer.end_step(0, 0, start_ns + 35)
+    training.step((Phase.FORWARD, 7))
+    training.writer.end_step(2, 0, 0)  # a time before the step began
+    found = [STEP.unpack_from(training.file, STEPS_AT + place * STEP.size) for place in range(3)]
+    assert [(begin_ns - start_ns, duration_ns) for _, begin_ns, duration_ns, *_ in found] == [
+        (0, 35),
+        (175, 7),
+        (182, 0),
+    ]
+    assert [sum(by_phase) for _, _, _, *by_phase, _, _ in found] == [35, 7, 0]
+    assert found[0][3 + Phase.FORWARD] == 30
+
+
 @pytest.mark.skipif(NATIVE is None, reason="there is no writer in C")
 @pytest.mark.parametrize("num_steps", [0, 1, NUM_EXACT + 3, NUM_EXACT + (NUM_FINE + 70) * PER_FINE + 5, 40_000])
 def test_c_and_python_write_the_same_bytes(num_steps):
