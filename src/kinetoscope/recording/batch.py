@@ -47,7 +47,7 @@ class OpenSpan:
 class BatchPhase(Enum):
     """The position of the loop in its batch.
 
-    In a loop that calls `step`, the begin of a batch is not known. The batch is *expected* from the end of the one
+    In a loop that calls `step`, the start of a batch is unknown. The batch is *expected* from the end of the one
     before, and begins again when a DataLoader has delivered.
     """
 
