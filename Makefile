@@ -188,12 +188,13 @@ docs: $(VENV)/docs.stamp  ## Build the docs into build/docs, without a network; 
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --fresh-env -d build/doctrees docs build/docs
 	@echo "The docs, for a browser: build/docs/index.html"
 
-check: $(VENV)/dev.stamp  ## Check lint, formatting, types, layers and language
+check: $(VENV)/dev.stamp  ## Check lint, formatting, types, layers, language and commit messages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py tests/test_public_types.py tests/test_language.py
+	$(BIN)/python tests/commits.py
 
 # The only number that CI demands: both sides of it are measured in one page, one after the other.
 bench-report: $(VENV)/test.stamp  ## Measure the page of reports in Chromium; drawing must be 10 times as fast as one fillRect for each span
