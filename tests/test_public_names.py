@@ -1,7 +1,12 @@
 """The public names: what `import kinetoscope` offers, and what it costs."""
 
+import importlib
+import importlib.util
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +95,38 @@ def test_profilers_and_markers_come_without_torch_and_numpy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+SUPPORT = (Path(__file__).parents[1] / "docs" / "support.md").read_text(encoding="utf-8")
+LISTED = {
+    module: re.findall(r"`(\w+)`", names)
+    for module, names in re.findall(r"^\| `(kinetoscope[\w.]*)` \| ((?:`\w+`(?:, )?)+) \|$", SUPPORT, re.M)
+}
+
+
+def test_the_page_on_support_lists_the_public_names():
+    assert LISTED["kinetoscope"] == PUBLIC
+    errors = importlib.import_module("kinetoscope.errors")
+    assert LISTED["kinetoscope.errors"] == [name for name, value in vars(errors).items() if isinstance(value, type)]
+
+
+@pytest.mark.parametrize("module", ["kinetoscope.torch", "kinetoscope.composer"])
+def test_the_page_on_support_lists_all_names_of_a_compatibility_layer(module):
+    pytest.importorskip("torch")
+    assert LISTED[module] == importlib.import_module(module).__all__
+
+
+def test_each_listed_name_of_the_trainers_is_defined_where_the_page_locates_it():
+    """Read from the source: the trainers need not be installed."""
+    for module in [name for name in LISTED if name.startswith(("kinetoscope.integrations.", "kinetoscope.testing"))]:
+        spec = importlib.util.find_spec(module)
+        defined = re.findall(r"^\s*class (\w+)", Path(spec.origin).read_text(encoding="utf-8"), re.M)
+        assert set(LISTED[module]) <= set(defined), module
+
+
+def test_the_page_on_support_lists_the_versions_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    pythons = [name.split()[-1] for name in project["project"]["classifiers"] if re.search(r":: 3\.\d+$", name)]
+    assert f"| Python | CPython {', '.join(pythons)} |" in SUPPORT
+    torch = next(name for name in project["dependency-groups"]["torch"] if name.startswith("torch=="))
+    assert f"| torch | 2.6 and newer; developed with {torch[7:].rpartition('.')[0]} |" in SUPPORT
