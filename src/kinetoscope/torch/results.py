@@ -86,7 +86,7 @@ class Window:
     def event_at(self, index: int) -> FunctionEvent:
         """The object of the event at an index of the columns."""
         if torch_is_known():
-            return self._listed[0].by_index[index]
+            return self._listed[0].event(index)
         place = sum(1 for other in self.columns.shown() if other < index)
         return self.events()[place]
 

@@ -1,9 +1,11 @@
 """kinetoscope.torch.profile on the CPU: what it records and when, and that it does not harm the process."""
 
 import contextlib
+import gc
 import threading
 import time
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -305,6 +307,33 @@ def test_a_profiler_that_is_dropped_stops_with_a_resource_warning():
     with pytest.warns(ResourceWarning, match="dropped"):
         del profiler
     assert_profiling_works()
+
+
+@pytest.mark.parametrize("reads_tree", [False, True])
+def test_events_are_freed_with_their_profiler_without_a_garbage_collection(reads_tree):
+    with profile() as profiler:
+        work()
+    events = profiler.events()
+    children = [(event.cpu_parent, event.cpu_children) for event in events] if reads_tree else []
+    is_alive = [weakref.ref(event) for event in events]
+    gc.disable()
+    try:
+        del profiler, events, children
+        assert not any(event() for event in is_alive)
+    finally:
+        gc.enable()
+
+
+def test_an_event_has_its_parent_also_when_the_list_is_gone():
+    with profile() as profiler, record_function("outer"):
+        work()
+    inner = next(event for event in profiler.events() if event.cpu_parent is not None)
+    outer = inner.cpu_parent
+    assert inner.cpu_parent is outer
+    assert inner in outer.cpu_children
+    name = outer.name
+    del profiler, outer
+    assert inner.cpu_parent.name == name
 
 
 def test_a_schedule_without_any_step_warns_at_the_end():
