@@ -19,7 +19,7 @@ import kinetoscope.torch.private_names as private_names
 from kinetoscope.formats.own_names import STEP
 from kinetoscope.torch.python_frames import PREFIXES, OwnFrames
 
-_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 # Methods that events of torch 2.6 or later may lack, and what we take instead.
 _DEFAULTS: dict[str, Any] = {
     "activity_type": None,
@@ -303,9 +303,9 @@ def _link_kernels(columns: EventColumns) -> None:
 
 def _may_launch(event: Any) -> bool:
     """Whether torch looks for kernels that the event launched; from 2.14 on only if the event is an operator."""
-    if _VERSION < (2, 14):
+    if TORCH_VERSION < (2, 14):
         return True
-    return event.activity_type() != "overhead" if _VERSION == (2, 14) else event.external_id() != 0
+    return event.activity_type() != "overhead" if TORCH_VERSION == (2, 14) else event.external_id() != 0
 
 
 def _sort(columns: EventColumns) -> None:

@@ -10,7 +10,8 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from enum import IntEnum
 from itertools import accumulate
 from pathlib import Path
@@ -24,7 +25,7 @@ from kinetoscope.formats.nesting import nest
 from kinetoscope.native import native_module
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name
-from kinetoscope.torch.true_names import Renamed, plain_names
+from kinetoscope.torch.true_names import NamesBySpan, Renamed, plain_names, possible_spellings
 from kinetoscope.writing.atomic_file import atomic_file
 
 if TYPE_CHECKING:
@@ -156,6 +157,31 @@ class KinetoText:
         """Whether Kineto may have changed a name, here or in the part of the text that was not examined."""
         return bool(self.remainder) or not self.maybe_changed_names <= plain_names
 
+    def corrected(self, true_names: NamesBySpan) -> "KinetoText":
+        """Return the text with the names that Kineto changed put right in its lines.
+
+        Only the lines that have such a name are read into Python: they are few, such as frames of freed code.
+        """
+        spellings = {
+            spelling
+            for names in true_names.values()
+            for name in names
+            for spelling in possible_spellings(name)
+            if spelling != name and spelling.isascii() and spelling.isprintable()  # others are in no line
+        }
+        written = re.compile(b'"name":(?:' + b"|".join(map(re.escape, map(encode_text, sorted(spellings)))) + b")")
+        by_begin: dict[int, list[tuple[int, str]]] = {}
+        for (begin_ns, duration_ns), names in true_names.items():
+            by_begin.setdefault(begin_ns, []).extend((duration_ns, name) for name in names)
+        base_ns, changed, piece_at = self.header[_BASE], dict[int, bytes](), 0
+        for piece in self.lines.pieces():
+            for match in written.finditer(piece):
+                begin = piece.rfind(b"\n", 0, match.start()) + 1
+                line = piece[begin : _end_of_line(piece, begin)]
+                changed[piece_at + begin] = _with_true_name(line, base_ns, by_begin)
+            piece_at += len(piece)
+        return replace(self, lines=self.lines.with_lines(changed))
+
     @property
     def header(self) -> dict[str, Any]:
         """The fields of the trace beside its events."""
@@ -170,6 +196,21 @@ class KinetoText:
             yield b"".join([head, *self.lines.pieces(), b"]}"])
         if self.remainder:
             yield b"".join([self.head, *self.remainder.pieces()])
+
+
+def _with_true_name(line: bytes, base_ns: int, by_begin: Mapping[int, list[tuple[int, str]]]) -> bytes:
+    """Return the line of an event with its true name, one of those of spans that begin at the same time."""
+    event = json.loads(line, parse_float=Decimal)
+    begin_ns, duration_ns = (int(event.get(key, 0) * 1000) for key in ("ts", "dur"))
+    names = [
+        (abs(true_duration_ns - duration_ns), name)  # a span that was clipped to nest is shorter now
+        for true_duration_ns, name in by_begin.get(base_ns + begin_ns, ())
+        if event["name"] in possible_spellings(name)
+    ]
+    if not names:
+        return line
+    old, new = (b'"name":' + encode_text(name) for name in (event["name"], min(names)[1]))
+    return line.replace(old, new, 1)
 
 
 def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> KinetoText:

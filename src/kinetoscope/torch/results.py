@@ -4,7 +4,6 @@ import inspect
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter_ns
@@ -101,7 +100,7 @@ class Window:
             if not names_were_read and text.may_have_changed_names:
                 self._true_names = find_true_names(self.kineto_results)
                 if self._true_names.by_span:
-                    text = replace(text, is_right=False)
+                    text = text.corrected(self._true_names.by_span)
                 else:
                     note_names(text.maybe_changed_names)
             self._text = text

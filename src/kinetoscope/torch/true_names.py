@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from kinetoscope.torch.event_columns import names_of
+from kinetoscope.torch.event_columns import TORCH_VERSION, names_of
 
 UNKNOWN = "unknown"
 """What Kineto writes for a name that is not printable; so a span of this name may have another one."""
@@ -100,7 +100,7 @@ def possible_spellings(name: str) -> tuple[str, ...]:
 
 def _names_of_activities(kineto_results: Any) -> TrueNames:
     found = list(_read(kineto_results.trace_activities(), "timestamp", "duration", _may_be_altered))
-    has_apostrophes = any("'" in name for _, name, _ in found)
+    has_apostrophes = TORCH_VERSION >= (2, 14) and any("'" in name for _, name, _ in found)
     quoted = _quoted_names(kineto_results) if has_apostrophes else {}
     by_span: NamesBySpan = {}
     in_order: list[Renamed] = []

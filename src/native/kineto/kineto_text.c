@@ -170,6 +170,47 @@ static int note(KinetoText *lines, Copy *copy, Facts *facts, Text key, char *val
     return facts->fate != FRAME_FAILED;
 }
 
+/* Whether this text follows a name, as opposed to a quote within one. `has_own_line`: each field is
+ * on a line of its own, as since torch 2.7 or so. */
+static int follows_name(const char *at, const char *end, int has_own_line)
+{
+    const char *wanted = has_own_line ? ",\n" : ", \"pid\": ";
+    size_t length = strlen(wanted);
+    return (size_t)(end - at) >= length && memcmp(at, wanted, length) == 0;
+}
+
+/* Copies a name, whose quotes Kineto does not escape. Names of code that was freed, as dynamo does,
+ * may have some. */
+static int copy_name(Copy *copy, int has_own_line)
+{
+    unsigned marks = 0;
+    JsonFault fault = JSON_FINE;
+    skip_space(copy);
+    if (copy->at >= copy->end || *copy->at != '"') return 0;
+    const char *behind = json_skip_string(copy->at + 1, copy->end, &marks, &fault);
+    if (behind == NULL || marks || follows_name(behind, copy->end, has_own_line))
+        return copy_string(copy);
+    const char *last = behind - 1;
+    ptrdiff_t num_quotes = 0;
+    for (; !(*last == '"' && follows_name(last + 1, copy->end, has_own_line)); last++) {
+        if (*last == '"') num_quotes++;
+        if (last + 1 >= copy->end || *last < ' ' || *last > '~' || *last == '\\')
+            return copy_string(copy);
+    }
+    if (copy->out_end - copy->out < last + 1 - copy->at + num_quotes) {
+        copy->out = copy->out_end;
+        return 0;
+    }
+    *copy->out++ = *copy->at++;
+    while (copy->at < last) {
+        if (*copy->at == '"') *copy->out++ = '\\';
+        *copy->out++ = *copy->at++;
+    }
+    *copy->out++ = *copy->at++;
+    return 1;
+}
+
+/* Copies the true name in place of what Kineto wrote; 0 if it wrote something else. */
 static int copy_renamed(Copy *copy, const Renamed *renamed)
 {
     skip_space(copy);
@@ -199,11 +240,15 @@ static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed
     if (!take(copy, '{')) return 0;
     do {
         char *begin = copy->out;
+        int has_own_line = copy->at < copy->end && *copy->at == '\n';
         if (copy->out >= copy->out_end || !copy_string(copy) || !take(copy, ':')) return 0;
         char *value = copy->out;
         Text key = {begin + 1, (size_t)(value - begin) - 3}; /* without the quotes and the colon */
-        if (renamed != NULL && is_activity(facts->phase) && TEXT_IS(key, "name")) {
-            if (!copy_renamed(copy, renamed)) return 0;
+        if (is_activity(facts->phase) && TEXT_IS(key, "name")) {
+            int is_renamed = renamed != NULL && copy_renamed(copy, renamed);
+            /* The name of a frame may have changed since it was read, if its code was freed. */
+            if (!is_renamed && renamed != NULL && !facts->is_frame) return 0;
+            if (!is_renamed && !copy_name(copy, has_own_line)) return 0;
             renamed = NULL;
         } else if (!copy_value(copy, 0)) {
             return 0;
@@ -228,13 +273,15 @@ static const char *last_end(const char *at, const char *end)
 }
 
 /* Whether Kineto may have changed the name. It writes "unknown" for an unprintable name, a slash
- * for a backslash, and since torch 2.14 an apostrophe for a quote. Names of Python frames contain
- * slashes anyway, and apostrophes where there is no file. */
+ * for a backslash, and since torch 2.14 an apostrophe for a quote; with a quote, which is escaped
+ * here, there may have been a newline. Names of Python frames contain slashes anyway, and
+ * apostrophes where there is no file. */
 static int may_be_changed(const Facts *facts)
 {
     const char *name = facts->name + 1, *end = name + facts->name_length - 2;
     size_t length = (size_t)(end - name);
     if (length == sizeof "unknown" - 1 && memcmp(name, "unknown", length) == 0) return 1;
+    if (memchr(name, '\\', length) != NULL) return 1;
     if (!facts->is_frame)
         return memchr(name, '/', length) != NULL || memchr(name, '\'', length) != NULL;
     return length > 0 && *name != '<' && memchr(name, '\'', length) != NULL;

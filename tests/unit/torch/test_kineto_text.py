@@ -115,6 +115,42 @@ def test_a_name_that_kineto_changed_is_put_right():
 
 
 @needs_native
+@pytest.mark.parametrize("num_bytes", [1, 1000])
+@pytest.mark.parametrize("name", ['say "hi"', '"all"', '"', '","', 'a", "pid": 1, "tid": "b', 'torch/x.py(0): "b2b"'])
+def test_quotes_in_a_name_are_escaped_as_its_line_is_made(name, num_bytes):
+    text = read_text(Pieces(kineto(span("first", 0), span(name, 5), span("last", 9)), num_bytes), [])
+    assert text.is_right
+    assert [event["name"] for event in events_of(text)] == ["first", name, "last"]
+    assert text.may_have_changed_names  # a newline in it would be missing
+
+
+@needs_native
+def test_quotes_in_a_name_are_escaped_where_an_old_torch_writes_all_fields_on_one_line():
+    events = [span(name, begin).replace('",\n    "', '", "') for name, begin in (('say "hi"', 0), ("last", 9))]
+    text = read_text(Pieces(kineto(*events)), [])
+    assert [event["name"] for event in events_of(text)] == ['say "hi"', "last"]
+
+
+@needs_native
+def test_a_frame_with_another_name_than_at_its_reading_keeps_what_kineto_wrote():
+    events = [span("first", 0), frame("unknown", 5, "null"), span("last", 9)]
+    text = read_text(Pieces(kineto(*events)), [Renamed(1, "a.py(0): \x01'", "a.py(0): '")])
+    assert text.is_right
+    assert [event["name"] for event in events_of(text)] == ["first", "unknown", "last"]
+
+
+@needs_native
+def test_names_that_are_found_later_are_put_right_also_where_their_spans_were_clipped():
+    events = [span("outer", 0, 100), span("unknown", 40, 63), span("unknown", 60, 2), span("a/b", 200, 1)]
+    text = read_text(Pieces(kineto(*events, frame("a/b", 300, "null"))), [])
+    names = {(40, 63): ["\u00e9"], (60, 2): ["t\tb"], (200, 1): ["a\\b", "other\n"], (300, 1): ["c\\d"]}
+    begin_ns = BASE_NS + BEGIN_US * 1000
+    text = text.corrected({(begin_ns + begin * 1000, dur * 1000): one for (begin, dur), one in names.items()})
+    assert text.is_right
+    assert [event["name"] for event in events_of(text)] == ["outer", "\u00e9", "t\tb", "a\\b", "a/b"]
+
+
+@needs_native
 @pytest.mark.parametrize(
     "odd",
     [

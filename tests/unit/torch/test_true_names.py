@@ -59,22 +59,30 @@ def test_before_torch_2_13_the_order_is_not_known():
     assert (find_true_names(before).by_span, find_true_names(before).in_order) == ({(5, 4): ["q\t"]}, None)
 
 
+@pytest.fixture
+def torch_2_14(monkeypatch):
+    monkeypatch.setattr("kinetoscope.torch.true_names.TORCH_VERSION", (2, 14))
+
+
 def since_torch_2_14(*events: Activity, activity: str):
     """Results whose activity has apostrophes where the event has quotes."""
     return SimpleNamespace(trace_activities=lambda: [Activity(activity, 5, 9)], events=lambda: list(events))
 
 
+@pytest.mark.usefixtures("torch_2_14")
 def test_since_torch_2_14_quotes_are_those_of_the_events():
     names = find_true_names(since_torch_2_14(Activity('say "it\'s"\n', 5, 9), activity="say 'it's'\n"))
     assert names.by_span == {(5, 4): ['say "it\'s"\n']}
     assert [one.raw for one in names.in_order or ()] == ["say 'it's'"]
 
 
+@pytest.mark.usefixtures("torch_2_14")
 def test_an_apostrophe_stays_one_where_no_event_has_a_quote_then():
     names = find_true_names(since_torch_2_14(Activity('it"s', 6, 9), Activity("it's", 5, 9), activity="it's"))
     assert names.by_span == {}
 
 
+@pytest.mark.usefixtures("torch_2_14")
 def test_where_only_the_trace_was_recorded_quotes_are_those_of_a_name_that_was_used():
     note_name('which "is" known')
     assert find_true_names(since_torch_2_14(activity="which 'is' known")).by_span == {(5, 4): ['which "is" known']}
