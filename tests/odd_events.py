@@ -22,7 +22,7 @@ values = st.recursive(
     leaves, lambda of: st.lists(of, max_size=3) | st.dictionaries(texts, of, max_size=3), max_leaves=5
 )
 args = st.none() | st.just({}) | st.dictionaries(texts | st.just("kinetoscope"), values, max_size=3)
-ids = st.integers(0, 5) | st.sampled_from(["3", "0x1f", 2**60, "abc", 7.5])
+ids = st.integers(0, 5) | st.sampled_from(["3", "0x1f", 31, 2**60, "abc", 7.5])
 categories = st.sampled_from(["cpu_op", "kernel", "python_function", "gpu_memcpy", "user_annotation"])
 odd_names = st.sampled_from([["a"], {"b": 1}, None, True, 7, 2.5, ""])
 
@@ -34,7 +34,15 @@ def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
 spans = st.builds(
     lambda fixed, more: fixed | more,
     st.fixed_dictionaries({"ph": st.just("X"), "ts": times, "name": texts | odd_names, "cat": categories | odd_names}),
-    optional(dur=times, pid=places, tid=places, args=args, bind_id=ids, extra=values),
+    optional(
+        dur=times,
+        pid=places,
+        tid=places,
+        args=args,
+        bind_id=ids,
+        extra=values,
+        **dict.fromkeys(("flow_in", "flow_out"), st.sampled_from([True, False, 1])),
+    ),
 )
 others = st.builds(
     lambda fixed, more: fixed | more,

@@ -36,7 +36,7 @@ def made_viewable(event: Event) -> Event | None:
     changes = _changes(event, event["ph"])
     if changes is None:
         return None
-    if "bind_id" in event and not event.get("flow_in") and not event.get("flow_out"):
+    if "bind_id" in event and event.get("flow_in") is not True and event.get("flow_out") is not True:
         event = {"unbound_id" if key == "bind_id" else key: value for key, value in event.items()}
     return event | changes if changes else event
 
@@ -183,17 +183,44 @@ def hidden_flows(events: Sequence[Event]) -> set[int]:
     return {number for place in places.values() for number in place.finish()}
 
 
-def flow_key(event: Event) -> tuple[str, str, str]:
+def flow_key(event: Event) -> tuple[int, str, str]:
     """The key by which viewers tell flows apart."""
-    return str(event.get("id")), repr(event.get("cat")), repr(event.get("name"))
+    return _flow_number(event.get("id")), repr(event.get("cat")), repr(event.get("name"))
+
+
+def _flow_number(given: Any) -> int:
+    """Return the number that viewers read in the id of a flow: a text is hexadecimal."""
+    number = given if type(given) is int else int(given, 16) if _FLOW_ID.fullmatch(str(given)) else flow_id(str(given))
+    return (number + _MOST_ID + 1) % 2**64 - _MOST_ID - 1
 
 
 def part_repeated_flows(events: Iterable[Event]) -> None:
     """Gives a new id, in place, to each flow that begins with an id that was used before, and to its later events."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[int, str, str]] = Counter()
     for event in events:
         if event.get("ph") in _FLOWS and "id" in event:
             key = flow_key(event)
             counts[key] += event["ph"] == "s"
             if counts[key] > 1:
                 event["id"] = flow_id(f"{key[0]}#{counts[key]}")
+
+
+class BoundFlows:
+    """Flows between spans that have a ``bind_id``, as Chrome writes them, in the order of the file."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self.num_repeated = 0
+        """The number of flows that begin with an id that was used before."""
+
+    def part(self, event: Event) -> Event:
+        """Return the event, with a new id if its flow begins with an id that was used before."""
+        if "bind_id" not in event:
+            return event
+        number = _flow_number(event["bind_id"])
+        is_begin = event.get("flow_out") is True and event.get("flow_in") is not True
+        self._counts[number] += is_begin
+        if self._counts[number] < 2:
+            return event
+        self.num_repeated += is_begin
+        return event | {"bind_id": flow_id(f"{number}#{self._counts[number]}")}

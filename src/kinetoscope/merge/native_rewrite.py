@@ -24,11 +24,11 @@ from kinetoscope.formats.chrome import (
 )
 from kinetoscope.formats.chrome_event import event_to_nanoseconds, read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
-from kinetoscope.formats.health import Health, are_timeless
+from kinetoscope.formats.health import Health, are_timeless, lost_its_time
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.track_ids import Descriptions, IdNumbers, Role, with_plain_places
-from kinetoscope.formats.viewers import made_viewable, misread_tids, viewer_place
+from kinetoscope.formats.viewers import BoundFlows, made_viewable, misread_tids, viewer_place
 from kinetoscope.merge.input_file import (
     InputFile,
     Plan,
@@ -115,7 +115,9 @@ class NativeRewriter:
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
         renumber = None if plan.keeps_places else numbers.renumber
         try:
-            writing = Rewrite(survey.text, put, renumber, look, checks=self._questions.checks)
+            leaves_out = survey.leaves_out_timeless
+            flows = BoundFlows() if self._questions.checks else None
+            writing = Rewrite(survey.text, put, renumber, look, flows, leaves_out_timeless=leaves_out)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
             put(survey.text.finish_rewrite())
         except _native.TextChangedError:
@@ -135,12 +137,13 @@ class Survey:
     def __init__(self, most_pending: int, questions: Questions, *, leaves_out_timeless: bool = False) -> None:
         self._questions = questions
         self._most_pending = most_pending
-        self._leaves_out_timeless = leaves_out_timeless
+        self.leaves_out_timeless = leaves_out_timeless
         self.text: Any = None
         self.trace = StreamedTrace()
         self.facts: dict[str, Any] = {}
         self._num_hidden = self._num_mended = 0
         self._has_phases = False
+        self._flows = BoundFlows()
 
     def begin(self, header: dict[str, Any]) -> None:
         asked = self._questions
@@ -152,7 +155,7 @@ class Survey:
             align_on,
             asked.checks,
             asked.compares_counters,
-            self._leaves_out_timeless,
+            self.leaves_out_timeless,
         )
 
     def end(self, trace: StreamedTrace) -> None:
@@ -177,21 +180,25 @@ class Survey:
         if shown is None:
             self.text.leave_out()
             return True
-        anew = encode_event(with_plain_places(shown), 0)
+        anew = encode_event(with_plain_places(self._parted(shown)), 0)
         return self.text.survey(anew, 0, len(anew), True, LOOK_CANONICAL)[0] == len(anew)
+
+    def _parted(self, event: Event) -> Event:
+        is_wanted = self._questions.checks and not (self.leaves_out_timeless and lost_its_time(event))
+        return self._flows.part(event) if is_wanted else event
 
     @property
     def has_timeless(self) -> bool:
         """Whether events have lost their time, and were not left out yet."""
         facts = self.facts
         are = are_timeless(facts["num_at_zero"], facts["earliest_of_others_ns"])
-        return are and not self._leaves_out_timeless
+        return are and not self.leaves_out_timeless
 
     @property
     def health(self) -> Health:
         """Faults of the file, as far as its text shows them."""
         found = self.trace.health
-        if self.has_timeless or self._leaves_out_timeless:
+        if self.has_timeless or self.leaves_out_timeless:
             found.num_timeless, found.first_timeless = self.facts["num_at_zero"], self.facts["first_at_zero"]
         return found
 
@@ -222,6 +229,7 @@ class Survey:
     def counts(self) -> dict[str, int]:
         """What a check counts."""
         counted = {name: self.facts[f"num_{name}"] for name in _COUNTS}
+        counted["repeated_flows"] += self._flows.num_repeated
         own = {"events": self.num_events, "hidden": self._num_hidden, "mended": self._num_mended}
         return own | counted | {"misread": len(self.misread)}
 
@@ -352,14 +360,16 @@ class Rewrite:
         put: Callable[[Any], None],
         renumber: Callable[[Event], None] | None,
         look: int,
+        flows: BoundFlows | None = None,
         *,
-        checks: bool = False,
+        leaves_out_timeless: bool = False,
     ) -> None:
         self._text = text
         self._put = put
         self._renumber = renumber
         self._look = look
-        self._checks = checks
+        self._flows = flows  # None in a merge, which does not change events for viewers
+        self._leaves_out_timeless = leaves_out_timeless
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         position, stop, lines = self._text.rewrite(text, start, end, is_first, self._look)
@@ -372,10 +382,12 @@ class Rewrite:
             return False
         if self._renumber is not None:
             self._renumber(event)
-        shown = made_viewable(event) if self._checks else event
+        shown = made_viewable(event) if self._flows is not None else event
         if shown is None:
             self._text.leave_out()
             return True
+        if self._flows is not None and not (self._leaves_out_timeless and lost_its_time(shown)):
+            shown = self._flows.part(shown)
         anew = encode_event(with_plain_places(shown), 0)
         position, _, lines = self._text.rewrite(anew, 0, len(anew), True, LOOK_CANONICAL)
         self._put(lines)

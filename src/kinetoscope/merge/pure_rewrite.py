@@ -18,6 +18,7 @@ from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.track_ids import Descriptions, plain_pid, renumber_ids, says_names, with_plain_places
 from kinetoscope.formats.viewers import (
     MOST_TIME_NS,
+    BoundFlows,
     flow_key,
     hidden_flows,
     made_viewable,
@@ -84,7 +85,7 @@ class PureRewriter:
             batches=batches_by_pid(trace.events),
             repairs=trace.repairs,
             health=_health(trace),
-            counts=counts | _counts(trace) if asked.checks else {},
+            counts=_counts(trace, counts) if asked.checks else {},
             notes=notes_of(trace.events),
             counters=find_counters(trace.events) if asked.compares_counters else None,
         )
@@ -147,10 +148,11 @@ def _latest(timed: list[Event]) -> int | None:
     return max(spans or (event["ts"] for event in timed), default=None)
 
 
-def _counts(trace: ChromeTrace) -> dict[str, int]:
-    """What a check counts among the events that viewers show."""
+def _counts(trace: ChromeTrace, counts: dict[str, int]) -> dict[str, int]:
+    """Return what a check counts among the events that viewers show, with ``counts`` of the others."""
     begins = [flow_key(event) for event in trace.events if event.get("ph") == "s"]
-    counts = {"repeated_flows": len(begins) - len(set(begins)), "hidden_flows": len(hidden_flows(trace.events))}
+    num_repeated = counts["repeated_flows"] + len(begins) - len(set(begins))
+    counts |= {"repeated_flows": num_repeated, "hidden_flows": len(hidden_flows(trace.events))}
     counts |= {"misread": len(_misread(trace)), "negative": _num_negative(trace), "rounded": _num_rounded(trace)}
     counts |= _pairs(trace)
     nesting = nest(trace.events, place=viewer_place)
@@ -178,7 +180,7 @@ def _pairs(trace: ChromeTrace) -> dict[str, int]:
 
 
 def _make_viewable(trace: ChromeTrace) -> dict[str, int]:
-    """Mends events so that viewers take them, and leaves out the others. Returns the numbers of both."""
+    """Change events so that viewers take them, and leave out the others. Return the numbers of both."""
     shown = [made_viewable(event) for event in trace.events]
     pairs = zip(shown, trace.events, strict=True)
     num_mended = sum(mended is not None and mended is not event for mended, event in pairs)
@@ -187,8 +189,9 @@ def _make_viewable(trace: ChromeTrace) -> dict[str, int]:
         "hidden": shown.count(None),
         "mended": num_mended,
     }
-    trace.events = [with_plain_places(event) for event in shown if event is not None]
-    return counts
+    flows = BoundFlows()
+    trace.events = [with_plain_places(flows.part(event)) for event in shown if event is not None]
+    return counts | {"repeated_flows": flows.num_repeated}
 
 
 def _misread(trace: ChromeTrace) -> dict[tuple[Any, Any], Any]:

@@ -104,7 +104,7 @@ static int64_t id_of_repeated(TraceText *text, const Event *event)
         return 0;
     }
     uint32_t count = text->flow_counts[number] += event->phase == 's';
-    return count > 1 ? viewers_repeated_id(event->fields[FIELD_ID], count) : 0;
+    return count > 1 ? viewers_repeated_id(viewers_flow_id(event->fields[FIELD_ID]), count) : 0;
 }
 
 /* The place of an event in a repair: unchanged, except a tid that viewers misread; 0 if viewers

@@ -82,11 +82,10 @@ enum TextStatus trace_walk(TraceText *text, const char **where, const char *end,
 uint32_t trace_flow_number(TraceText *text, const Event *event)
 {
     const Text *fields = event->fields;
-    Text id = fields[FIELD_ID], category = fields[FIELD_CAT], name = fields[FIELD_NAME];
-    int is_text = *id.at == '"';
+    Text category = fields[FIELD_CAT], name = fields[FIELD_NAME];
+    int64_t id = viewers_flow_id(fields[FIELD_ID]);
     Bytes key = {0};
-    bytes_put(&key, id.at + is_text, id.length - 2 * (size_t)is_text);
-    bytes_put_char(&key, 0);
+    bytes_put(&key, (const char *)&id, sizeof id);
     bytes_put(&key, category.at != NULL ? category.at : "", category.length);
     bytes_put_char(&key, 0);
     bytes_put(&key, name.at != NULL ? name.at : "", name.length);

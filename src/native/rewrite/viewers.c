@@ -84,11 +84,31 @@ int viewers_show(const Event *event)
     return shows_phase(event);
 }
 
-int64_t viewers_repeated_id(Text id, uint32_t count)
+static unsigned digit_of(char letter)
+{
+    return letter <= '9' ? (unsigned)(letter - '0') : (unsigned)((letter | 32) - 'a') + 10;
+}
+
+int64_t viewers_flow_id(Text id)
+{
+    const char *at = id.at, *end = id.at + id.length;
+    unsigned base = *at == '"' ? 16 : 10;
+    uint64_t number = 0;
+    int is_negative = *at == '-';
+    if (base == 16) {
+        at++;
+        end--;
+        if (end - at > 2 && at[0] == '0' && at[1] == 'x') at += 2;
+    }
+    for (at += is_negative; at < end && digit_of(*at) < base; at++)
+        number = number * base + digit_of(*at);
+    return (int64_t)(is_negative ? 0 - number : number);
+}
+
+int64_t viewers_repeated_id(int64_t id, uint32_t count)
 {
     Bytes text = {0};
-    int is_text = *id.at == '"';
-    bytes_put(&text, id.at + is_text, id.length - 2 * (size_t)is_text);
+    bytes_put_integer(&text, id);
     bytes_put_char(&text, '#');
     bytes_put_integer(&text, count);
     uint64_t hash = stable_hash(STABLE_BASIS, text.at, text.length);

@@ -8,7 +8,9 @@
 /* Whether viewers certainly show it, judged by its own fields only. */
 int viewers_show(const Event *event);
 /* The number that replaces an id that began a flow before; `count` counts from 1. */
-int64_t viewers_repeated_id(Text id, uint32_t count);
+int64_t viewers_repeated_id(int64_t id, uint32_t count);
+/* The number that viewers read in the id of a flow: a text is hexadecimal. */
+int64_t viewers_flow_id(Text id);
 
 /* The spans of one track, to decide which flows have a span to begin or end at. */
 typedef struct {

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kinetoscope.merge.check import check_trace, repair_trace
-from odd_events import BASE_NS
+from odd_events import BASE_NS, QUIET
 from trace_processor.trace_processor import load
 
 pytestmark = pytest.mark.usefixtures("twin")
@@ -19,6 +21,11 @@ def span(ts: object, dur: object = 5, **more: object) -> dict[str, Any]:
 
 def flow(phase: str, ts: float, **more: object) -> dict[str, Any]:
     return {"ph": phase, "name": "f", "cat": "ac2g", "id": 3, "bp": "e", "pid": 1, "tid": 7, "ts": ts} | more
+
+
+def bound(ts: int, *, out: bool = False, **more: object) -> dict[str, Any]:
+    """A span at which an arrow begins or ends, as Chrome and JAX write it."""
+    return span(ts, bind_id=hex(2**50)) | ({"flow_out": True} if out else {"flow_in": True}) | more
 
 
 def without(event: dict[str, Any], *fields: str) -> dict[str, Any]:
@@ -55,6 +62,17 @@ CASES: dict[str, tuple[str, list[Any]]] = {
         "flows",
         [span(0, ph="B"), span(1, ph="E"), *ARROW, span(20)],
     ),
+    "a direction that is a number": ("events", [*TWO, span(1, 1, bind_id="0x5", flow_out=1)]),
+    "a bound id used again": ("flows", [bound(0, out=True), bound(20, out=True), bound(40)]),
+    "a bound id used again in another spelling": (
+        "flows",
+        [bound(0, out=True), bound(20, out=True, bind_id=2**50), bound(40)],
+    ),
+    "an id used again in another spelling": ("flows", [*TWO, *ARROW, flow("s", 3, id="0x3"), flow("f", 23, id="3")]),
+    "a number that is another id in hexadecimal": (
+        "flows",
+        [*TWO, flow("s", 2, id=16), flow("f", 22, id=16), flow("s", 3, id="10"), flow("f", 23, id="10")],
+    ),
     "an id used again": ("flows", [*TWO, *ARROW, flow("s", 3), flow("f", 23)]),
     "spans whose tid is text and flows whose tid is a number": (
         "tracks",
@@ -88,6 +106,53 @@ def test_everything_that_perfetto_counts_as_an_error_is_found_and_repaired(tmp_p
     repair_trace(path, output)
     assert {finding.kind for finding in check_trace(output).findings} <= {"clock", "pairs"}
     assert errors(path) != {}
+    assert errors(output) == {}
+
+
+@pytest.mark.parametrize("spellings", [(3, 3, 3), ("0x3", 3, "3")])
+def test_arrows_from_one_begin_to_several_ends_stay_as_they_are(tmp_path, spellings):
+    """As in public traces of Chrome, Lighthouse and JAX."""
+    phases = zip("sff", (2, 22, 42), spellings, strict=True)
+    ends = [span(0), span(20), span(40), *(flow(phase, ts, id=number) for phase, ts, number in phases)]
+    bounds = [bound(0, out=True, tid=8), bound(20, tid=8), bound(40, tid=8, flow_out=True), bound(60, tid=8)]
+    path, output = tmp_path / "in.json", tmp_path / "out.json"
+    path.write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [*ends, *bounds]}))
+    assert check_trace(path).findings == []
+    repair_trace(path, output)
+    kept = [(event.get("id"), event.get("bind_id")) for event in json.loads(output.read_bytes())["traceEvents"]]
+    assert kept == [(event.get("id"), event.get("bind_id")) for event in [*ends, *bounds]]
+    with load(output) as trace:
+        assert trace.errors() == {}
+        assert trace.query("select count(*) as n from flow") == [{"n": 5}]
+
+
+flows = st.builds(
+    flow,
+    st.sampled_from("sstff"),
+    st.integers(1, 99),
+    id=st.sampled_from([10, "10", "0xa", "a", 16, -6]),
+    name=st.sampled_from("fg"),
+    cat=st.sampled_from("cd"),
+    bp=st.sampled_from(["e", None]),
+)
+ends = st.dictionaries(st.sampled_from(["flow_in", "flow_out"]), st.sampled_from([True, True, False, 1, "true"]))
+bounds = st.builds(
+    lambda ts, number, more: span(ts, bind_id=number) | more,
+    st.integers(0, 9).map(lambda tenth: 10 * tenth),
+    st.sampled_from([2**50, hex(2**50), str(2**50)]),
+    ends,
+)
+
+
+@settings(QUIET, max_examples=15, derandomize=True)
+@given(st.lists(flows, max_size=6), st.lists(bounds, max_size=5))
+def test_any_flows_are_as_right_as_perfetto_counts_them_and_right_after_a_repair(tmp_path, flows, bounds):
+    path, output = tmp_path / "in.json", tmp_path / "out.json"
+    path.write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [span(0, 1000), *flows, *bounds]}))
+    found = {finding.kind for finding in check_trace(path).findings} - {"pairs"}
+    assert bool(found) == bool(errors(path))
+    repair_trace(path, output)
+    assert check_trace(output).findings == []
     assert errors(output) == {}
 
 
