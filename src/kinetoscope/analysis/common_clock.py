@@ -1,13 +1,22 @@
 """analysis: the times of all ranks on one clock, rank 0's: by what was measured during the run, and by collectives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import polars as pl
 
-from kinetoscope.analysis.collectives import ClockShift
+from kinetoscope.analysis.collectives import MOMENTS, ClockShift, collective_calls, join_collectives
 from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.stragglers import CLOCK_BOUNDS
+from kinetoscope.analysis.window import read_windows
 from kinetoscope.clock.file_clock import FileClock, Stretch
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.table.load import load_one
+from kinetoscope.texts.wording import lasting, ranks_named
+
+_MIN_SHIFT_NS = 1_000_000
+"""Clocks that agree within a millisecond are as good as NTP keeps them in a network."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,40 @@ def shifts_beside_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) 
     """For the rank and the clock of each trace, how its times are moved to rank 0's unix time, as merging does."""
     lines = [clock.line for rank, clock in clocks if rank == 0 and clock is not None]
     return [TimeShift() if clock is None else TimeShift(*clock.beside_rank_0(lines)) for _, clock in clocks]
+
+
+def estimate_clock_shifts(names: Iterable[str]) -> dict[int, ClockShift]:
+    """Return by how much the clocks of ranks differ from the first one's, as far as the ends of collectives show it.
+
+    Args:
+        names: trace files of one run. One that cannot be loaded is left out.
+    """
+    calls, clocks, exact_ranks = list[list[pl.DataFrame]](), list[tuple[int | None, FileClock | None]](), set[int]()
+    for name in names:
+        with suppress(KinetoscopeError):
+            trace = load_one(name)
+            calls.append([collective_calls(window) for window in read_windows(trace)])
+            clocks.append((trace.rank, trace.clock))
+            exact_ranks |= {part.rank for part in trace.parts if part.clock_bound_ns == 0 and part.rank is not None}
+    moved = [
+        one.with_columns(map(shift.expression, MOMENTS))
+        for of_trace, shift in zip(calls, shifts_beside_rank_0(clocks), strict=True)
+        for one in of_trace
+    ]
+    return join_collectives(moved, exact_ranks)[1] if moved else {}
+
+
+def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
+    """Return a sentence on clocks that differ by more than the error of the estimate, if some do."""
+    apart = {
+        rank: abs(shift.shift_ns)
+        for rank, shift in sorted(shifts.items())
+        if abs(shift.shift_ns) > max(_MIN_SHIFT_NS, CLOCK_BOUNDS * shift.bound_ns)
+    }
+    if not apart:
+        return []
+    far = lasting(max(apart.values()))
+    return [f"The clocks of ranks differ by up to {far}, by the ends of their collectives: {ranks_named(apart)}."]
 
 
 def with_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from kinetoscope.analysis.collectives import FAR_NS, ClockShift
+from kinetoscope.analysis.common_clock import notes_on_clock_shifts
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
@@ -235,6 +236,9 @@ def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> It
                 f"The clock of rank {rank} is {_duration(abs(shift.shift_ns))} {order} those of the others. Its "
                 f"times were moved so that collectives end together, which they do within {_duration(shift.bound_ns)}."
             )
+    near = {rank: shift for rank, shift in shifts.items() if abs(shift.shift_ns) <= FAR_NS}
+    for note in notes_on_clock_shifts(near):
+        yield f"{note} Their times were moved so that these end together."
     bound_ns = CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
     if steps and bound_ns > SHARE_OF_STEP * (step_time_ns(steps) or 0.0):
         yield (

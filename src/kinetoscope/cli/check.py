@@ -56,13 +56,25 @@ def run(arguments: argparse.Namespace) -> int:
             checks, repaired = _repair(files, targets, arguments.jobs)
         else:
             checks, repaired = work_on_each("checking", check_trace, files, arguments.jobs), None
-    together = compare_checks(checks)
+    together = [*compare_checks(checks), *_compare_clocks(checks)]
     told = files.shown((_as_json if arguments.json else _as_text)(checks, together, repaired))
     print(
         told if arguments.json else printable_lines(told),
         file=sys.stderr if arguments.output == str(STDOUT) else sys.stdout,
     )
     return int(bool(together) or any(check.findings for check in checks))
+
+
+def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
+    """Return findings on ranks whose clocks differ, by the ends of their collectives."""
+    names = [check.path for check in checks if check.ranks and all(found.kind != "clock" for found in check.findings)]
+    if len({rank for check in checks if check.path in names for rank in check.ranks}) < 2:
+        return []
+    # polars takes longer to import than a small file to check
+    from kinetoscope.analysis.common_clock import estimate_clock_shifts, notes_on_clock_shifts
+
+    more = "kinetoscope summary corrects for that; a merged trace does not."
+    return [Finding("clock", f"{note} {more}") for note in notes_on_clock_shifts(estimate_clock_shifts(names))]
 
 
 def _repair(files: list[str], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:

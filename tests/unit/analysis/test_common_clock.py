@@ -7,6 +7,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
+from kinetoscope.cli import main
 from simulated_training import START_NS, Settings, simulate
 
 SECOND = 10**9
@@ -82,3 +83,39 @@ def test_a_rank_alone_keeps_its_clock(tmp_path):
 def test_a_rank_says_how_sure_its_clock_is_at_worst_of_all_its_windows(bounds_ns):
     (row,) = add_rank_rows([RankRow(rank=1, num_steps=2, clock_bound_ns=bound_ns) for bound_ns in bounds_ns])
     assert (row.clock_bound_ns, row.num_steps) == (9000, 6)
+
+
+def write_with_offset(folder, offset_ns, **settings):
+    """Traces of two ranks of different hosts, the second one's clock ahead by ``offset_ns``."""
+    run = simulate(Settings(num_steps=6, num_ranks=2, ranks_per_host=1, **settings))
+    write = replace(run, ranks=(run.ranks[0], replace(run.ranks[1], offset_ns=offset_ns))).write
+    return [str(path) for path in write(folder)]
+
+
+@pytest.mark.parametrize("offset_ns", [40_000_000, -40_000_000])
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_check_and_summary_name_clocks_that_differ_by_40_ms(tmp_path, capsys, offset_ns, is_merged):
+    paths = write_with_offset(tmp_path, offset_ns)
+    if is_merged:
+        kinetoscope.merge_traces(tmp_path / "merged.json", *paths)
+        paths = [str(tmp_path / "merged.json")]
+    assert main(["check", *paths]) == 1
+    sentence = "The clocks of ranks differ by up to 40.0 ms, by the ends of their collectives: rank 1."
+    assert f"  clock: {sentence}" in capsys.readouterr().out
+    notes = kinetoscope.analyze(paths, cache=False).run["notes"]
+    assert f"{sentence} Their times were moved so that these end together." in notes
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_check_and_summary_say_nothing_of_clocks_that_agree(tmp_path, capsys, has_device):
+    paths = write_with_offset(tmp_path, 200_000, has_device=has_device)
+    assert main(["check", *paths]) == 0
+    assert "clock" not in capsys.readouterr().out
+    assert not [note for note in kinetoscope.analyze(paths, cache=False).run["notes"] if "clocks of" in note]
+
+
+def test_check_compares_the_clocks_of_files_that_it_can_load(tmp_path, capsys):
+    paths = write_with_offset(tmp_path, 40_000_000)
+    (tmp_path / "rank9.json").write_text('{"traceEvents": [{"ph": "X", "ts"')
+    assert main(["check", *paths, str(tmp_path / "rank9.json")]) == 1
+    assert "differ by up to 40.0 ms" in capsys.readouterr().out
