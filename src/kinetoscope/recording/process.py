@@ -10,6 +10,7 @@ map of the server's parent.
 
 import atexit
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ from typing import Any, Protocol
 
 from kinetoscope.texts.once_log import OnceLog
 
+_log = logging.getLogger("kinetoscope")
+
 RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
 """The environment variable by which child processes find their run."""
 
@@ -30,6 +33,8 @@ _OTHERS = ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGALRM")
 # Those of ours are held last and free first: what handles another one may end the run, and so remove our handlers.
 _HELD_SIGNALS = [*(getattr(signal, name) for name in _OTHERS if hasattr(signal, name)), *_SIGNALS]
 _Handler = Callable[[int, FrameType | None], Any]
+_MAX_INTERRUPTIONS = 8
+"""Exceptions of other signals' handlers in one save: torch's raises once for each DataLoader that lost a worker."""
 
 
 class ActiveRun(Protocol):
@@ -133,13 +138,21 @@ class TerminationHandler:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
+        for _ in range(_MAX_INTERRUPTIONS):
+            try:
+                return self._save_and_end(number)
+            except Exception as error:  # what is left of the save is done in the next round
+                _log.debug("Another signal's handler raised while the run was saved: %r", error)
+        self._end_by(number)
+
+    def _save_and_end(self, number: int) -> None:
         # Forked DataLoader workers inherit this handler, and SIGTERM is the usual way to end them.
-        is_saved = True
-        with contextlib.suppress(Exception):  # of other signals' handlers: this signal ends the process
-            is_saved = os.getpid() != self._pid or self._save()
-        if not is_saved:
+        if os.getpid() == self._pid and not self._save():
             self._pending = number
-            return
+        else:
+            self._end_by(number)
+
+    def _end_by(self, number: int) -> None:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
