@@ -25,7 +25,7 @@ TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py 
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help demo test test-quick coverage test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -83,6 +83,11 @@ test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
 	trap "kill $$spinning" EXIT INT TERM; $(PYTEST) --timeout 900
+
+# Of Python in the processes of pytest: programs that tests start, and C, are not counted. Without a floor, a package is only listed.
+coverage: $(VENV)/coverage.stamp  ## Measure the branch coverage of each package by unit tests, against tests/data/coverage.json: TESTS=tests/unit/merge WRITE=1
+	$(PYTEST) --cov kinetoscope --cov-branch --cov-report json:build/coverage.json --cov-report "" $(or $(TESTS),tests/unit) --ignore tests/unit/test_any_machine.py
+	$(BIN)/python tests/coverage_by_package.py build/coverage.json $(if $(WRITE),--write)
 
 # The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.
 test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -2,8 +2,11 @@
 
 import gc
 import os
+import random
+import shlex
 import signal
 import threading
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -26,6 +29,53 @@ hypothesis.settings.load_profile("any-machine")
 # would raise no KeyboardInterrupt in them or here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TESTS = Path(__file__).parent
+MARKERS_OF_PATHS = {
+    "integration/": ("slow",),
+    "compat/": ("slow",),
+    "browser/": ("slow", "browser"),
+    "gpu/": ("gpu",),
+    "browser/test_view.py": ("network",),
+    "integration/clock/": ("network",),
+    "integration/storage/": ("network",),
+    "integration/test_dask_cluster.py": ("network",),
+    "integration/test_view_": ("network",),
+    "unit/serving/": ("network",),
+}
+"""Markers by the start of a test's path, below this folder."""
+MAX_USUAL_TIMEOUT_S = 180
+"""The limit of pyproject.toml: a test with a longer one is slow."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads it
+def pytest_configure(config) -> None:
+    """Choose the seed of all property tests of this run, so that a failure can name it."""
+    if config.getoption("--hypothesis-seed", None) is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(10**6))
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Mark tests by their path, and those with a longer time limit as slow."""
+    for item in items:
+        path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+        for start, markers in MARKERS_OF_PATHS.items():
+            for marker in markers if path.startswith(start) else ():
+                item.add_marker(marker)
+        if any(limit.args and limit.args[0] > MAX_USUAL_TIMEOUT_S for limit in item.iter_markers("timeout")):
+            item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Print with a failed property test the command that reproduces it."""
+    report = yield
+    if report.failed and call.when == "call" and hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+        settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("KINETOSCOPE_"))
+        seed = item.config.getoption("--hypothesis-seed")
+        command = [*settings, "python", "-m", "pytest", item.nodeid, f"--hypothesis-seed={seed}"]
+        report.sections.append(("Reproduce with", shlex.join(command)))
+    return report
 
 
 SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
