@@ -43,3 +43,50 @@ def test_all_ranks_of_a_second_run_choose_the_same_folder(tmp_path, with_torch):
         names = {path.name for path in (tmp_path / folder / "traces").glob("ep*.json")}
         assert {name[name.index("rank") :] for name in names} == {f"rank{rank}.json" for rank in range(4)}
     assert sorted(path.name for path in tmp_path.glob("mine*")) == ["mine", "mine-2"]
+
+
+FORK = """
+import os, sys, torch, kinetoscope
+torch.set_num_threads(1)
+out, meeting = sys.argv[1:]
+
+def record(barrier=lambda: None):
+    schedule = kinetoscope.cyclic_schedule(warmup=0, active=3)
+    with kinetoscope.profile(out, schedule=schedule, torch=False, system=False, quiet=True) as profiler:
+        for step in range(5):
+            if step == 2 and barrier.__name__ == "<lambda>":
+                fork()
+            barrier()
+            profiler.step()
+        return profiler.state.run_name
+
+def fork():
+    children = []
+    for rank in range(2):
+        if (child := os.fork()) == 0:
+            from torch.distributed import barrier, init_process_group
+            init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=2)
+            print("child", record(barrier), flush=True)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+
+print("parent", record(), flush=True)
+"""
+LAUNCHERS = {
+    "no launcher": {},
+    "a port": {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+    "a launcher": {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "RANK": "0", "WORLD_SIZE": "1"},
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_forked_ranks_with_a_process_group_of_their_own_share_a_run_beside_their_parents(tmp_path, launcher):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | LAUNCHERS[launcher]
+    done = start_with_torch(FORK, tmp_path / "mine", tmp_path / "meeting", environment=environment).wait(150)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["child mine-2", "child mine-2", "parent mine"]
+    assert {path.name for path in (tmp_path / "mine" / "traces").glob("ep*.json")} == {"ep0-ba3-rank0.json"}
+    ranks = {path.name.partition("-rank")[2] for path in (tmp_path / "mine-2" / "traces").glob("ep*.json")}
+    assert ranks == {"0.json", "1.json"}

@@ -1,4 +1,4 @@
-"""SIGTERM to a process group ends DataLoader workers, too, and torch's handler of SIGCHLD raises while the run is saved.
+"""A signal to a process group ends DataLoader workers, too: torch's handler of SIGCHLD raises while the run is saved.
 
 The race is drawn: a worker is killed at a chosen step of the close, which continues when torch's handler is due.
 """
@@ -32,7 +32,7 @@ class Source(Callback):
             kill_worker()
 
 class Handler(JSONTraceHandler):
-    def process_cycle(self, cycle):  # on the writer thread, for which the main thread waits
+    def process_cycle(self, cycle):  # on the writer thread, while the main thread waits
         if way == "save":
             kill_worker()
             time.sleep(0.2)

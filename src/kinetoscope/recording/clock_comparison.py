@@ -13,9 +13,9 @@ from kinetoscope.clock.clock import Clock
 from kinetoscope.clock.relation import ClockRelation, same_clock
 from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.private_names import default_store
 from kinetoscope.recording.process import signals_held
-from kinetoscope.training.ranks import Attempt, Ranks, agree_on_attempt, torch_distributed
+from kinetoscope.recording.process_groups import find_store
+from kinetoscope.training.ranks import Attempt, Ranks, agree_on_attempt
 from kinetoscope.writing.writer_thread import WriterThread
 
 _log = logging.getLogger("kinetoscope")
@@ -52,7 +52,7 @@ class ClockComparison:
 
     def begin(self) -> None:
         """Begins to compare, if there are other ranks and a store. May be called again."""
-        if self._begun or self._ranks.world_size == 1 or (store := _store_of_the_run()) is None:
+        if self._begun or self._ranks.world_size == 1 or (store := find_store()) is None:
             return
         self._begun = True
         self._compares = self._ranks.rank > 0
@@ -148,14 +148,6 @@ class ClockComparison:
 def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cycle], None]) -> None:
     cycle.relation = relation
     deliver(cycle)
-
-
-def _store_of_the_run() -> Any:
-    """The store of torch.distributed's process group, or None. Does not import torch."""
-    if torch_distributed() is not None and (find := default_store.find()) is not None:
-        with suppress(*STORE_ERRORS):
-            return find()
-    return None
 
 
 def _own_connection(store: Any) -> Any:

@@ -10,13 +10,16 @@ import socket
 import time
 from pathlib import Path
 
+from kinetoscope.clock.sync import STORE_ERRORS
 from kinetoscope.errors import FolderNotWritableError
 from kinetoscope.paths.later_run import CLAIM, beside
+from kinetoscope.recording.process_groups import find_store
 from kinetoscope.recording.trace_folder import is_used
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks, is_process_alive, launch_name, may_miss_restarts, restart_count
 
 _log = logging.getLogger("kinetoscope")
+_KEY = "kinetoscope/launch"
 _MAX_RUNS = 1000
 _CLAIM_TIMEOUT_S = 1.0
 
@@ -64,11 +67,36 @@ def _path_of(folder: str, ranks: Ranks, run_name: str | None) -> Path:
 
 
 def _launch(ranks: Ranks) -> str:
-    """Return a name that all ranks of a launch share, and no other launch has. It contains no name of the user's."""
-    is_named = ranks.world_size > 1 and "MASTER_PORT" in os.environ  # also where the first rank starts the others
-    if is_named or "RANK" in os.environ or "SLURM_PROCID" in os.environ:
+    """Return a name that all ranks of a launch share, and no other launch has. It contains no name of the user's.
+
+    A child process may have a process group of its own, with ranks that its launcher did not assign: these agree
+    through the store of their group.
+    """
+    if _is_launched(ranks):
         return _digest(launch_name())
-    return f"{_digest(socket.gethostname())}-{os.getppid() if ranks.world_size > 1 else os.getpid()}"
+    if (agreed := _agree(ranks)) is not None:
+        return _digest(agreed)
+    if ranks.world_size > 1 and "MASTER_PORT" in os.environ:  # also where the first rank starts the others
+        return _digest(launch_name())
+    own = f"ranks-of-{os.getppid()}" if ranks.world_size > 1 else str(os.getpid())
+    return f"{_digest(socket.gethostname())}-{own}"
+
+
+def _is_launched(ranks: Ranks) -> bool:
+    """Return whether a launcher has given this process its rank."""
+    rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None:
+        return "SLURM_PROCID" in os.environ
+    return (rank, world_size or str(ranks.world_size)) == (str(ranks.rank), str(ranks.world_size))
+
+
+def _agree(ranks: Ranks) -> str | None:
+    """Return a name that one rank of torch's process group has given to it; None without a group or a store."""
+    if ranks.world_size == 1 or (store := find_store()) is None:
+        return None
+    with contextlib.suppress(*STORE_ERRORS):
+        return store.compare_set(_KEY, "", os.urandom(8).hex()).decode()
+    return None
 
 
 def _digest(name: str) -> str:

@@ -140,7 +140,8 @@ class TerminationHandler:
         del frame
         for _ in range(_MAX_INTERRUPTIONS):
             try:
-                return self._save_and_end(number)
+                self._save_and_end(number)
+                return
             except Exception as error:  # what is left of the save is done in the next round
                 _log.debug("Another signal's handler raised while the run was saved: %r", error)
         self._end_by(number)

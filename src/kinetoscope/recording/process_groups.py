@@ -7,11 +7,21 @@ from typing import Any
 
 import msgspec
 
+from kinetoscope.clock.sync import STORE_ERRORS
 from kinetoscope.pulse.stuck_phases import GroupState
-from kinetoscope.recording.private_names import dump_flight_recorder, groups_of_process
+from kinetoscope.recording.private_names import default_store, dump_flight_recorder, groups_of_process
+from kinetoscope.training.ranks import torch_distributed
 
 _MOST_GROUPS = 64
 _FLIGHT_RECORDER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+def find_store() -> Any:
+    """Return the store of torch.distributed's process group, or None. Import nothing."""
+    if torch_distributed() is not None and (find := default_store.find()) is not None:
+        with suppress(*STORE_ERRORS):
+            return find()
+    return None
 
 
 def groups_now() -> list[GroupState]:
