@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Protocol
 
+from kinetoscope.formats.trace_redaction import Ask
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.schedule import CyclicSchedule, PulseOnly
 from kinetoscope.recording.telling import Place, place_to_tell, short_path
@@ -49,17 +50,28 @@ class RunCounts:
 
 
 class Outcome:
-    """Tells once what a run came to, unless ``is_quiet``: at once what was saved, and later what was found in it. If
-    nothing was saved, it always logs why."""
+    """The result of a run, shown once unless ``is_quiet``: first what was saved, and later what was found in it.
 
-    def __init__(self, counts: RunCounts, schedule: object, handlers: Iterable[object], *, is_quiet: bool) -> None:
+    If nothing was saved, it always logs why, with the names that ``ask``, if given, replaces.
+    """
+
+    def __init__(
+        self,
+        counts: RunCounts,
+        schedule: object,
+        handlers: Iterable[object],
+        ask: Ask | None = None,
+        *,
+        is_quiet: bool,
+    ) -> None:
         self._counts, self._schedule, self._handlers = counts, schedule, list(handlers)
+        self._ask: Ask = ask or str
         self._place: Place | None = None if is_quiet or counts.is_nothing else place_to_tell(self._linked())
 
     def tell(self) -> None:
         """Says what there is, or why there is nothing."""
         if self._counts.is_nothing:
-            why = why_nothing(self._schedule, self._counts, uncaught_error())
+            why = why_nothing(self._schedule, self._counts, self._ask(uncaught_error()))
             if not isinstance(self._schedule, PulseOnly):
                 _log.warning(why)
             self._note_nothing(why)

@@ -40,7 +40,7 @@ from kinetoscope.recording.outcome import Outcome, RunCounts
 from kinetoscope.recording.process import signals_held, this_process
 from kinetoscope.recording.recorder import ACTION_BITS, OWN_CATEGORY
 from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
-from kinetoscope.recording.run_redaction import add_redacted, redact_attempt
+from kinetoscope.recording.run_redaction import add_redacted, redact_attempt, redact_training
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
 from kinetoscope.recording.settings import SAVE_TIMEOUT_S, RunSettings
 from kinetoscope.recording.slow_step_watch import SlowStepWatch
@@ -120,8 +120,7 @@ class Run:
         self._guard = Guard(settings.strict)
         self.redactor = None if settings.redact is None else Redactor(settings.redact, self._guard.keep)
         self.ranks: Ranks = current_ranks()
-        attempt = current_attempt(self.ranks)
-        self.attempt: Attempt = attempt if self.redactor is None else redact_attempt(attempt, self.redactor)
+        self.attempt: Attempt = redact_attempt(current_attempt(self.ranks), self.redactor)
         self.resumption_batch = self.resumption_epoch = 0
         self.first_batch: int = plain_count(state.timestamp.batch)
         """The batch at which this process began: above 0 if the run was resumed."""
@@ -320,7 +319,8 @@ class Run:
                 self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
 
     def _open_pulse(self) -> None:
-        self.pulse.open(run_folder_of(self.handlers), self.ranks, self.attempt, self.training)
+        training = redact_training(self.training, self.redactor)
+        self.pulse.open(run_folder_of(self.handlers), self.ranks, self.attempt, training)
 
     def _begin_watch(self) -> None:
         """Watches the thread that trains, which is this one. A test's clock says nothing of how long things take."""
@@ -674,8 +674,8 @@ class Run:
         if self._has_told or self.ranks.rank != 0 or not self.handlers:
             return None
         self._has_told = True
-        settings = self.settings
-        return Outcome(self._counts(), settings.schedule, self.handlers, is_quiet=settings.is_quiet)
+        schedule, is_quiet = self.settings.schedule, self.settings.is_quiet
+        return Outcome(self._counts(), schedule, self.handlers, self.redactor, is_quiet=is_quiet)
 
     def _find_first(self, *, is_watching: bool) -> str:
         folder = next((recipe.folder for handler in self.handlers if (recipe := recipe_of(handler))), None)

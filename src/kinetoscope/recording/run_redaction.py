@@ -12,6 +12,8 @@ from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import Ask, TraceRedactor, redact_categories, unused_name, write_redacted
 from kinetoscope.live.owner_lock import hidden_host
 from kinetoscope.live.record import Kind, record_columns
+from kinetoscope.pulse.own_pulse import TrainingFacts
+from kinetoscope.pulse.stuck_phases import GroupState
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import SpanName
 from kinetoscope.recording.source_events import SourceEvent
@@ -50,11 +52,25 @@ def redact_name(name: SpanName, ask: Ask) -> SpanName:
     return SpanName(ask(name.name), categories, name.args)
 
 
-def redact_attempt(attempt: Attempt, ask: Ask) -> Attempt:
+def redact_attempt(attempt: Attempt, ask: Ask | None) -> Attempt:
     """The attempt as files may name it: its id, which the launcher may have made of an address, and its machine."""
+    if ask is None:
+        return attempt
     run_id = attempt.run_id if attempt.run_id == attempt.start else ask(attempt.run_id)
     host = attempt.host if ask(attempt.host) == attempt.host else hidden_host()
     return replace(attempt, run_id=run_id, host=host)
+
+
+def redact_training(training: TrainingFacts | None, ask: Ask | None) -> TrainingFacts | None:
+    """Return what tells a training run from others, with the class of its optimizer redacted."""
+    if training is None or ask is None:
+        return training
+    return msgspec.structs.replace(training, optimizer=ask(training.optimizer))
+
+
+def redact_group(group: GroupState, ask: Ask) -> GroupState:
+    """Return the state of a process group with its name and its collective redacted."""
+    return msgspec.structs.replace(group, name=ask(group.name), collective=ask(group.collective))
 
 
 def add_redacted(file: Path, contributions: Contributions, ask: Ask) -> None:

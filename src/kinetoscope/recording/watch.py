@@ -21,6 +21,7 @@ from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, 
 from kinetoscope.recording.held_stacks import HeldStacks
 from kinetoscope.recording.private_names import all_frames
 from kinetoscope.recording.process_groups import group_timeout_s, groups_now
+from kinetoscope.recording.run_redaction import redact_group
 from kinetoscope.recording.thread_looks import ThreadLooks
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -275,7 +276,7 @@ class TrainingWatch:
             limit_ns=self._limits()[phase],
             place=place,
             stacks=self._stacks(frames),
-            groups=groups_now(),
+            groups=[redact_group(group, self._redact) for group in groups_now()],
         )
         self._phases.phases.append(found)
         del self._phases.phases[:-_MOST_PHASES]
