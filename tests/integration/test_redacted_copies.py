@@ -1,5 +1,6 @@
 """Redacted outputs do not depend on a user's words: two runs that differ in them give the same bytes."""
 
+import gzip
 import re
 import shutil
 import subprocess
@@ -158,3 +159,19 @@ def test_redacted_errors_are_equal(copies, tmp_path, capsys):
         errors.append(capsys.readouterr().err)
     assert errors[0] == errors[1]
     assert re.search(r"is 1 in file \d+, and 2 in file \d+\.", errors[0])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<titan>", b'{"titan": 1}', gzip.compress(gzip.compress(b"[]")), b'["titan"']
+)
+def test_redacted_errors_on_files_that_cannot_be_read_are_equal(tmp_path, capsys, content):
+    errors = []
+    for number, text in enumerate((content, _in_other_words(content))):
+        path = tmp_path / ("share", "titan")[number] / "trace.json"
+        path.parent.mkdir()
+        path.write_bytes(text)
+        assert main(["report", str(path), "--redact", "--no-cache", "-o", str(tmp_path / "x")]) == 1
+        errors.append(capsys.readouterr().err)
+    assert errors[0] == errors[1]
+    assert errors[0].startswith("error: Cannot read the trace file 1: ")
+    assert not _words_in(errors[0].encode())

@@ -20,12 +20,15 @@ from kinetoscope.cli.options import PATH, add_force, add_json, add_output
 from kinetoscope.cli.paths import require_free, require_there
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.summary import add_selection, selection_of
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
+from kinetoscope.formats.own_sentences import LEFT_OUT
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.paths.file_kinds import is_folder, is_there
 from kinetoscope.report.sections.build import Recorded, build_page
 from kinetoscope.report.sections.rank_traces import RankTraces, Source
 from kinetoscope.table.load import STDIN, is_url, load_one, names_in, notes_on_attempts
+from kinetoscope.table.trace import Trace
 from kinetoscope.texts.wording import printable_lines, sized
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -127,8 +130,20 @@ def _sources(inputs: Sequence[str], arguments: argparse.Namespace, anonymizer: A
     """Return the traces of the inputs. Those that can be read only once are read here, and those without names."""
     names = [name for given in inputs for name in names_in(given, arguments.attempt)]
     if anonymizer is not None:
-        return [load_one(name, cache=not arguments.no_cache).anonymized(anonymizer) for name in names]
+        return [_load_anonymized(name, anonymizer, cache=not arguments.no_cache) for name in names]
     return [load_one(name) if name == STDIN or is_url(name) else name for name in names]
+
+
+def _load_anonymized(name: str, anonymizer: Anonymizer, *, cache: bool) -> Trace:
+    """Return a trace without names of users; its errors have none either, as they are sent along with pages."""
+    label = anonymizer.name(name, "file")
+    try:
+        return load_one(name, cache=cache).anonymized(anonymizer)
+    except TraceFileError as error:
+        text = anonymizer.sentence(str(error).replace(name, label))
+        if text == LEFT_OUT:
+            text = f"Cannot read {label}. Without --redact, the error says why."
+        raise TraceFileError(text) from None
 
 
 def _output(arguments: argparse.Namespace) -> Path:

@@ -19,7 +19,7 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 _UNKNOWN = "\N{HORIZONTAL ELLIPSIS}"
 _ABOUT = re.compile(r"file \d+: ")
 _QUANTITY = re.compile(
-    r"(?:(?:ranks?|steps?) )?[+-]?\d[\d.,:-]*(?:(?:,| and) \d[\d.,-]*)*"
+    r"(?:(?:ranks?|steps?|file) )?[+-]?\d[\d.,:-]*(?:(?:,| and) \d[\d.,-]*)*"
     r"(?:%| (?:ns|us|ms|s|min|h|days|kB|MB|GB|KiB|MiB|GiB|TB|FLOP)"
     r"| (?:spans?|events?|records?|cycles?|steps?|ranks?|files?))?"
 )
