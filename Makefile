@@ -95,6 +95,7 @@ test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under Addre
 	PYTHONPATH=$$(echo $(CURDIR)/build/sanitized/lib*):$(CURDIR)/tests/sanitizers PYTHONMALLOC=malloc \
 	LD_PRELOAD="$$(echo $$(for library in libasan libubsan libstdc++; do gcc -print-file-name=$$library.so; done))" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
+	KINETOSCOPE_MUTATED_TRACES=1800 KINETOSCOPE_MUTATED_FOLDERS=200 \
 	$(PYTEST) --timeout 600 $(TWINS) --ignore tests/unit/table/test_foreign_parquet.py
 
 test-targets: $(VENV)/targets.stamp  ## Compile the C for Linux on x86-64 and ARM; link it without the recorder for macOS on both and for Windows on x86-64 (first time: minutes)
