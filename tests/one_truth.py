@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kinetoscope.report.sections.build import build_page
 from kinetoscope.report.terminal import render_report
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, LEAD_LOST
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, LEAD_LOST, SIDES
 
 _MS = 1e6
 
@@ -55,9 +55,9 @@ def _assert_screen(report, run):
     assert _is_rounded(told[1], run["step_ns"] / _MS)
     assert bool(told[2]) == (run["num_steps"] > 1)
     assert (run["state"] == "killed") == lines[1].startswith("This run was killed")
-    for name, words in (("Host", HOST_PARTS), ("Device", DEVICE_PARTS)):
-        _assert_told(lines, name, words, run["parts"][name.lower()])
-    title = lines.index("A step of each rank, in ms")
+    for name, words in (("host", HOST_PARTS), ("device", DEVICE_PARTS)):
+        _assert_told(lines, name, words, run["parts"][name])
+    title = lines.index("Step time by rank, in ms")
     names = re.split(r"\s{2,}", lines[title + 1].strip())
     for line, row in zip(lines[title + 2 :], {row.rank: row for row in report.ranks}.values(), strict=False):
         cells = re.split(r"\s{2,}", line.strip()) if row.rank is not None else ["", *re.split(r"\s{2,}", line.strip())]
@@ -65,7 +65,7 @@ def _assert_screen(report, run):
 
 
 def _assert_told(lines, name, words, ledger):
-    told = [line for line in lines if line.startswith(f"  {name}, ms a step: ")]
+    told = [line for line in lines if line.startswith(f"  {SIDES[name]}, ms/step: ")]
     assert len(told) == (ledger is not None)
     for part, word in words.items() if ledger is not None else ():
         value = ledger[part]
@@ -167,9 +167,9 @@ def _assert_notebook(report, run):
     if run["parts"] is None:
         return
     has_devices = run["parts"]["device"] is not None and run["bound_by"] in ("compute", "communication")
-    name, words = ("Device", DEVICE_PARTS) if has_devices else ("Host", HOST_PARTS)
-    told = texts[texts.index(f"{name}, ms a step") + 1 :]
-    for part, time_ns in run["parts"][name.lower()].items():
+    name, words = ("device", DEVICE_PARTS) if has_devices else ("host", HOST_PARTS)
+    told = texts[texts.index(f"{SIDES[name]}, ms/step") + 1 :]
+    for part, time_ns in run["parts"][name].items():
         word = LEAD_LOST if part == "ahead_ns" and (time_ns or 0) < 0 else words[part]
         found = [re.fullmatch(rf"{re.escape(word)} (-?[\d.,]+) \((<1|-?[\d]+)%\)", text) for text in told]
         numbers = [match for match in found if match is not None]

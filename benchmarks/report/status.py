@@ -53,7 +53,7 @@ def _write_pulses(folder: Path, num_ranks: int) -> None:
     pulse.open(folder, Ranks(0, 0, num_ranks, _PER_HOST), Attempt("run", 0, os.getpid(), f"{_START}-0", "host0"))
     for number in range(_NUM_STEPS):
         pulse.end_step(Timestamp(batch=number + 1))
-    (path,) = (folder / FOLDER).iterdir()
+    (path,) = (folder / FOLDER).glob(f"*{SUFFIX}")
     content = bytearray(path.read_bytes())
     process = decode_header(bytes(content), path).process
     for rank in range(1, num_ranks):

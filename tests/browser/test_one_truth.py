@@ -52,7 +52,7 @@ def test_the_page_writes_the_step_and_the_ledgers_of_the_report(settings, page, 
         shown = _ledger(legend)
         expected = {words[name].lower(): time_ns for name, time_ns in ledger.items() if time_ns and time_ns > 0}
         assert {word: time_ns for word, time_ns in shown.items() if time_ns} == pytest.approx(expected, rel=0.006)
-    bars = page.get_by_role("list", name="A step of each rank").locator(".stack-length").all_inner_texts()
+    bars = page.get_by_role("list", name="Step time by rank").locator(".stack-length").all_inner_texts()
     assert [_ns(text) for text in bars] == [pytest.approx(row.step_ns, rel=0.006) for row in report.ranks]
 
 

@@ -133,7 +133,7 @@ def test_the_ledger_that_bounds_the_run_is_one_bar_beside_its_step_and_its_throu
     file.write_text(render_page(build_page(replace(report, run=run), "0")), encoding="utf-8")
     open_file(file)
 
-    ledger = page.get_by_role("region", name="What its device does in a step: bound by computing on the device")
+    ledger = page.get_by_role("region", name="What its device does in a step: compute-bound (GPU)")
     expect(ledger).to_contain_text(re.compile(r"Computing \d+ %"))
     bar = ledger.locator(".stack-bar").bounding_box()
     parts = [part.bounding_box()["width"] for part in ledger.locator(".stack-bar span").all()]
@@ -175,7 +175,7 @@ def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(report_of, 
 def test_of_many_ranks_those_that_stand_out_come_first_and_the_others_are_folded(report_of, page, open_file):
     late = Fault(kind="late_host", ranks=(9,), cost_ns=5_000_000, every=2)
     open_file(report_of(Settings(num_ranks=12, num_layers=2, num_steps=8, faults=(late,))))
-    ranks = page.get_by_role("list", name="A step of each rank").get_by_role("button")
+    ranks = page.get_by_role("list", name="Step time by rank").get_by_role("button")
 
     expect(ranks.first).to_contain_text("Rank 9")
     assert ranks.count() < 12
@@ -196,7 +196,7 @@ def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, ope
     assert "No finding." in page.locator(".headline").inner_text()
     assert "no device recorded" in page.locator("header").inner_text()
     assert "Evaluation" in page.locator(".step-picture").inner_text()
-    assert "No work of a device was recorded" in page.locator(".run-facts").inner_text()
+    assert "No GPU work was recorded" in page.locator(".run-facts").inner_text()
 
 
 def test_a_wait_and_the_line_where_the_time_goes_lead_to_their_samples(report_of, page, open_file):

@@ -61,4 +61,4 @@ def test_the_map_tells_its_numbers_as_a_table_too_and_keeps_what_it_shows(late_r
     page.reload()
     expect(page.get_by_role("combobox")).to_have_value("step")
     page.get_by_role("button", name="Rank 2: ").focus()
-    expect(page.locator(".part-legend")).to_contain_text("Idle: the host was late")
+    expect(page.locator(".part-legend")).to_contain_text("Idle: waiting for launches")

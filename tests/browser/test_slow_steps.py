@@ -26,7 +26,7 @@ def test_slow_steps_are_listed_the_slowest_first_with_what_is_known_of_them(page
     page.get_by_role("heading", name="Slow steps").wait_for()
     first, second = cells(page)
     assert first == ["1,500", "300 ms", "310 ms", "checkpoint", "train.py:41", "0", "every 500 steps, 4 kept"]
-    assert second[3:] == ["data wait", "unknown", "1 and 2 more", "its thread had no processor"]
+    assert second[3:] == ["data wait", "unknown", "1 and 2 more", "its thread waited for a CPU"]
     assert_accessible(page)
 
 

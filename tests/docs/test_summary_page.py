@@ -14,8 +14,8 @@ from simulated_training import planted_settings, simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "summary.md").read_text(encoding="utf-8")
 TITLES = {title: title for title in re.findall(r"^## (.*)$", PAGE, re.M)}
-TITLES["A step of each rank"] += ", in ms"
-TITLES["Each device, from its first event to its last"] += ", in ms"
+TITLES["Step time by rank"] += ", in ms"
+TITLES["Each GPU, from its first event to its last"] += ", in ms"
 
 
 @pytest.fixture(scope="module")

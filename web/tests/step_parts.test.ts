@@ -12,21 +12,21 @@ test("a phase that is unknown is told, and one that takes no time is not", () =>
 
   expect(shown.map(({ name, value }) => [name, value])).toEqual([
     ["Backward", null],
-    ["Not known", 5],
+    ["Unknown", 5],
   ]);
 });
 
 test("all stacks of one picture have the same parts", () => {
-  const forward = [part("forward_ns", "forward", 3, true), part("gc_ns", "garbage collection", 0)];
-  const collected = [part("forward_ns", "forward", 0, true), part("gc_ns", "garbage collection", 2)];
+  const forward = [part("forward_ns", "forward", 3, true), part("gc_ns", "GC pauses", 0)];
+  const collected = [part("forward_ns", "forward", 0, true), part("gc_ns", "GC pauses", 2)];
   const [first, second] = shownParts([stackOf(forward), stackOf(collected)]);
 
-  expect(first.map(({ name }) => name)).toEqual(["Forward", "Garbage collection"]);
+  expect(first.map(({ name }) => name)).toEqual(["Forward", "GC pauses"]);
   expect(second.map(({ value }) => value)).toEqual([0, 2]);
 });
 
 test("a lead that was lost is shown, by the word that the data has for it", () => {
-  const [shown] = shownParts([stackOf([part("ahead_ns", "lead lost", -4)])]);
+  const [shown] = shownParts([stackOf([part("ahead_ns", "CPU fell behind", -4)])]);
 
-  expect(shown).toMatchObject([{ name: "Lead lost", value: -4, share: 0.5 }]);
+  expect(shown).toMatchObject([{ name: "CPU fell behind", value: -4, share: 0.5 }]);
 });

@@ -215,9 +215,9 @@ def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> I
     ranks = [row for row in ranks if row.rank not in may_have_one]
     without = sorted({row.rank for row in ranks if row.window_ns is None and row.rank is not None})
     if not has_unclear and all(row.window_ns is None for row in ranks):
-        yield "No work of a device was recorded: all times are the host's."
+        yield "No GPU work was recorded: all times are CPU times."
     elif without:
-        yield f"No work of a device was recorded on {ranks_named(without)}."
+        yield f"No GPU work was recorded on {ranks_named(without)}."
 
 
 def _on_unclear(counts: Mapping[str, int]) -> str:

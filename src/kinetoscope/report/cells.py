@@ -25,7 +25,7 @@ from kinetoscope.report.sentences import (
     unknown_parts,
 )
 from kinetoscope.report.what_if import words_of_change
-from kinetoscope.report.words import NOT_KNOWN, device_ledger, device_times, host_ledger
+from kinetoscope.report.words import NOT_KNOWN, SIDES, device_ledger, device_times, host_ledger
 from kinetoscope.table.display import html_text
 from kinetoscope.texts.wording import counted, format_ms, in_percent, memory_size
 
@@ -105,7 +105,7 @@ def _report(told: _Told) -> Iterable[str]:
     if told.overview.ending:
         yield _line(told.overview.ending, is_bold=True)
     if told.ledger:
-        yield from _ledger(f"{(told.overview.bound_side or 'host').capitalize()}, ms a step", told.ledger)
+        yield from _ledger(f"{SIDES[told.overview.bound_side or 'host']}, ms/step", told.ledger)
     elif told.devices:
         yield _line(device_line(told.devices))
     if run["all_steps"] is not None:

@@ -47,14 +47,14 @@ def unknown_parts(ledger: Iterable[LedgerPart]) -> str:
 def device_line(devices: Sequence[DeviceTimes]) -> str:
     """What devices did from their first event to their last, where no step says what it was for."""
     whole, num_devices = devices[0], len(devices) - 1
-    of = "Device" if num_devices == 1 else f"{num_devices:,} devices, on average"
+    of = "GPU" if num_devices == 1 else f"Mean of {num_devices:,} GPUs"
     busy = NOT_KNOWN if whole.busy_share is None else f"{whole.busy_share:.1%}"
     times = {part.part: part.time_ns for part in whole.parts}
     return (
         f"{of}, ms of the {format_ms(whole.window_ns)} from its first event to its last: busy "
-        f"{format_ms(whole.busy_ns)} ({busy}), computing {format_ms(times['compute_ns'])}, only communicating "
-        f"{format_ms(times['exposed_communication_ns'])}, only copying {format_ms(times['exposed_copy_ns'])}, idle "
-        f"{format_ms(whole.idle_ns)}; communicating in all {format_ms(whole.communication_ns)}"
+        f"{format_ms(whole.busy_ns)} ({busy}), compute {format_ms(times['compute_ns'])}, exposed communication "
+        f"{format_ms(times['exposed_communication_ns'])}, exposed copy {format_ms(times['exposed_copy_ns'])}, idle "
+        f"{format_ms(whole.idle_ns)}; communication in total {format_ms(whole.communication_ns)}"
     )
 
 
@@ -101,7 +101,7 @@ def place_of_slow_step(row: SlowStepRow) -> str:
 def why_slow(row: SlowStepRow) -> str:
     """What is known of why a step was slow, in a few words; "" if that is only its phase and its line."""
     regular = f"every {ordinal(row['every'])} step" if row["every"] is not None else ""
-    machine = "no processor" if row["is_machines"] else ""
+    machine = "waiting for a CPU" if row["is_machines"] else ""
     return ", ".join(filter(None, [regular, machine]))
 
 
@@ -114,9 +114,9 @@ def ranks_of_slow_step(row: SlowStepRow) -> str:
 def loop_lines(run: RunFacts) -> Iterable[str]:
     """How many samples and tokens a rank's loop takes, where it counts them."""
     rates = {"samples": run["samples_per_s"], "tokens": run["tokens_per_s"]}
-    told = [f"{rate:,.4g} {what} a second" for what, rate in rates.items() if rate is not None]
+    told = [f"{rate:,.4g} {what}/s" for what, rate in rates.items() if rate is not None]
     if told:
-        yield f"A rank's loop counts {' and '.join(told)}"
+        yield f"Throughput per rank: {' and '.join(told)}"
 
 
 def computed_lines(run: RunFacts) -> Iterable[str]:
@@ -144,10 +144,10 @@ def tensor_cores_said(run: RunFacts) -> str | None:
 
 def _computed(run: RunFacts, flops: float) -> str:
     rate = f"{_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {NOT_KNOWN}"
-    share = f", {in_percent(run['mfu'], 1)} of its device's peak (MFU)" if run["mfu"] is not None else ""
+    share = f", {in_percent(run['mfu'], 1)} of the GPU's peak (MFU)" if run["mfu"] is not None else ""
     covered = run["mfu_coverage"]
-    of = f"; known for {in_percent(covered)} of the time of its matrix products" if covered is not None else ""
-    return f"A rank computes {_flop(flops)} in a step: {rate}{share}{of}"
+    of = f"; known for {in_percent(covered)} of the time of matmuls" if covered is not None else ""
+    return f"{_flop(flops)} per step per rank: {rate}{share}{of}"
 
 
 def _flop(operations: float) -> str:

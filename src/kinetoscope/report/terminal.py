@@ -35,7 +35,7 @@ from kinetoscope.report.sentences import (
     ranks_of_slow_step,
     why_slow,
 )
-from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, device_ledger, device_times, host_ledger
+from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, SIDES, device_ledger, device_times, host_ledger
 from kinetoscope.texts.wording import counted, format_ms, memory_size, printable, told_apart
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS = 5, 16, 8
@@ -49,14 +49,14 @@ _COLUMNS = {
     "communication_wait_ns": "collectives",
     "sync_ns": "sync",
     "gc_ns": "gc",
-    "python_ns": "other python",
+    "python_ns": "overhead",
     "evaluation_ns": "evaluation",
     "between_ns": "between",
     "unknown_ns": "unknown",
     "ahead_ns": "ahead",
-    "compute_ns": "computing",
-    "exposed_communication_ns": "only comm.",
-    "exposed_copy_ns": "only copy",
+    "compute_ns": "compute",
+    "exposed_communication_ns": "exposed comm.",
+    "exposed_copy_ns": "exposed copy",
     "idle_ns": "idle",
 }
 """The parts of both ledgers in a few letters: of the host, then of the device."""
@@ -64,9 +64,9 @@ _COLUMNS = {
 _OF_DEVICES = {
     "window": "window_ns",
     "busy": "busy_ns",
-    "computing": "compute_ns",
-    "only comm.": "exposed_communication_ns",
-    "only copy": "exposed_copy_ns",
+    "compute": "compute_ns",
+    "exposed comm.": "exposed_communication_ns",
+    "exposed copy": "exposed_copy_ns",
     "idle": "idle_ns",
 }
 _FIRST = "step"
@@ -109,9 +109,9 @@ def _heads(report: RunReport) -> Iterable[RenderableType]:
         yield Text(said, style="bold")
     if run["parts"] is not None and run["step_ns"] is not None:
         host, device = host_ledger(run["parts"], run["step_ns"]), device_ledger(run["parts"], run["step_ns"])
-        yield Padding(Text(ledger_line("Host, ms a step", host)), (0, 0, 0, 2))
+        yield Padding(Text(ledger_line(f"{SIDES['host']}, ms/step", host)), (0, 0, 0, 2))
         if device is not None:
-            yield Padding(Text(ledger_line("Device, ms a step", device)), (0, 0, 0, 2))
+            yield Padding(Text(ledger_line(f"{SIDES['device']}, ms/step", device)), (0, 0, 0, 2))
     elif devices := device_times(report.ranks):
         yield Padding(Text(device_line(devices)), (0, 0, 0, 2))
     if run["all_steps"] is not None:
@@ -128,7 +128,7 @@ def _findings(report: RunReport) -> Iterable[RenderableType]:
         yield from map(Text, no_findings(report))
         return
     if all(finding.confidence == "low" for finding in report.findings):
-        yield Text("No fault was found that is worth much. What would save a little:")
+        yield Text("No finding is above low confidence. Possible small savings:")
     step_ns = report.run["step_ns"]
     for place, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
         if is_minor(finding, step_ns):
@@ -139,7 +139,7 @@ def _findings(report: RunReport) -> Iterable[RenderableType]:
     if len(report.findings) > _MOST_FINDINGS:
         yield Text(f"and {counted(len(report.findings) - _MOST_FINDINGS, 'more finding')}; --json has all")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
-        yield Text("Each saving stands alone: they do not add up.")
+        yield Text("Savings do not add up.")
 
 
 def _numbered(place: int, text: str, style: str = "") -> RenderableType:
@@ -150,7 +150,7 @@ def _numbered(place: int, text: str, style: str = "") -> RenderableType:
 
 
 def _straggler(row: StragglerRow, num_steps: int) -> str:
-    waits = f"Each other rank waits {format_ms(row.cost_ns_per_step)} ms a step for it."
+    waits = f"Each other rank waits {format_ms(row.cost_ns_per_step)} ms/step for it."
     return f"{late_line(row, num_steps)}. {waits}"
 
 
@@ -166,7 +166,9 @@ def _slow_steps(rows: Sequence[SlowStepRow], width: int) -> RenderableType:
     columns = _that_fit(columns, width - _SHORTEST_NAME)
     longest = max(_SHORTEST_NAME, min(_LONGEST_NAME, width - sum(map(_width, columns.items()))))
     names = told_apart([place_of_slow_step(row) for row in first], longest)
-    return _table("Slow steps that were not recorded", {"step": names} | columns, len(rows) - len(first), "slow step")
+    return _table(
+        "Slow steps outside profiling windows", {"step": names} | columns, len(rows) - len(first), "slow step"
+    )
 
 
 # -- where the time went
@@ -178,7 +180,7 @@ def _step_table(report: RunReport, width: int) -> Iterable[RenderableType]:
     names = _fitting(means.values(), width)
     first = dict(list(means.items())[:_MOST_RANKS])
     columns = {name: [_known_ms(values.get(name)) for values in first.values()] for name in names}
-    yield _table("A step of each rank, in ms", {"rank": [*map(_number, first)]} | columns, len(means) - len(first))
+    yield _table("Step time by rank, in ms", {"rank": [*map(_number, first)]} | columns, len(means) - len(first))
 
 
 def _parts_of(row: RankRow) -> dict[str, float | None]:
@@ -214,7 +216,7 @@ def _devices(rows: Sequence[RankRow], width: int) -> RenderableType:
     columns = {word: [format_ms(getattr(row, name)) for row in first] for word, name in shown.items()}
     ranks, devices = ([_number(getattr(row, what)) for row in first] for what in ("rank", "device"))
     columns = _that_fit({"rank": ranks, "device": devices} | columns, width + _GAP)
-    title = "Each device, from its first event to its last, in ms"
+    title = "Each GPU, from its first event to its last, in ms"
     return _table(title, columns, len(known) - len(first), "device")
 
 
@@ -235,7 +237,7 @@ def _memory(all_rows: Sequence[MemoryRow], width: int) -> RenderableType:
         "device": ["host" if row.device is None else _number(row.device) for row in rows],
         "peak": [memory_size(row.peak_bytes) for row in rows],
         "in step": [_number(row.peak_step) for row in rows],
-        "growth a step": [
+        "growth/step": [
             "" if row.growth_bytes_per_step is None else memory_size(row.growth_bytes_per_step) for row in rows
         ],
     }

@@ -13,51 +13,54 @@ _Parts = Mapping[str, float | None]
 
 NOT_KNOWN = "unknown"
 
+SIDES = {"host": "CPU", "device": "GPU"}
+"""The sides of a step, each with its time breakdown."""
+
 HOST_PARTS = {
     "data_wait_ns": "waiting for data",
     "forward_ns": "forward",
     "backward_ns": "backward",
     "optimizer_ns": "optimizer",
     "communication_wait_ns": "waiting for communication",
-    "sync_ns": "waiting for the device",
-    "gc_ns": "garbage collection",
-    "python_ns": "other Python",
+    "sync_ns": "host-device sync",
+    "gc_ns": "GC pauses",
+    "python_ns": "Python overhead",
     "evaluation_ns": "evaluation",
     "between_ns": "between steps",
     "unknown_ns": NOT_KNOWN,
-    "ahead_ns": "ahead of the device",
+    "ahead_ns": "CPU run-ahead",
 }
-"""The parts of the host's ledger, in the order in which they are shown."""
+"""Parts of the CPU's time breakdown, in the order in which they are shown."""
 
-LEAD_LOST = "lead lost"
-"""What ``ahead_ns`` is called below zero: the host took longer than the device, which still had work from before."""
+LEAD_LOST = "CPU fell behind"
+"""Label of a negative ``ahead_ns``: the CPU took longer than the GPU, which still had earlier work to do."""
 
 DEVICE_PARTS = {
-    "compute_ns": "computing",
-    "exposed_communication_ns": "only communicating",
-    "exposed_copy_ns": "only copying",
+    "compute_ns": "compute",
+    "exposed_communication_ns": "exposed communication",
+    "exposed_copy_ns": "exposed copy",
     "idle_ns": "idle",
 }
-"""The parts of the device's ledger."""
+"""Parts of the GPU's time breakdown."""
 
 _USES = {
-    "compute_ns": "computing",
-    "exposed_communication_ns": "only communicating",
-    "exposed_copy_ns": "only copying",
-    "idle_host_wait_ns": "idle: the host was late",
+    "compute_ns": "compute",
+    "exposed_communication_ns": "exposed communication",
+    "exposed_copy_ns": "exposed copy",
+    "idle_host_wait_ns": "idle: waiting for launches",
     "idle_kernel_wait_ns": "idle between kernels",
-    "idle_other_ns": "idle for other reasons",
+    "idle_other_ns": "idle, unexplained",
 }
 """What a device did in its windows: these add up to them."""
 
 _WHOLE = ("window_ns", "busy_ns", "communication_ns", "idle_ns")
 
 _BOUNDS = {
-    "data": "bound by data",
-    "host": "bound by the host",
-    "compute": "bound by computing on the device",
-    "communication": "bound by communication",
-    "ranks": "bound by late ranks",
+    "data": "input-bound",
+    "host": "CPU-bound",
+    "compute": "compute-bound (GPU)",
+    "communication": "communication-bound",
+    "ranks": "limited by a straggler",
 }
 _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 

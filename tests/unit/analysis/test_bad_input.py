@@ -82,7 +82,7 @@ def test_a_rank_without_steps_is_named(tmp_path):
 
 def test_without_a_device_the_times_of_devices_are_unknown_and_those_of_the_host_are_there(tmp_path):
     report = analyse(*traces(tmp_path, has_device=False))
-    assert is_said(report, "No work of a device was recorded")
+    assert is_said(report, "No GPU work was recorded")
     assert {(row.device, row.busy_ns, row.num_steps) for row in report.ranks} == {(None, None, 3)}
     assert all(row.forward_ns and row.device_busy_ns is None for row in report.steps)
 

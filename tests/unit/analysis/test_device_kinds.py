@@ -60,7 +60,7 @@ def test_a_rank_without_a_device_beside_one_that_is_not_understood_is_named_as_s
     with_category(tmp_path, {"kernel": "hpu_op", "gpu_memcpy": "hpu_op"}, num_ranks=2)
     other = simulate(Settings(num_ranks=2, num_steps=4, has_device=False)).write(tmp_path / "others")[1]
     report = kinetoscope.analyze([tmp_path / "rank0.json", other], cache=False)
-    assert "No work of a device was recorded on rank 1." in report.run["notes"]
+    assert "No GPU work was recorded on rank 1." in report.run["notes"]
 
 
 def test_of_a_large_run_nothing_is_concluded_either_where_a_rank_that_is_not_replayed_is_not_understood(
@@ -79,7 +79,7 @@ def test_what_the_device_of_one_rank_did_is_not_known_and_not_0(tmp_path):
     files = simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path)
     files[1].write_text(files[1].read_text().replace('"kernel"', '"npu_kernel"'))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))
-    rows = lines[lines.index("A step of each rank, in ms") + 1 :]
-    assert "computing" in rows[0]
+    rows = lines[lines.index("Step time by rank, in ms") + 1 :]
+    assert "compute" in rows[0]
     assert "unknown" not in rows[1]
     assert "unknown" in rows[2]

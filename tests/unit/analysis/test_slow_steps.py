@@ -61,7 +61,7 @@ def test_regular_steps_are_one_row_also_those_before_it_was_known():
 def test_a_step_whose_thread_had_no_processor_says_so():
     (row,) = slow_step_rows([slow(starved_ns=25 * MS)])
     assert row["is_machines"]
-    assert why_slow(row) == "no processor"
+    assert why_slow(row) == "waiting for a CPU"
     (row,) = slow_step_rows([slow(starved_ns=None)])
     assert (row["starved_ns"], row["is_machines"]) == (None, False)
 

@@ -22,7 +22,7 @@ def test_the_screen_begins_with_the_late_rank_and_what_a_step_would_gain(traces,
     screen = capsys.readouterr().out
     assert "4 ranks of 4, 12 steps" in screen
     assert "Rank 2 delays every 3rd step: slow CPU code" in screen
-    assert screen.index("1. Straggler: rank 2 delays every 3rd step") < screen.index("A step of each rank")
+    assert screen.index("1. Straggler: rank 2 delays every 3rd step") < screen.index("Step time by rank")
     assert "estimated saving" in screen
     assert "kinetoscope explain straggler" in screen
     assert "aten::mm" in screen

@@ -15,6 +15,7 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.report.cells import COLOURS
 from kinetoscope.report.comparison import render_comparison
 from kinetoscope.report.terminal import render_report
+from kinetoscope.report.words import SIDES
 from simulated_training import Settings, planted_settings, simulate
 
 HOSTILE = [
@@ -87,9 +88,9 @@ def test_a_report_shows_the_first_lines_and_findings_of_the_screen(report):
 
 def test_the_bar_is_the_ledger_that_bounds_the_run(report):
     cell = Cell(report._repr_html_())
-    side = "Device" if report.run["bound_by"] in ("compute", "communication") else "Host"
-    known = {part: ns for part, ns in report.run["parts"][side.lower()].items() if (ns or 0) >= 500}
-    assert f"{side}, ms a step" in cell.text
+    side = "device" if report.run["bound_by"] in ("compute", "communication") else "host"
+    known = {part: ns for part, ns in report.run["parts"][side].items() if (ns or 0) >= 500}
+    assert f"{SIDES[side]}, ms/step" in cell.text
     assert sum(cell.widths) == pytest.approx(100, abs=0.1)
     shares = [100 * ns / sum(known.values()) for ns in known.values()]
     assert sorted(cell.widths) == pytest.approx(sorted(shares), abs=0.01)
@@ -99,14 +100,14 @@ def test_a_part_that_takes_little_of_a_step_is_not_told_as_nothing_of_it(report)
     parts = {side: ledger and dict(ledger) for side, ledger in report.run["parts"].items()}
     parts["host"]["gc_ns"] = parts["host"]["data_wait_ns"] = 0.001 * report.run["step_ns"]
     told = lines(replace(report, run=report.run | {"parts": parts, "bound_by": "data"}))
-    assert any("garbage collection" in line and "(<1%)" in line and "(0%)" not in line for line in told)
+    assert any("GC pauses" in line and "(<1%)" in line and "(0%)" not in line for line in told)
 
 
 def test_what_the_loop_counts_what_is_not_known_and_a_kill_are_told(report):
     parts = {**report.run["parts"], "host": {**report.run["parts"]["host"], "optimizer_ns": None}}
     run = report.run | {"samples_per_s": 1234.0, "state": "killed", "parts": parts, "bound_by": "host"}
     shown = lines(replace(report, run=run, findings=[]))
-    assert "A rank's loop counts 1,234 samples a second" in shown
+    assert "Throughput per rank: 1,234 samples/s" in shown
     assert shown[1].startswith("This run was killed")
     assert "unknown: optimizer" in shown
     assert "No finding." in shown
@@ -117,7 +118,7 @@ def test_a_trace_without_steps_says_so(tmp_path):
     report = kinetoscope.analyze(tmp_path, step="nothing has this name", cache=False)
     shown = lines(report)
     assert "no step was recorded" in shown[0]
-    assert any(line.startswith("Device, ms of the ") for line in shown)
+    assert any(line.startswith("GPU, ms of the ") for line in shown)
     assert "No findings, since no steps were recorded." in shown
     assert any(line.startswith("No step was found: ") for line in shown)
 

@@ -42,7 +42,7 @@ def report(tmp_path_factory):
 def test_no_row_of_a_table_is_wrapped(report, width):
     lines = screen(report, width)
     assert max(map(len, lines)) <= width
-    for title, num_rows in {"A step of each rank, in ms": 4, "Operators": 8, "Kernels and copies": 8}.items():
+    for title, num_rows in {"Step time by rank, in ms": 4, "Operators": 8, "Kernels and copies": 8}.items():
         header, *rows = table(lines, title)
         assert [len(row) for row in rows[:num_rows]] == [len(header)] * num_rows
 
@@ -52,7 +52,7 @@ def test_a_narrow_screen_lacks_columns_and_cuts_no_number(report, width):
     wide = screen(report, 160)
     narrow = screen(report, width)
     assert max(map(len, narrow)) <= width
-    titles = {"A step of each rank, in ms": 4, "Operators": 8, "Kernels and copies": 8, "Memory": 4}
+    titles = {"Step time by rank, in ms": 4, "Operators": 8, "Kernels and copies": 8, "Memory": 4}
     for title, num_rows in titles.items():
         (whole, *whole_rows), (header, *rows) = (table(lines, title)[: 1 + num_rows] for lines in (wide, narrow))
         columns = [whole.index(name) for name in header]
@@ -72,7 +72,7 @@ def test_a_narrow_screen_lacks_columns_of_devices_too(tmp_path, width):
 
 
 def test_a_wide_screen_shows_more_of_a_step(report):
-    narrow, wide = (table(screen(report, width), "A step of each rank, in ms")[0] for width in (60, 160))
+    narrow, wide = (table(screen(report, width), "Step time by rank, in ms")[0] for width in (60, 160))
     assert narrow[:2] == ["rank", "step"]
     assert set(narrow) < set(wide)
 
@@ -87,7 +87,7 @@ def test_findings_come_first_with_cost_saving_place_advice_and_link(report):
     assert first.where.steps == (3, 6, 9)
     assert below[2].startswith("   rank 2; steps 3, 6, 9; ")
     assert first.link in " ".join(lines)
-    assert "Each saving stands alone: they do not add up." in lines
+    assert "Savings do not add up." in lines
 
 
 def test_steps_that_follow_one_another_are_named_as_one_range(report):
@@ -145,21 +145,21 @@ def test_of_many_devices_and_memories_some_are_shown_and_the_rest_is_counted(rep
 def test_what_a_rank_computes_in_a_step_is_one_line(tmp_path):
     report = analyse(Settings(num_layers=2, has_shapes=True), tmp_path)
     flops, rate, share = (report.run[name] for name in ("flops_per_step", "flops_per_s", "mfu"))
-    said = next(line for line in screen(report, 160) if line.startswith("A rank computes"))
+    said = next(line for line in screen(report, 160) if " per step per rank" in line)
     assert said.startswith(
-        f"A rank computes {flops / 1e6:.3g} MFLOP in a step: {rate / 1e9:.3g} GFLOP/s, "
-        f"{100 * share:.1f} % of its device's peak (MFU)"
+        f"{flops / 1e6:.3g} MFLOP per step per rank: {rate / 1e9:.3g} GFLOP/s, "
+        f"{100 * share:.1f} % of the GPU's peak (MFU)"
     )
 
 
 def test_flop_rates_are_told_with_the_share_that_they_cover_and_not_without_it(report):
     known = {"flops_per_step": 2e9, "flops_per_s": 4e12, "mfu": 0.31, "mfu_coverage": 0.93}
     lines = screen(replace(report, run=report.run | known), 160)
-    said = "A rank computes 2 GFLOP in a step: 4 TFLOP/s, 31.0 % of its device's peak (MFU)"
-    assert f"{said}; known for 93 % of the time of its matrix products" in lines
+    said = "2 GFLOP per step per rank: 4 TFLOP/s, 31.0 % of the GPU's peak (MFU)"
+    assert f"{said}; known for 93 % of the time of matmuls" in lines
     few = known | {"flops_per_s": None, "mfu": None, "mfu_coverage": 0.4}
     lines = screen(replace(report, run=report.run | few), 160)
-    said = "A rank computes 2 GFLOP in a step: FLOP/s unknown; known for 40 % of the time of its matrix products"
+    said = "2 GFLOP per step per rank: FLOP/s unknown; known for 40 % of the time of matmuls"
     assert said in lines
 
 
@@ -191,9 +191,9 @@ def test_a_lead_that_the_host_lost_is_called_so_and_is_no_negative_lead(report):
     parts = {"host": host | {"forward_ns": step_ns + 1_490_000.0, "ahead_ns": -1_490_000.0}, "device": None}
     ranks = [replace(row, parts=parts) for row in report.ranks]
     lines = screen(replace(report, run=report.run | {"parts": parts}, ranks=ranks), 160)
-    assert lines[1].endswith(", lead lost -1.49")
-    header, *rows = table(lines, "A step of each rank, in ms")
-    assert [row[header.index("lead lost")] for row in rows[: len(ranks)]] == ["-1.49"] * len(ranks)
+    assert lines[1].endswith(", CPU fell behind -1.49")
+    header, *rows = table(lines, "Step time by rank, in ms")
+    assert [row[header.index("CPU fell behind")] for row in rows[: len(ranks)]] == ["-1.49"] * len(ranks)
     assert "ahead" not in "\n".join([*lines[:2], *header])
 
 
@@ -202,14 +202,14 @@ def test_a_trace_without_steps_says_what_its_devices_did_in_its_first_lines(repo
     two = screen(replace(report, run=run, steps=[]), 200)[1]
     one = screen(replace(report, run=run, steps=[], ranks=report.ranks[:1]), 200)[1]
     row = report.ranks[0]
-    assert two.startswith(f"  {len(report.ranks)} devices, on average, ms of the ")
-    assert one.startswith(f"  Device, ms of the {row.window_ns / 1e6:.1f} from its first event to its last: busy ")
+    assert two.startswith(f"  Mean of {len(report.ranks)} GPUs, ms of the ")
+    assert one.startswith(f"  GPU, ms of the {row.window_ns / 1e6:.1f} from its first event to its last: busy ")
     told = {
-        "computing": row.compute_ns,
-        "only communicating": row.exposed_communication_ns,
-        "only copying": row.exposed_copy_ns,
+        "compute": row.compute_ns,
+        "exposed communication": row.exposed_communication_ns,
+        "exposed copy": row.exposed_copy_ns,
         "idle": row.idle_ns,
-        "communicating in all": row.communication_ns,
+        "communication in total": row.communication_ns,
     }
     assert row.window_ns == sum(list(told.values())[:4])
     for word, time_ns in told.items():
@@ -222,7 +222,7 @@ def test_what_no_evidence_covers_is_not_known_and_not_nothing(report):
     head = screen(replace(report, run=report.run | {"parts": {"host": host, "device": None}}), 200)
     assert "unknown 1.25" in head[1]
     assert "backward" in head[1].split("; unknown: ")[1]
-    assert not any(line.startswith("  Device, ms a step") for line in head)
+    assert not any(line.startswith("  GPU, ms/step") for line in head)
 
 
 def test_without_shapes_a_note_says_what_records_them(tmp_path):
@@ -236,7 +236,7 @@ def test_a_trace_without_steps_says_what_its_devices_did_all_the_same(tmp_path):
     for path in run.write(tmp_path):
         path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))
-    _, of_first, _ = table(lines, "Each device, from its first event to its last, in ms")
+    _, of_first, _ = table(lines, "Each GPU, from its first event to its last, in ms")
     truth = run.truth.ranks[0]
     names = ("window_ns", "busy_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
     told = [float(cell) for cell in of_first[2:]]
@@ -262,7 +262,7 @@ def test_a_finding_that_is_worth_little_comes_last_in_one_line(report):
     (last,) = (line for line in lines if "Little is lost" in line)
     assert last.startswith("2. Little is lost: estimated saving ")
     assert last.endswith("(3%), confidence low")
-    assert lines[lines.index(last) + 1].startswith("Each saving stands alone")
+    assert lines[lines.index(last) + 1].startswith("Savings do not add up")
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])

@@ -20,8 +20,8 @@ _WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, ste
 @pytest.mark.parametrize(
     ("settings", "said", "side", "part"),
     [
-        (_BUSY, "bound by computing on the device", "device", "compute_ns"),
-        (_SLOW_LOADER, "bound by data", "host", "data_wait_ns"),
+        (_BUSY, "compute-bound (GPU)", "device", "compute_ns"),
+        (_SLOW_LOADER, "input-bound", "host", "data_wait_ns"),
         (_WITHOUT_EVIDENCE, None, "host", "unknown_ns"),
     ],
     ids=["a busy device", "a slow loader", "nothing that says what it is"],
@@ -45,7 +45,7 @@ def test_a_run_without_steps_has_no_side_that_bounds_it():
 def test_a_step_that_mostly_waits_for_other_ranks_is_bound_by_that_however_late_they_are(
     has_device, late_wait_ms, expected
 ):
-    """The demo waited for communication for 37.8 of 86 ms, half of it for late ranks, and was "bound by the host"."""
+    """The demo waited for communication for 37.8 of 86 ms, half of it for late ranks, and was "CPU-bound"."""
     host = dict.fromkeys(HOST_PARTS, 0.0) | {"communication_wait_ns": 37.8 * _MS, "backward_ns": 27.6 * _MS}
     device = None
     if has_device:

@@ -5,8 +5,8 @@ import { Term } from "../parts/term";
 import { stackOf } from "../step_parts";
 
 const SIDES: Record<string, string> = {
-  host: "What its host does in a step",
-  device: "What its device does in a step",
+  host: "CPU time per step",
+  device: "GPU time per step",
 };
 
 /** A part that takes less of a step is in the whole list only. */

@@ -20,7 +20,7 @@ export function Findings({ page, findings, offered }: FindingsProps) {
   return (
     <section class="findings" aria-labelledby="findings-title">
       <h2 id="findings-title">{`What to change: ${counted(findings.length, "finding")}`}</h2>
-      {num_savings > 1 && <p class="quiet">Each saving stands alone: they do not add up.</p>}
+      {num_savings > 1 && <p class="quiet">Savings do not add up.</p>}
       <ol>
         {findings.map((finding, at) => (
           <li key={`${finding.kind} ${at}`}>

@@ -78,8 +78,8 @@ function costSaid(cost: number, { overview: { profiler_share: share }, profiler_
 
 function countedSaid({ samples_per_s: samples, tokens_per_s: tokens }: RunReport["run"]): string {
   const told = [
-    samples === null ? "" : `${formatCount(samples)} samples a second`,
-    tokens === null ? "" : `${formatCount(tokens)} tokens a second`,
+    samples === null ? "" : `${formatCount(samples)} samples/s`,
+    tokens === null ? "" : `${formatCount(tokens)} tokens/s`,
   ];
   return told.filter(Boolean).join(", ") || "unknown";
 }
@@ -92,8 +92,7 @@ function computedSaid(run: RunReport["run"]): string | null {
 
 function mfuSaid({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): string | null {
   if (flops_per_step === null || (mfu === null && mfu_coverage === null)) return null;
-  const covered =
-    mfu_coverage === null ? "" : `; known for ${formatShare(mfu_coverage)} of the time of matrix products`;
+  const covered = mfu_coverage === null ? "" : `; known for ${formatShare(mfu_coverage)} of the time of matmuls`;
   return `${mfu === null ? "unknown" : `${formatShare(mfu)} of the devices' peak`}${covered}`;
 }
 

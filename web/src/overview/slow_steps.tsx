@@ -13,7 +13,7 @@ export function SlowSteps({ rows }: { rows: SlowStepRow[] }) {
         a trace of each; nothing else in this report rests on them.
       </p>
       <Table
-        caption="Slow steps that were not recorded"
+        caption="Slow steps outside profiling windows"
         columns={COLUMNS}
         rows={rows}
         sortedBy="Longer by"
@@ -68,5 +68,5 @@ function ranksSaid({ rank, ranks }: SlowStepRow): string {
 function whySlow(row: SlowStepRow): string {
   const regular =
     row.every === null ? [] : [`every ${formatCount(row.every)} steps, ${formatCount(row.num_kept)} kept`];
-  return [...regular, ...(row.is_machines ? ["its thread had no processor"] : [])].join("; ");
+  return [...regular, ...(row.is_machines ? ["its thread waited for a CPU"] : [])].join("; ");
 }

@@ -47,7 +47,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
       <div>
         <h3>{numFirst < ranks.length ? "By rank, those that stand out first" : "By rank"}</h3>
         <Stack
-          label="A step of each rank"
+          label="Step time by rank"
           bars={ranks.map(barOf)}
           shown={shown?.of === "rank" ? shown.at : null}
           onShow={show("rank")}

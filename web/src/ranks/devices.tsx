@@ -30,13 +30,13 @@ function NoDevice() {
   return (
     <section aria-labelledby="devices-title">
       <h2 id="devices-title">What the devices did</h2>
-      <p class="quiet">No work of a device was recorded: all times are the host&apos;s.</p>
+      <p class="quiet">No GPU work was recorded: all times are CPU times.</p>
     </section>
   );
 }
 
 function titleOf({ rank, device, is_mean: isMean }: DeviceTimes, all: DeviceTimes[]): string {
-  if (isMean) return "All devices, on average";
+  if (isMean) return "Mean of all GPUs";
   const isOnly = all.filter((other) => !other.is_mean && other.rank === rank).length === 1;
   const title = rank === null ? "Device" : `Rank ${rank}`;
   return isOnly ? title : `${title}, ${device ?? "–"}`;

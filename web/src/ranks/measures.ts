@@ -15,12 +15,12 @@ export interface Measure {
 export const MEASURES: Measure[] = [
   time("step", "Step time", (step) => step.timeNs),
   time("data", "Waiting for data", (step) => step.row.data_wait_ns, true),
-  time("host", "Work of the host", (step) => step.workNs),
-  time("sync", "Waiting for the device", (step) => step.row.sync_ns, true),
+  time("host", "CPU work", (step) => step.workNs),
+  time("sync", "Host-device sync", (step) => step.row.sync_ns, true),
   time("waiting", "Waiting for communication", (step) => step.row.communication_wait_ns, true),
-  time("compute", "Computing on the device", (step) => step.row.device_compute_ns),
-  time("communication", "Device only communicating", (step) => step.row.device_exposed_communication_ns, true),
-  time("idle", "Device idle", (step) => step.row.device_idle_ns, true),
+  time("compute", "GPU compute", (step) => step.row.device_compute_ns),
+  time("communication", "GPU exposed communication", (step) => step.row.device_exposed_communication_ns, true),
+  time("idle", "GPU idle", (step) => step.row.device_idle_ns, true),
   {
     name: "memory",
     title: "Most memory",

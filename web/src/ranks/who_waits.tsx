@@ -75,7 +75,7 @@ function Straggler({ row, said }: { row: StragglerRow; said: string }) {
   return (
     <p>
       <strong>{said}</strong>
-      {`. Each other rank waits ${formatDuration(row.cost_ns_per_step)} a step for it`}
+      {`. Each other rank waits ${formatDuration(row.cost_ns_per_step)}/step for it`}
       {numbers.length ? ` (${numbers.join("; ")}).` : "."}
     </p>
   );
