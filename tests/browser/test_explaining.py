@@ -63,7 +63,7 @@ def test_a_finding_shows_its_chapter_in_place(late_rank, page, open_file):
     expect(finding).not_to_contain_text("docs/findings.md")
     chapter.focus()
     page.keyboard.press("Enter")
-    expect(finding.get_by_text("The other ranks wait for one rank")).to_be_visible()
+    expect(finding.get_by_text("Other ranks wait for one rank")).to_be_visible()
     assert_accessible(page)
 
 

@@ -133,8 +133,8 @@ def test_the_ledger_that_bounds_the_run_is_one_bar_beside_its_step_and_its_throu
     file.write_text(render_page(build_page(replace(report, run=run), "0")), encoding="utf-8")
     open_file(file)
 
-    ledger = page.get_by_role("region", name="What its device does in a step: compute-bound (GPU)")
-    expect(ledger).to_contain_text(re.compile(r"Computing \d+ %"))
+    ledger = page.get_by_role("region", name="GPU time per step: compute-bound (GPU)")
+    expect(ledger).to_contain_text(re.compile(r"Compute \d+ %"))
     bar = ledger.locator(".stack-bar").bounding_box()
     parts = [part.bounding_box()["width"] for part in ledger.locator(".stack-bar span").all()]
     assert sum(parts) == pytest.approx(bar["width"], abs=2)
@@ -204,8 +204,8 @@ def test_a_wait_and_the_line_where_the_time_goes_lead_to_their_samples(report_of
     settings = Settings(num_ranks=1, has_device=False, has_states=True, has_torch=False, step_spans="event/batch")
     open_file(report_of(replace(settings, faults=(waits,))))
     findings = page.locator(".findings > ol > li")
-    ledger = page.get_by_role("region", name="What its host does in a step")
-    expect(ledger).to_contain_text(re.compile(r"Unknown 100 %.*Not known: forward, backward, optimizer"))
+    ledger = page.get_by_role("region", name="CPU time per step")
+    expect(ledger).to_contain_text(re.compile(r"Unknown 100 %.*Unknown: forward, backward, optimizer"))
 
     expect(findings.first).to_contain_text("in fsync")
     expect(findings.nth(1)).to_contain_text("Hot line: train.py:26")

@@ -63,7 +63,7 @@ def check_file_commands(traces: list[Path], folder: Path) -> None:
     for name in ("packed.json.gz", "trace.pftrace", "trace.parquet"):
         command("convert", traces[0], "-o", folder / name)
         require((folder / name).stat().st_size > 0, f"{name} is written")
-    require("The other ranks wait for one rank" in command("explain", "straggler"), "chapters are there")
+    require("Other ranks wait for one rank" in command("explain", "straggler"), "chapters are there")
 
 
 def check_recording(run: Path, expected: str | None) -> None:

@@ -32,7 +32,7 @@ export function BoundLedger({ page: { ledgers, overview } }: { page: PageData })
           </li>
         ))}
         {unknown.length > 0 && (
-          <li class="quiet">{`Not known: ${unknown.map(({ name }) => name.toLowerCase()).join(", ")}`}</li>
+          <li class="quiet">{`Unknown: ${unknown.map(({ name }) => name.toLowerCase()).join(", ")}`}</li>
         )}
       </ul>
     </section>

@@ -66,7 +66,8 @@ export function Stack({ label, bars: all, shown, onShow, onChoose, numFirst = al
               tabIndex={at === (shown ?? 0) ? 0 : -1}
               aria-label={bar.says}
               onKeyDown={onKeyDown}
-              onMouseEnter={() => onShow(at)}
+              // Not on enter, which a change of layout under a resting pointer causes, too.
+              onMouseMove={() => at !== shown && onShow(at)}
               onFocus={() => onShow(at)}
               onClick={() => onChoose?.(at)}
             >

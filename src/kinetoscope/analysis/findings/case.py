@@ -23,6 +23,7 @@ from kinetoscope.analysis.findings.finding import (
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.lateness import find_late_ranks
 from kinetoscope.analysis.findings.pipeline import find_pipeline, find_slow_stages
+from kinetoscope.analysis.findings.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.findings.titles import Title, add_detail
 from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
@@ -53,10 +54,6 @@ _OF_LEDGER = ("input_bound",)
 _STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "blocked", "gc", "compile", "profiler")}
 """What may have made a rank late for a cause."""
 
-_MUCH_STARVED = 0.3
-_OF_HOST = ("input_bound", "host_bound", "python_overhead", "small_kernels", "synchronisation", "garbage_collection")
-"""What takes longer where threads have to wait for a processor; where they do much, none of it is sure."""
-
 _OF_RUNNING = ("python_overhead", "host_bound")
 """What takes longer where the loop's thread has no processor, and only seems to run."""
 
@@ -67,11 +64,6 @@ _ON_LATE_LINE = (
     "The line is unknown: every sample shows the same call into a library that runs the loop, and Python allows "
     "sampling the stack only at some points. "
 )
-
-_WITHOUT_STARVED = ("python_overhead", "blocked", "hot_line")
-"""What is told of these leaves out the time without a processor."""
-
-_LEAST_QUIET = 0.05
 
 _STOPS_OF_KINDS = {
     "input_bound": "data",
@@ -391,16 +383,9 @@ class Case:
         return any(one.is_sampled for one in self._own_signs) and not len(self.sampled("data"))
 
     @cached_property
-    def starved_share(self) -> float:
-        """How much of the time in which loops were ready they had no processor; 0 where that is not known."""
-        known = [(row.starved_ns, row.running_ns or 0) for row in self._steps if row.starved_ns is not None]
-        ready_ns = sum(starved + running for starved, running in known)
-        return sum(starved for starved, _ in known) / ready_ns if ready_ns else 0.0
-
-    @property
-    def is_much_starved(self) -> bool:
-        """Whether that is so much that what is late on the host may be so by chance."""
-        return self.starved_share > _MUCH_STARVED
+    def run_queue_delay(self) -> RunQueueDelay:
+        """Run-queue delay of the loops."""
+        return RunQueueDelay(self._steps, self.step_ns)
 
     @cached_property
     def cpu_use(self) -> CpuUse:
@@ -408,17 +393,12 @@ class Case:
         notes = [(one.rank, one.processors) for one in self.signs]
         return find_cpu_use(self.report.steps, self.report.ranks, notes)
 
-    @property
-    def knows_states(self) -> bool:
-        """Whether it was recorded when loops ran, and when they waited."""
-        return any(row.starved_ns is not None for row in self._steps)
-
     @cached_property
     def on_full_cores(self) -> tuple[float, float] | None:
         """How busy the machine's cores were, and how much of one a process of this run had, in percent, where loops may
         have waited for a core, since others filled them. None if they did not, if that is not known, and where it was
         recorded how long they waited."""
-        if self.knows_states:
+        if self.run_queue_delay.is_known:
             return None
         read = [(one.processor_percent, one.process_percent) for one in self.signs]
         crowded = [(all_of, own) for all_of, own in read if all_of is not None and own is not None]
@@ -487,14 +467,14 @@ class Case:
         if kind not in _OF_LEDGER:
             cost_ns = self.report.gained_ns(cost_ns * self.num_steps) or 0.0
         cost_ns = min(cost_ns, self.step_ns if kind in _OF_DEVICES else min(self.step_ns, self.without_work_ns()))
-        is_small = _MOST_TIMES_MEAN * self._share(kind, cost_ns) < LEAST_SHARE * high_share
+        is_small = _MOST_TIMES_MEAN * self.run_queue_delay.share_of_step(kind, cost_ns) < LEAST_SHARE * high_share
         if not self.step_ns or (is_small and kind not in self.proven.by_kind):
             return None
         fix = fix and replace(fix, late=self.on_time)
         saving_ns = self.saving_ns(fix) if fix else None
-        share = self._share(kind, cost_ns if saving_ns is None else saving_ns)
+        share = self.run_queue_delay.share_of_step(kind, cost_ns if saving_ns is None else saving_ns)
         held_ns = self._held_ns(fix, saving_ns)
-        if share + self._share(kind, held_ns) < LEAST_SHARE * high_share:
+        if share + self.run_queue_delay.share_of_step(kind, held_ns) < LEAST_SHARE * high_share:
             return None
         on_full_cores = self.may_wait_for_core() if kind in _OF_RUNNING else ""
         is_estimate |= (fix is not None and saving_ns is None) or bool(on_full_cores)
@@ -504,7 +484,9 @@ class Case:
             kind,
             add_detail(title(cost_ns), f", {every}" if (every := format_period(period)) else ""),
             advice + self._on_most(most_ns, held_ns, fix) + on_full_cores,
-            confidence=self._confidence(kind, share, high_share, fix=fix, is_estimate=is_estimate),
+            confidence=self._confidence(
+                kind, cost_ns if saving_ns is None else saving_ns, high_share, fix=fix, is_estimate=is_estimate
+            ),
             period=period,
             evidence={
                 **evidence,
@@ -517,17 +499,18 @@ class Case:
         )
         return self.keep_fix(found, fix)
 
-    def _confidence(self, kind: str, share: float, high_share: float, *, fix: Fix | None, is_estimate: bool) -> str:
-        """Return the confidence of a finding that is worth this share of a step.
+    def _confidence(self, kind: str, worth_ns: float, high_share: float, *, fix: Fix | None, is_estimate: bool) -> str:
+        """Return the confidence of a finding that is worth this time of a step.
 
         It is not high for an estimate, while loops wait for a CPU, or where one step gains most of the saving: a single
         hiccup is no pattern.
         """
+        share = self.run_queue_delay.certain_share_of_step(kind, worth_ns)
         confidence = (confidence_without_replay if self.is_guess else confidence_in)(share, high_share)
         if confidence != "high":
             return confidence
-        is_starved = kind in _OF_HOST and self.is_much_starved
-        return "medium" if is_estimate or is_starved or self._is_of_one_step(fix) else "high"
+        is_capped = is_estimate or self.run_queue_delay.lowers(kind) or self._is_of_one_step(fix)
+        return "medium" if is_capped else "high"
 
     def _is_of_one_step(self, fix: Fix | None) -> bool:
         """Return whether one step of several gains most of what a fix saves."""
@@ -536,15 +519,6 @@ class Case:
         halves = fix.variant(self.graph).gained_by_slice(fix.change, 2 * self.num_steps)
         most_ns = max(map(sum, pairwise(halves)), default=0)  # a step may begin in the middle of a slice
         return most_ns > _MAX_SHARE_OF_ONE_STEP * sum(halves)
-
-    def _share(self, kind: str, time_ns: float) -> float:
-        """Which part of a step this time is; of what the host does, as it would be if the loop always had a
-        processor."""
-        share = time_ns / self.step_ns
-        if kind not in (*_OF_HOST, *_WITHOUT_STARVED) or not self.starved_share:
-            return share
-        own = share if kind in _WITHOUT_STARVED else share * (1 - self.starved_share)
-        return own * self.step_ns / max(self.step_ns - self.mean_ns("starved_ns"), _LEAST_QUIET * self.step_ns)
 
     def _period(self, kind: str) -> int | None:
         """In every which step that comes for which findings of a kind are."""

@@ -158,7 +158,7 @@ def _hardly_runs(case: Case, python_ns: float) -> bool:
     where states of threads were recorded, all of it was."""
     percents = [one.process_percent for one in case.signs]
     known = [percent for percent in percents if percent is not None]
-    if case.knows_states or len(known) < len(percents) or not known or not case.step_ns:
+    if case.run_queue_delay.is_known or len(known) < len(percents) or not known or not case.step_ns:
         return False
     return max(known) / 100 < _MOSTLY_NOT_RUNNING * python_ns / case.step_ns
 
@@ -175,7 +175,7 @@ def _advice_on_python(case: Case, *, hardly_runs: bool) -> str:
         share=in_percent(float(share)),
         pauses=counted(num_pauses, "pause"),
         mean_ms=pauses_ns / num_pauses / 1e6,
-        what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS if case.knows_states else _WHAT_IS_NOT_KNOWN,
+        what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS if case.run_queue_delay.is_known else _WHAT_IS_NOT_KNOWN,
     )
     is_sampled = any(one.is_sampled for one in case.signs)
     return said + ("" if is_sampled else _WITHOUT_LINES) + _ADVICE_ON_LONG_PAUSES

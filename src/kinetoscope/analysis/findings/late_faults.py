@@ -120,7 +120,7 @@ def _share_of_more_operators(case: Case, ranks: frozenset[int]) -> float | None:
 def _confidence(case: Case, rows: Sequence[StragglerRow], share: float) -> str:
     """Where loops wait much for processors, or may do so, ranks that are late now and then may be so by chance."""
     confidence = (confidence_without_replay if case.is_guess else confidence_in)(share)
-    by_chance = (case.is_much_starved or case.on_full_cores is not None) and _may_be_chance(rows)
+    by_chance = (case.run_queue_delay.is_high or case.on_full_cores is not None) and _may_be_chance(rows)
     return "medium" if by_chance and confidence == "high" else confidence
 
 

@@ -117,7 +117,7 @@ def waits_of_batches(case: Case) -> float | None:
         return None
     is_for_gil = pl.col("state").str.contains(f"^(?:{_GIL.pattern})$")
     waited = float(known.filter(is_waiting() & ~is_for_gil)["share"].sum())
-    ran = (float(known["share"].sum()) - waited) * (1 - case.starved_share)
+    ran = (float(known["share"].sum()) - waited) * (1 - case.run_queue_delay.share)
     return waited / (waited + ran)
 
 
@@ -165,7 +165,7 @@ def _where(case: Case, kind: str) -> Where:
 
 def processor_contention(case: Case) -> Finding | None:
     """The job's own threads, or its own limit, keep the loop's thread from a CPU."""
-    if not case.knows_states:
+    if not case.run_queue_delay.is_known:
         return None
     delay_ns, use = case.mean_ns("starved_ns"), case.cpu_use
     is_limited = bool(use.num_throttled) and (use.throttled_share or 0) >= _OF_STARVED * delay_ns / case.step_ns
