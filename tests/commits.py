@@ -22,6 +22,8 @@ IMPERATIVES = {
     **dict.fromkeys(("various", "misc", "wip"), "limit"),
 }
 """First words that no subject may have, and examples of imperatives for them."""
+EXEMPT = ("recording: keep forked ranks with a group of their own out of their parent's run",)
+"""Subjects of commits that were made without the hook; published commits are not rewritten."""
 WRITTEN_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ")
 
 
@@ -29,7 +31,7 @@ def find_faults(message: str) -> list[str]:
     """Return the faults of a message, one sentence for each."""
     lines = [line for line in message.split("\n") if not line.startswith("#")]
     subject = lines[0].rstrip()
-    if subject.startswith(WRITTEN_BY_GIT):
+    if subject.startswith(WRITTEN_BY_GIT) or subject in EXEMPT:
         return []
     faults = []
     if len(subject) > MAX_CHARACTERS:
