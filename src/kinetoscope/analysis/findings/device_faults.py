@@ -275,6 +275,7 @@ def idle_gaps(case: Case) -> Finding | None:
         cost_ns=min(idle_ns, case.idle_ns()),
         fix=None,
         evidence={"idle_other_ns": idle_ns, "before_graphs_ns": graphs_ns or None},
+        is_estimate=True,  # kernels that were launched before the recording may run in them
     )
 
 
