@@ -15,6 +15,7 @@ from kinetoscope.analysis.columns import (
     rows_where,
     with_constant,
 )
+from kinetoscope.analysis.cpu_operators import CPU_OPERATORS, are_for_data, find_cpu_operators
 from kinetoscope.analysis.intervals import Coverage, num_begun
 from kinetoscope.analysis.loop_states import LoopStates, SplitStretches, split_stretches
 from kinetoscope.analysis.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
@@ -89,7 +90,7 @@ _OF_TORCHS_COMPILER = r" \(dynamo_timed\)$"
 _OF_COMPILER = ", of the compiler"
 """So ends the name of a garbage collection that began while torch's compiler was running."""
 
-_PARTS = ("data", "launch", "python", "spare_python", "blocked", "gc", "compile", "profiler")
+_PARTS = ("data", "launch", "python", "spare_python", "blocked", "gc", "compile", "profiler", *CPU_OPERATORS)
 
 _MANY_BEFORE_ONE = 32
 """So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
@@ -276,6 +277,17 @@ class HostTime:
             copied = calls[["correlation"]].join(copies, on="correlation", how="left", maintain_order="left")["copied"]
             waits |= calls["end"] >= copied
         return rows_where(calls, waits)
+
+    @cached_property
+    def cpu_operators(self) -> dict[str, pl.DataFrame]:
+        """The stretches of `find_cpu_operators`, by part."""
+        found = find_cpu_operators(self)
+        return {part: rows_where(found, found["part"] == part) for part in CPU_OPERATORS}
+
+    @cached_property
+    def are_for_data(self) -> pl.Series:
+        """A flag for each of the calls that are ``synchronising``: the CPU needs the data that it waits for."""
+        return are_for_data(self).alias("is_for_data")
 
     @cached_property
     def busy(self) -> Coverage:
@@ -503,8 +515,8 @@ class HostTime:
 
     def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
-        ``data``, ``launch``, ``python``, ``blocked``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part
-        of ``python``."""
+        ``data``, ``launch``, ``python``, ``blocked``, ``gc``, ``compile``, ``profiler`` and `CPU_OPERATORS`;
+        ``spare_python`` is a part of ``python``."""
         stretches = stretches[["track", "begin", "end"]].with_row_index("row")
         found = [
             of_track[["row"]].hstack(self._parts(track, of_track["begin"], of_track["end"]))
@@ -529,7 +541,7 @@ class HostTime:
     def _of_threads(self) -> dict[str, pl.DataFrame]:
         """The parts of the time of any thread."""
         others = {"gc": self.garbage, "compile": self._compiling, "profiler": self.profiling}
-        return {"launch": self._launching} | others
+        return {"launch": self._launching} | others | self.cpu_operators
 
     @cached_property
     def _of_loop(self) -> dict[str, Coverage]:

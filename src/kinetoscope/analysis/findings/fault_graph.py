@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.cpu_operators import CPU_OPERATORS, MIN_CPU_OPERATOR_NS
 from kinetoscope.analysis.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
 from kinetoscope.analysis.replay.replay import PARTS, Change, ReplayGraph
 
@@ -17,9 +18,6 @@ _EMPTY_KERNEL_NS = 5_000
 
 FEWEST_SMALL_KERNELS = 8
 """So many small kernels in a row are a run of them."""
-
-_MOST_OPERATOR_NS = 100_000
-"""What operators take before a launch counts up to this; where it is more, the host did something else."""
 
 _NO_KERNELS = f"(?i)^memset|{COPY}"
 
@@ -73,6 +71,23 @@ class FaultGraph:
         empty = self.edges.filter("is_empty")
         return self._with_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
 
+    def only_cpu_optimizer(self) -> ReplayGraph:
+        """Return the graph in which ``launch`` is only the time of the optimizer on the CPU, ``transfer`` its copies,
+        and ``sync`` only waits for data."""
+        edges = self.edges
+        copies = edges.filter(pl.col("is_of_cpu_optimizer").fill_null(False))
+        is_other = (pl.col("kind") == "sync") & ~pl.col("is_for_data").fill_null(False)
+        edges = edges.with_columns(
+            launch="cpu_optimizer",
+            is_communication=_is_of_events(copies),
+            kind=pl.when(is_other).then(pl.lit("kept")).otherwise("kind"),
+        )
+        return self._with_edges(edges)
+
+    def only_cpu_operators(self) -> ReplayGraph:
+        """Return the graph in which ``launch`` is only the time of operators on the CPU, but for the optimizer's."""
+        return self._with_edges(self.as_recorded.edges.with_columns(launch="cpu_operator"))
+
     def only_waits_for_batches(self) -> ReplayGraph:
         """The graph in which ``data`` is only what loops could do without: it costs time to fetch a batch that is there
         from a worker, too."""
@@ -102,10 +117,11 @@ class FaultGraph:
         return self._with_edges(edges)
 
     def _with_syncs_of_copies(self, wanted: bool) -> pl.DataFrame:
-        """The edges, of which only waits for copies to the device are ``sync``, or only all others."""
+        """The edges, of which only waits for copies to the device are ``sync``, or only all others. Waits whose data
+        the CPU needs never are."""
         copies = self._device_edges.filter(pl.col("name").str.contains(COPY_TO_DEVICE))
         is_of_copy = pl.col("source").is_in(copies["target"].implode())
-        is_other = (pl.col("kind") == "sync") & (is_of_copy != wanted)
+        is_other = (pl.col("kind") == "sync") & ((is_of_copy != wanted) | pl.col("is_for_data").fill_null(False))
         return self.edges.with_columns(kind=pl.when(is_other).then(pl.lit("kept")).otherwise("kind"))
 
     @property
@@ -139,8 +155,9 @@ class FaultGraph:
 
 
 def _own_ns() -> pl.Expr:
-    """What operators take in an edge of the host."""
-    return (pl.col("weight") - pl.sum_horizontal(PARTS)).clip(0, _MOST_OPERATOR_NS)
+    """What operators take in an edge of the host. Above `MIN_CPU_OPERATOR_NS` the host did something else, or it is
+    the time of an operator on the CPU."""
+    return (pl.col("weight") - pl.sum_horizontal(*PARTS, *CPU_OPERATORS)).clip(0, MIN_CPU_OPERATOR_NS)
 
 
 def _is_of_events(edges: pl.DataFrame) -> pl.Expr:

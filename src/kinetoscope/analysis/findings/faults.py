@@ -13,6 +13,7 @@ from kinetoscope.analysis.findings import (
     waiting_faults,
 )
 from kinetoscope.analysis.findings.case import Case
+from kinetoscope.analysis.findings.cpu_operators import cpu_operators
 from kinetoscope.analysis.findings.finding import Finding, ranking_key
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.signs import Signs
@@ -71,7 +72,7 @@ def find_faults(
     if not case.step_ns:
         return Faults([], {}, report.stragglers)
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
-    found += [*group_faults.uneven_loads(case), *group_faults.slow_stages(case)]
+    found += [*cpu_operators(case), *group_faults.uneven_loads(case), *group_faults.slow_stages(case)]
     found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
     findings = ranked((_with_saving_share(finding, case.step_ns) for finding in found), case.step_ns)
     return Faults(findings, case.fixes_of(findings), group_faults.with_causes(case))

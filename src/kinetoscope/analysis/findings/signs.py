@@ -50,7 +50,8 @@ class Signs:
     """What one window of one rank shows beside its rows.
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
-    ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``blocked``, ``double``, ``small`` or ``item``), ``name``,
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python``, ``blocked``, ``double``, ``small``, ``item``,
+    ``data_sync``, or one of `CPU_OPERATORS`: the GPU's idle time in those), ``name``,
     ``line``, ``library`` (the function in which it began, as the span itself says), ``guard``, ``step``, ``num_calls``
     and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those
     spans: ``kind``, ``line`` (null: not the user's), ``call``, ``state``, ``step``, ``num_samples`` and ``total_ns``;
@@ -154,6 +155,9 @@ def _spans(window: RankWindow, host: HostTime, items: pl.DataFrame) -> dict[str,
         "small": host.small_operators,
         "item": _runs_of_items(window, items),
     } | _synchronising(window, host)
+    found |= {
+        part: spans.with_columns(begin=pl.col("end") - pl.col("idle_ns")) for part, spans in host.cpu_operators.items()
+    }
     return {kind: spans[[name for name in columns if name in spans.columns]] for kind, spans in found.items()}
 
 
@@ -237,15 +241,20 @@ def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
 
 
 def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
-    """Calls that wait, under the name of the operator around each: of copies to the device, and all others."""
+    """Return calls that wait, by kind, with the name of the operator around each.
+
+    ``data_sync`` are those whose data the CPU needs, ``copy`` those of copies to the device, ``sync`` all others.
+    """
     calls = host.synchronising
     operators = around(window.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
     calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
+    found = {"data_sync": rows_where(calls, host.are_for_data)}
+    calls = rows_where(calls, ~host.are_for_data)
     copies = window.device["correlation"].filter(window.device["name"].str.contains(COPY_TO_DEVICE))
     if not len(copies):
-        return {"copy": calls.clear(), "sync": rows_where(calls, calls["correlation"].is_not_null())}
+        return found | {"copy": calls.clear(), "sync": rows_where(calls, calls["correlation"].is_not_null())}
     is_copy = calls["correlation"].is_in(copies.implode()) & (calls["correlation"] > 0)
-    return {"copy": rows_where(calls, is_copy), "sync": rows_where(calls, ~is_copy)}
+    return found | {"copy": rows_where(calls, is_copy), "sync": rows_where(calls, ~is_copy)}
 
 
 def _exposed_to_device_ns(window: RankWindow) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.columns import at_least_0, columns_of, frame_of, known_rows, with_constant
+from kinetoscope.analysis.cpu_operators import are_of_cpu_optimizer
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage, no_time
 from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
@@ -191,10 +192,14 @@ class _Finder:
 
     def _sync_edges(self) -> pl.DataFrame:
         edges = self._with_node(pl.concat([self._waits.waits, self._waits.in_time]), "target", "track", "end")
+        calls = self._host.synchronising[["track", "begin"]].hstack([self._host.are_for_data])
+        edges = edges.join(calls.unique(["track", "begin"]), on=["track", "begin"], how="left", maintain_order="left")
         delay = pl.col("end") - pl.col("event_end")
         weight = pl.when(pl.col("event_end") > pl.col("begin")).then(delay).otherwise(0)
         return edges.select(
-            "target", "kind", "is_guessed", source="event", weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0)
+            *("target", "kind", "is_guessed", "is_for_data"),
+            source="event",
+            weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0),
         )
 
     # -- streams of the device --
@@ -239,6 +244,7 @@ class _Finder:
             exposed_ns=self._exposed_ns(),
             step=self._step_at(self._device["launch_begin"]),
             group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
+            is_of_cpu_optimizer=are_of_cpu_optimizer(self._host, self._device),
         ).hstack(self._operators.on_device(self._device))
 
     def _step_at(self, times: pl.Series) -> pl.Series:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from kinetoscope.analysis.columns import at_least_0, frame_of
+from kinetoscope.analysis.cpu_operators import CPU_OPERATORS
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.point_to_point import SEND
 from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_even_loads, with_usual_loads
@@ -82,7 +83,8 @@ class ReplayGraph:
 
     ``nodes`` has ``rank``, ``time``, ``is_end``, of moments at which work ends, and ``window``, the same for windows of
     several ranks that overlap; ``edges`` has ``source`` and ``target`` (rows of nodes), ``kind``, ``weight`` in
-    nanoseconds, ``rank``, ``name`` and ``is_communication`` of device events, ``is_guessed`` of `HostWaits`, `PARTS`,
+    nanoseconds, ``rank``, ``name`` and ``is_communication`` of device events, ``is_guessed`` of `HostWaits`,
+    ``is_for_data`` of waits whose data the CPU needs, ``is_of_cpu_optimizer`` of its copies, `PARTS`, `CPU_OPERATORS`,
     and an `inside_column` of each operator that was asked for. Of the time that devices waited between two events,
     ``waiting_ns``, the graph does not explain ``unexplained_ns``, and of what computations waited while their device
     communicated ``hidden_ns``. ``unjoined_share`` is which part of the time of a rank, at most, was communication with
@@ -325,10 +327,12 @@ def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """All edges, with the columns that not every kind has."""
     joined = pl.concat(edges, how="diagonal_relaxed")
     columns = dict.fromkeys(
-        (*PARTS, "spare_data", "spare_python", "exposed_ns", "group_size", "step", "launched_in"), pl.Int64
+        (*PARTS, *CPU_OPERATORS, "spare_data", "spare_python", "exposed_ns", "group_size", "step", "launched_in"),
+        pl.Int64,
     )
     columns |= {"num_ranks": pl.UInt32, "name": pl.String}
-    columns |= dict.fromkeys(("is_communication", "is_entry", "is_guessed", "is_message"), pl.Boolean)
+    flags = ("is_communication", "is_entry", "is_guessed", "is_message", "is_for_data", "is_of_cpu_optimizer")
+    columns |= dict.fromkeys(flags, pl.Boolean)
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)
 
