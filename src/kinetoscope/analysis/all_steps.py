@@ -1,6 +1,7 @@
 """analysis: what a run took for all its steps, as its pulses tell, and whether recorded ones are like the others."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from math import ceil, sqrt
 from statistics import fmean, median
@@ -321,6 +322,15 @@ def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[s
         f"Every {ordinal(period)} step takes longer than the others, and windows of {longest} steps are shorter than "
         f"that: their steps and findings are not typical of the loop. Record {2 * period} steps or more."
     ]
+
+
+def unrecorded_times_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[float]:
+    """Return the duration of each usual step that was not recorded, in order: the mean over ranks."""
+    by_step: defaultdict[int, list[int]] = defaultdict(list)
+    for pulse in pulses:
+        for row in _usual_rows(pulse, steps):
+            by_step[row.step].append(row.duration_ns)
+    return [fmean(times) for _, times in sorted(by_step.items())]
 
 
 def _usual_rows(pulse: Pulse, steps: Sequence[StepRow]) -> list[StepsRow]:

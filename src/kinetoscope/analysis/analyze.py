@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import polars as pl
 
-from kinetoscope.analysis.all_steps import about_all_steps, fetch_ratio, notes_on_period
+from kinetoscope.analysis.all_steps import about_all_steps, fetch_ratio, notes_on_period, unrecorded_times_ns
 from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
@@ -164,7 +164,8 @@ def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunRep
     ratio = fetch_ratio(pulses, report.steps)
     findings = without_recording_cost(report.findings, about, report.run["step_ns"], ratio)
     notes = [*notes_on_period(pulses, report.steps), *report.run["notes"]]
-    return replace(report, findings=findings, run=report.run | {"all_steps": about, "notes": notes})
+    run = report.run | {"all_steps": about, "notes": notes}
+    return replace(report, findings=findings, run=run, unrecorded_ns=unrecorded_times_ns(pulses, report.steps))
 
 
 def with_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:

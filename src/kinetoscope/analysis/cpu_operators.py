@@ -30,7 +30,7 @@ MIN_DATA_BYTES = 16_384
 _SPAN = ("track", "begin", "end")
 _IS_NATIVE = r"^[A-Za-z_]\w*::"
 _IS_PYTHON = rf"^(autograd|torch)::|{COMMUNICATION_CALLS}"
-"""Spans inside of which autograd or torch may run hooks in Python, and collectives, which wait for other ranks."""
+"""Spans around hooks in Python, which autograd or torch may call, and collectives, which wait for other ranks."""
 
 
 def find_cpu_operators(host: "HostTime") -> pl.DataFrame:

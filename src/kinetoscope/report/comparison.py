@@ -18,6 +18,7 @@ _MOST_TIMES = 1000
 _KINDS = {"operator on device": "on device"}
 _NUMBERS = ("before", "after", "change", "between, %")
 COLUMNS = ("kind", "name", *_NUMBERS, "verdict")
+_WHOLES = ("step", "phase", "memory")
 _SPARED = ("between, %", "before", "after", "change")
 """The columns that a narrow screen lacks, the first of them first."""
 
@@ -80,7 +81,8 @@ def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
         yield f"Nothing got slower or larger by more than {percent}."
     if unsure:
         worst = max(unsure, key=_most_change)
-        up_to = f"{'up to ' if worst.interval else ''}{_percent(_most_change(worst))}"
+        most = _most_change(worst)
+        up_to = f"up to {_bound(most)}" if worst.interval and most < _MANY_TIMES else _bound(most)
         result = f"inconclusive: they may be slower or larger by more than {percent}"
         name = shortened(_whole_name(worst), _LONGEST_NAME)
         yield f"{len(unsure)} of {num_rows} are {result}, such as {name} ({up_to})."
@@ -107,7 +109,7 @@ def _range(row: ComparisonRow) -> str:
     if row.interval is None:
         return ""
     low, high = row.interval
-    return f", {_percent(row.change)} (between {_percent(low)} and {_percent(high)})"
+    return f", {_percent(row.change)} (between {_bound(low)} and {_bound(high)})"
 
 
 def _how_to_tell(more_steps: int | None) -> str:
@@ -151,9 +153,14 @@ def _narrowed(rows: Sequence[ComparisonRow], width: int) -> tuple[list[str], int
 
 
 def shown_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """What changed, as far as there is room, and the first of what did not."""
+    """Return the rows that changed, and the first of the others.
+
+    Where there are phases, these stand for the operators and kernels in them that did not change.
+    """
     changed = [row for row in rows if row.verdict in _STYLES][:_MOST_CHANGED]
     others = [row for row in rows if row.verdict not in _STYLES]
+    if any(row.kind == "phase" for row in rows):
+        others = [row for row in others if row.kind in _WHOLES]
     return changed + others[: max(_MOST_ROWS - len(changed), _MOST_ROWS // 2)]
 
 
@@ -166,7 +173,7 @@ def cells_of(rows: Sequence[ComparisonRow], longest: int = _LONGEST_NAME) -> lis
 def _cells(row: ComparisonRow, name: str) -> list[str]:
     is_memory = row.unit == "bytes"
     low, high = row.interval or (None, None)
-    between = f"{_percent(low, '')} {_percent(high, '')}" if row.interval else ""
+    between = f"{_bound(low, '')} {_bound(high, '')}" if row.interval else ""
     verdict = _LARGER.get(row.verdict, row.verdict) if is_memory else row.verdict
     values = [_in_unit(row.before, row.unit), _in_unit(row.after, row.unit), _percent(row.change, "%"), between]
     return [_KINDS.get(row.kind, row.kind), name, *values, verdict]
@@ -195,6 +202,13 @@ def _percent(part: float | None, sign: str = " %") -> str:
     if part >= _MANY_TIMES:
         return f"x{1 + part:,.0f}"
     return f"{part:+,.0%}".rstrip("%") + sign if abs(part) >= 1 else f"{part * 100:+.1f}{sign}"
+
+
+def _bound(part: float | None, sign: str = " %") -> str:
+    """Return an end of an interval, capped: those of times near zero reach far beyond anything that was measured."""
+    if part is None or part < _MANY_TIMES:
+        return _percent(part, sign)
+    return "more than 10x" if sign else ">10x"
 
 
 def _plain_percent(part: float) -> str:

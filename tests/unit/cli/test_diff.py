@@ -99,17 +99,18 @@ def test_the_table_fits_on_the_screen(width, runs, capsys, monkeypatch):
 
 
 def test_names_cannot_steer_the_terminal(tmp_path, capsys):
-    (tmp_path / "one.json").write_text(json.dumps(hostile_events()), encoding="utf-8")
-    diff(tmp_path / "one.json", tmp_path / "one.json")
+    for file, name in (("one.json", "aten::mm"), ("other.json", "\x1b[31m[bold]red[/bold]")):
+        (tmp_path / file).write_text(json.dumps(events_of(name)), encoding="utf-8")
+    diff(tmp_path / "one.json", tmp_path / "other.json")
     screen = capsys.readouterr().out
     assert "\x1b" not in screen
     assert "\\x1b[31m[bold]" in screen
 
 
-def hostile_events():
-    """Ten steps with one operator, of a hostile name."""
+def events_of(operator):
+    """Return ten steps with one operator."""
     steps = [(f"ProfilerStep#{step}", "user_annotation", 100 * step, 100) for step in range(10)]
-    calls = [("\x1b[31m[bold]red[/bold]", "cpu_op", 100 * step, 50) for step in range(10)]
+    calls = [(operator, "cpu_op", 100 * step, 50) for step in range(10)]
     return [
         {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
         for name, category, ts, dur in steps + calls

@@ -19,11 +19,14 @@ from kinetoscope.analysis.compare.series import (
     STEP,
     SeriesKey,
     calls_a_step,
+    device_share,
+    phase_parts,
     span_ns,
     step_series,
     waits_ns,
     without,
 )
+from kinetoscope.analysis.compare.unrecorded import StepChange, compare_steps
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
@@ -95,6 +98,8 @@ def compare_sources(
     notes = _notes_on_ranks(found, shared)
     if notes and shared:
         found = reports(replace(selection, ranks=shared))
+    if selection != Selection():  # pulses have all ranks, all seconds, and only the usual steps
+        found = [replace(report, unrecorded_ns=()) for report in found]
     return titled_apart(compare_reports(*found, threshold=threshold, notes=notes), sources)
 
 
@@ -123,9 +128,12 @@ def compare_reports(
         runs = _Runs(
             *series,
             calls=[calls_a_step(report) for report in (before, after)],
+            parts=[phase_parts(report) for report in (before, after)],
             span_ns=min(map(span_ns, (before, after))),
             waits_ns=max(map(waits_ns, (before, after))),
+            device_share=min(map(device_share, (before, after))),
             threshold=threshold,
+            all_steps=compare_steps(before.unrecorded_ns, after.unrecorded_ns, threshold),
         )
         rows, more_steps = runs.rows(), runs.more_steps()
         # begins are moments: no two recordings share them
@@ -133,7 +141,7 @@ def compare_reports(
             about, more_steps = ["Both are the same recording."], None
             rows = [replace(row, change=0.0, interval=(0.0, 0.0), verdict="same", is_worse=False) for row in rows]
         else:
-            about += _notes_on_operators(rows)
+            about += [*_notes_on_operators(rows), *_notes_on_all_steps(runs.all_steps)]
     return Comparison(
         before=before.run, after=after.run, threshold=threshold, rows=rows, more_steps=more_steps, notes=about
     )
@@ -158,11 +166,16 @@ class _Runs:
         after: _Series,
         *,
         calls: Sequence[Calls],
+        parts: Sequence[Mapping[SeriesKey, float]],
         span_ns: int,
         waits_ns: float,
+        device_share: float,
         threshold: float,
+        all_steps: StepChange | None,
     ) -> None:
         self._before, self._after, self._threshold = before, after, threshold
+        self.all_steps = all_steps
+        self._parts = parts
         self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
         keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
         self._changes = {key: self._change(key) for key in keys if self._is_long_enough(key)}
@@ -174,7 +187,7 @@ class _Runs:
             span_ns=span_ns,
             host=chance(of_host, calls),
             device=chance(of_device, calls),
-            device_share=min(_device_share(side) for side in (before, after)),
+            device_share=device_share,
             waits_ns=waits_ns,
         )
 
@@ -182,10 +195,14 @@ class _Runs:
         """A row for each thing, what got worse first."""
         rows = [self._compared(change) for change in self._changes.values()]
         rows += [self._uncompared(key) for key in self._others]
-        return sorted(_with_worse(rows, self._threshold), key=_place)
+        if self.all_steps is not None:
+            rows = [_step_row(self.all_steps) if row.is_typical_step else row for row in rows]
+        return sorted(_with_worse(rows, self._threshold, by_all_steps=self.all_steps is not None), key=_place)
 
     def more_steps(self) -> int | None:
         """About how many more steps would tell whether the step changed, if it is unsure and they would."""
+        if self.all_steps is not None:  # what is between two runs of one program does not shrink with more steps
+            return None
         change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
         if change is None:
             return FEWEST_STEPS - 1 - num_steps
@@ -210,7 +227,8 @@ class _Runs:
         return all(len(side.get(key, ())) >= FEWEST_STEPS - 1 for side in (self._before, self._after))
 
     def _change(self, key: SeriesKey) -> Change:
-        estimates = [_estimate(key, side[key]) for side in (self._before, self._after)]
+        sides = zip((self._before, self._after), self._parts, strict=True)
+        estimates = [_estimate(key, side[key], parts.get(key)) for side, parts in sides]
         return Change(key, *estimates, least=1.0 if key == PEAK else _NOTHING * self._step_ns)
 
     def _compared(self, change: Change) -> ComparisonRow:
@@ -226,20 +244,37 @@ class _Runs:
 
     def _uncompared(self, key: SeriesKey) -> ComparisonRow:
         """What one run does not have, or has in too few steps for an interval."""
-        before, after = (_typical(key, side[key]) if key in side else None for side in (self._before, self._after))
+        sides = zip((self._before, self._after), self._parts, strict=True)
+        before, after = (_typical(key, side[key], parts.get(key)) if key in side else None for side, parts in sides)
         verdict = "new" if before is None else "gone" if after is None else "unsure"
         change = after / before - 1 if before and after is not None else None
         return _row(key, before=before, after=after, change=change, interval=None, verdict=verdict)
 
 
-def _with_worse(rows: Sequence[ComparisonRow], threshold: float) -> list[ComparisonRow]:
-    """The rows with whether each got worse. A wait did only if the typical step may have, too."""
+def _step_row(change: StepChange) -> ComparisonRow:
+    interval = (math.expm1(change.shift.low), math.expm1(change.shift.high))
+    return _row(
+        STEP,
+        before=change.before_ns,
+        after=change.after_ns,
+        change=math.expm1(change.shift.log),
+        interval=interval,
+        verdict=change.verdict,
+    )
+
+
+def _with_worse(rows: Sequence[ComparisonRow], threshold: float, *, by_all_steps: bool) -> list[ComparisonRow]:
+    """Return the rows with whether each got worse.
+
+    A wait did only if the typical step may have, too. Where the verdict on the step rests on all steps, this holds for
+    every time: a part of the few recorded steps that got slower is outweighed by others.
+    """
     step = next((row for row in rows if row.is_typical_step), None)
     is_no_slower = step is not None and step.verdict in ("faster", "same")
 
     def is_worse(row: ComparisonRow) -> bool:
-        is_wait = row.kind == "phase" and row.name in _WAITS
-        return row.grew_by(threshold) and not (is_wait and is_no_slower)
+        is_part = row.unit == "ns" if by_all_steps else row.kind == "phase" and row.name in _WAITS
+        return row.grew_by(threshold) and not (is_part and is_no_slower)
 
     return [replace(row, is_worse=is_worse(row)) for row in rows]
 
@@ -252,24 +287,20 @@ def _place(row: ComparisonRow) -> tuple[int, int, float, str, str]:
     return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""
 
 
-def _device_share(series: _Series) -> float:
-    """The part of a step in which the device is busy."""
-    busy = series.get(SeriesKey("phase", "device_busy"))
-    return min(1.0, fmean(busy) / max(1.0, fmean(series[STEP]))) if busy else 0.0
-
-
 def _row(key: SeriesKey, **values: Any) -> ComparisonRow:
     unit = "bytes" if key.kind == "memory" else "ns"
     return ComparisonRow(kind=key.kind, name=key.name, shapes=key.shapes, module=key.module, unit=unit, **values)
 
 
-def _estimate(key: SeriesKey, values: Sequence[float]) -> Estimate:
-    typical = estimate(values, is_mean=key in (MEAN_STEP, PEAK))
-    return replace(typical, value=max(values)) if key == PEAK else typical
+def _estimate(key: SeriesKey, values: Sequence[float], part: float | None) -> Estimate:
+    typical = estimate(values, is_mean=key in (MEAN_STEP, PEAK) or part is not None)
+    if key == PEAK:
+        return replace(typical, value=max(values))
+    return typical if part is None else replace(typical, value=part)
 
 
-def _typical(key: SeriesKey, values: Sequence[float]) -> float:
-    return max(values) if key == PEAK else fmean(values)
+def _typical(key: SeriesKey, values: Sequence[float], part: float | None) -> float:
+    return max(values) if key == PEAK else fmean(values) if part is None else part
 
 
 def _verdict(log: float, half: float, threshold: float) -> str:
@@ -334,6 +365,17 @@ def _notes_on_steps(before: RunReport, after: RunReport) -> list[str]:
     if None not in sizes and sizes[0] != sizes[1]:
         notes.append(f"Before had {sizes[0]} ranks in all, after {sizes[1]}.")
     return notes
+
+
+def _notes_on_all_steps(change: StepChange | None) -> list[str]:
+    if change is None:
+        return []
+    before, after = change.num_steps
+    return [
+        f"The verdict on the step rests on {before:,} unrecorded steps before and {after:,} after: on the fastest of "
+        f"each {change.block_steps} or more, which other processes slow down least. All other rows rest on the "
+        "recorded steps."
+    ]
 
 
 def _notes_on_operators(rows: Sequence[ComparisonRow]) -> list[str]:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import cast
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.communication import is_communication
@@ -12,25 +13,21 @@ from kinetoscope.analysis.step_time import timed_stretches
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.window import COMMUNICATION_CALLS
 
-PHASES = (
-    "between",
-    "evaluation",
-    "data_wait",
-    "forward",
-    "backward",
-    "optimizer",
-    "sync",
-    "gc",
-    "python",
-    "communication_wait",
-    "device_busy",
-    "device_compute",
-    "device_communication",
-    "device_exposed_communication",
-    "device_idle",
-)
+_HOST_PHASES = {
+    name: (f"{name}_ns",)
+    for name in (
+        *("between", "data_wait", "forward", "backward", "optimizer", "sync", "gc", "python"),
+        *("communication_wait", "unknown"),
+    )
+} | {"evaluation": ("evaluation_inside_ns", "evaluation_ns")}
+_DEVICE_PHASES = {
+    "device_compute": ("device_compute_ns",),
+    "device_exposed_communication": ("device_exposed_communication_ns",),
+    "device_idle": ("device_idle_ns",),
+}
+"""The parts of a step that are compared, with the columns of steps that show how much they vary."""
 
-_COMMUNICATION = ("communication_wait", "device_communication", "device_exposed_communication")
+_COMMUNICATION = ("communication_wait", "device_exposed_communication")
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class SeriesKey:
     @property
     def waits_for_ranks(self) -> bool:
         """Whether a rank that comes later changes it for the others, though their steps take as long."""
-        return self.is_communication or (self.kind == "phase" and self.name in ("device_busy", "device_idle", "sync"))
+        return self.is_communication or (self.kind == "phase" and self.name in ("device_idle", "sync"))
 
     @property
     def is_call(self) -> bool:
@@ -78,7 +75,8 @@ def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
     without the evaluation between them.
     """
     times = _step_times(report.steps)
-    series = {SeriesKey("phase", name): _on_average(report, f"{name}_ns") for name in PHASES}
+    columns = _HOST_PHASES | _DEVICE_PHASES
+    series = {SeriesKey("phase", name): _on_average(report, fields) for name, fields in columns.items()}
     peaks: defaultdict[int, int] = defaultdict(int)
     for row in report.steps:
         peaks[row.step] = max(peaks[row.step], row.peak_memory_bytes or 0)
@@ -105,6 +103,12 @@ def waits_ns(report: RunReport) -> float:
     return 0.0
 
 
+def device_share(report: RunReport) -> float:
+    """Return the share of a step in which the device is busy; 0 without a device."""
+    busy = _on_average(report, ("device_busy_ns",))
+    return min(1.0, fmean(busy) / max(1.0, fmean(_step_times(report.steps)))) if busy else 0.0
+
+
 def without(series: Mapping[SeriesKey, list[float]], field: str) -> dict[SeriesKey, list[float]]:
     """The series with calls of all ``shapes``, or in every ``module``, added up."""
     sums: dict[SeriesKey, list[float]] = {}
@@ -122,12 +126,25 @@ def _step_times(steps: Iterable[StepRow]) -> list[float]:
     return _means(times)
 
 
-def _on_average(report: RunReport, field: str) -> list[float]:
+def _on_average(report: RunReport, fields: Sequence[str]) -> list[float]:
     values: defaultdict[int, list[int]] = defaultdict(list)
     for row in report.steps:
-        if (value := getattr(row, field)) is not None:
-            values[row.step].append(value)
+        known = [value for field in fields if (value := getattr(row, field)) is not None]
+        if known:
+            values[row.step].append(sum(known))
     return _means(values)
+
+
+def phase_parts(report: RunReport) -> dict[SeriesKey, float]:
+    """Return what each phase takes of a step: the parts of ``run``, as `kinetoscope summary` shows them."""
+    parts = report.run["parts"]
+    if parts is None:
+        return {}
+    host = cast("Mapping[str, float | None]", parts["host"])
+    device = cast("Mapping[str, float | None]", parts["device"] or {})
+    found = {name: host[f"{name}_ns"] for name in _HOST_PHASES}
+    found |= {name: device.get(f"{name.removeprefix('device_')}_ns") for name in _DEVICE_PHASES}
+    return {SeriesKey("phase", name): value for name, value in found.items() if value is not None}
 
 
 def _means(values: Mapping[int, Sequence[float]]) -> list[float]:

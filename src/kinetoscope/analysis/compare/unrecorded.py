@@ -1,0 +1,93 @@
+"""Change of the step between two runs, from the steps that were not recorded, which pulses have."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+MIN_STEPS = 16
+"""With fewer steps of a run the verdict rests on its recorded steps."""
+
+_MAX_BLOCKS, _MIN_BLOCK_STEPS = 16, 3
+_QUANTILE = 1.96
+"""A standard normal value is within this with 95 % probability."""
+
+NOISE = 0.06
+"""Natural logarithm by which the fastest steps of two runs of one program differ at most; see docs/comparing.md."""
+
+MEAN_NOISE = math.log(3.5)
+"""The same of means: beside two busy processes, medians of two runs of one program differed by a factor of 3."""
+
+
+class Shift(NamedTuple):
+    """A difference of logarithms, with its 95 % confidence interval."""
+
+    log: float
+    low: float
+    high: float
+
+    def widened(self, by: float) -> "Shift":
+        """Return the shift with an interval that is ``by`` wider on each side."""
+        return Shift(self.log, self.low - by, self.high + by)
+
+
+class StepChange(NamedTuple):
+    """The typical step of two runs in nanoseconds, the change of its logarithm, and a verdict of the contract.
+
+    ``block_steps`` is the number of steps of a block, of which the fastest one counts, in the shorter run.
+    """
+
+    before_ns: float
+    after_ns: float
+    shift: Shift
+    verdict: str
+    block_steps: int
+    num_steps: tuple[int, int]
+
+
+def compare_steps(before: Sequence[float], after: Sequence[float], threshold: float) -> StepChange | None:
+    """Compare the durations of the unrecorded steps of two runs; None with fewer than `MIN_STEPS` in one of them.
+
+    Other processes make most steps longer, but leave some of each block of steps alone. So the fastest steps of blocks
+    are compared by ranks. A change that these do not show, as where every second batch comes late, shows in the means
+    of blocks if it is larger than the effect of a busy machine.
+    """
+    if min(len(before), len(after)) < MIN_STEPS:
+        return None
+    sides = [_blocks(times) for times in (before, after)]
+    fastest = _shift(*([min(block) for block in side] for side in sides)).widened(NOISE)
+    means = _shift(*([fmean(block) for block in side] for side in sides))
+    found = fastest
+    verdict = _sign(fastest)
+    if verdict is None and (verdict := _sign(means.widened(MEAN_NOISE))):
+        found = means.widened(MEAN_NOISE)
+    if verdict is None:
+        limit = math.log1p(threshold)
+        is_same = all(-limit <= shift.low and shift.high <= limit for shift in (fastest, means))
+        verdict = "same" if is_same else "unsure"
+    of_blocks = min if found is fastest else fmean
+    values = [median(of_blocks(block) for block in side) for side in sides]
+    block_steps = min(len(block) for side in sides for block in side)
+    return StepChange(values[0], values[1], found, verdict, block_steps, (len(before), len(after)))
+
+
+def _sign(shift: Shift) -> str | None:
+    return "slower" if shift.low > 0 else "faster" if shift.high < 0 else None
+
+
+def _blocks(times: Sequence[float]) -> list[Sequence[float]]:
+    """Return the steps in blocks of about equal numbers."""
+    num_blocks = min(_MAX_BLOCKS, len(times) // _MIN_BLOCK_STEPS)
+    edges = [len(times) * number // num_blocks for number in range(num_blocks + 1)]
+    return [times[start:end] for start, end in pairwise(edges)]
+
+
+def _shift(before: Sequence[float], after: Sequence[float]) -> Shift:
+    """Return the shift of Hodges and Lehmann, with the interval that belongs to the rank test of Mann and Whitney."""
+    logs = [[math.log(max(value, 1.0)) for value in side] for side in (before, after)]
+    differences = sorted(later - earlier for earlier in logs[0] for later in logs[1])
+    num_pairs, num_values = len(differences), len(before) + len(after)
+    spread = math.sqrt(num_pairs * (num_values + 1) / 12)
+    index = max(0, math.floor(num_pairs / 2 - _QUANTILE * spread))
+    return Shift(median(differences), differences[index], differences[num_pairs - 1 - index])

@@ -1,0 +1,98 @@
+"""Verdict on the step from the unrecorded steps of two runs."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kinetoscope.analysis.compare.compare import compare_reports
+from kinetoscope.analysis.compare.unrecorded import MIN_STEPS, compare_steps
+from simulated_training import Fault, Settings
+from simulated_training.analysed import measured
+
+MS = 1_000_000
+
+
+def steps_beside_others(draw, step_ms, num_steps=260):
+    """Return the durations of steps on a crowded machine: most wait for a CPU, some do not."""
+    share_of_waits = draw.uniform(0.5, 0.9)
+    waits = [draw.expovariate(1 / draw.uniform(3, 12)) * (draw.random() < share_of_waits) for _ in range(num_steps)]
+    return [(step_ms * draw.uniform(1, 1.02) + wait) * MS for wait in waits]
+
+
+def verdict_of(before, after):
+    change = compare_steps(before, after, 0.05)
+    assert change is not None
+    return change.verdict
+
+
+def test_two_runs_of_one_program_on_a_crowded_machine_have_no_verdict():
+    draw = random.Random(0)
+    verdicts = [verdict_of(*(steps_beside_others(draw, 5) for _ in range(2))) for _ in range(100)]
+    assert sum(verdict in ("slower", "faster") for verdict in verdicts) <= 5
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.25, "slower"), (0.8, "faster")])
+def test_a_change_of_every_step_is_found_on_a_crowded_machine(factor, verdict):
+    draw = random.Random(1)
+    verdicts = [verdict_of(*(steps_beside_others(draw, 5 * one) for one in (1, factor))) for _ in range(20)]
+    assert verdicts.count(verdict) >= 19
+
+
+def test_few_steps_tell_a_factor_of_ten():
+    draw = random.Random(2)
+    assert verdict_of(*(steps_beside_others(draw, step_ms, 20) for step_ms in (60, 5))) == "faster"
+    assert compare_steps([5 * MS] * (MIN_STEPS - 1), [5 * MS] * 100, 0.05) is None
+
+
+def test_steady_steps_are_the_same():
+    """Where the interval with the noise of a crowded machine is within the threshold."""
+    change = compare_steps([5 * MS] * 100, [5 * MS] * 100, 0.10)
+    assert change is not None
+    assert change.verdict == "same"
+
+
+def test_batches_that_come_late_now_and_then_show_in_the_means():
+    """Every second batch is there at once, so that the fastest steps are as before."""
+    assert verdict_of([5 * MS, 120 * MS] * 60, [5 * MS, 6 * MS] * 60) == "faster"
+    assert verdict_of([5 * MS, 8 * MS] * 60, [5 * MS, 6 * MS] * 60) == "unsure"
+
+
+def recorded(**changes):
+    return measured(Settings(num_ranks=1, num_steps=10, **changes))[1]
+
+
+def test_a_comparison_rests_on_unrecorded_steps_where_both_runs_have_them():
+    before, after = recorded(), recorded(seed=2)
+    without = compare_reports(before, after).step
+    before, after = (replace(one, unrecorded_ns=[step_ms * MS] * 100) for one, step_ms in ((before, 5), (after, 7)))
+    comparison = compare_reports(before, after)
+    assert comparison.step.verdict == "slower"
+    assert comparison.step.change == pytest.approx(0.4)
+    assert any("100 unrecorded steps before and 100 after" in note for note in comparison.notes)
+    assert compare_reports(before, replace(after, unrecorded_ns=())).step == without
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_phases_are_the_parts_of_the_summary(has_device):
+    faults = (Fault(kind="slow_python", cost_ns=100_000),)
+    before, after = (recorded(has_device=has_device, faults=some) for some in ((), faults))
+    rows = [row for row in compare_reports(before, after).rows if row.kind == "phase"]
+    names = {row.name for row in rows}
+    for side, report in (("before", before), ("after", after)):
+        parts: Any = report.run["parts"]
+        shown = {**parts["host"], **{f"device_{name}": value for name, value in (parts["device"] or {}).items()}}
+        assert {getattr(row, side) for row in rows} == {shown[f"{row.name}_ns"] for row in rows}
+    assert {"forward", "backward", "optimizer"} <= names
+    assert ("device_compute" in names) == has_device
+
+
+def test_a_gain_is_no_failure_where_a_part_of_the_recorded_steps_got_slower():
+    slower = (Fault(kind="slow_python", cost_ns=300_000),)
+    before, after = recorded(), recorded(seed=2, faults=slower)
+    assert compare_reports(before, after).worse
+    before, after = (replace(one, unrecorded_ns=[ms * MS] * 100) for one, ms in ((before, 7), (after, 5)))
+    comparison = compare_reports(before, after)
+    assert comparison.step.verdict == "faster"
+    assert not comparison.worse
