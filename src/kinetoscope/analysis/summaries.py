@@ -25,7 +25,7 @@ from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
 from kinetoscope.analysis.step_work import ComputedSums, work_by_step
 from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
 from kinetoscope.analysis.thinned import is_thinned
-from kinetoscope.analysis.truncation import last_whole_step, up_to_step
+from kinetoscope.analysis.truncation import last_whole_step, up_to_step, without_unfinished_step
 from kinetoscope.analysis.window import RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
@@ -151,6 +151,7 @@ def sum_trace(
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
     windows = read_recorded(trace if since_ns is None else trace.since(since_ns), selection.step)
+    windows = [without_unfinished_step(window) for window in windows]
     last_whole = last_whole_step(windows) if trace.is_cut else None
     if selection.last_step is not None:
         windows = [up_to_step(window, selection.last_step) for window in windows]

@@ -1,4 +1,4 @@
-"""Steps of a truncated trace: those that are whole, and the part of each rank's window up to them."""
+"""Steps that are whole: of a truncated trace, and of a run that ended within a step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,9 +7,13 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.window import RankWindow, place_in, rows_where
+from kinetoscope.formats.own_names import BATCH
 
 MAX_MISSING_SHARE = 0.02
 """A step is whole if device events of at most this share of its launches are missing: the cut is in its last ones."""
+
+_OPEN_AT_END = r'"cut": ?"'
+"""In the args of our spans: the span was open when its window closed."""
 
 _LAUNCHES = r"LaunchKernel|Memcpy|Memset|GraphLaunch"
 
@@ -45,8 +49,20 @@ def _whole_steps(window: RankWindow) -> list[int]:
 def up_to_step(window: RankWindow, last_step: int) -> RankWindow:
     """Return the window without what the loop did after a step, nor what devices did for that."""
     until_ns: Any = window.steps.filter(pl.col("step") > last_step)["begin"].min()
-    if until_ns is None:
+    return window if until_ns is None else _until(window, until_ns)
+
+
+def without_unfinished_step(window: RankWindow) -> RankWindow:
+    """Return the window without the step in which the run ended: its span was still open when its window closed."""
+    if not len(window.steps) or not window.steps["is_ours"][-1]:
         return window
+    begin_ns = int(window.steps["begin"][-1])
+    is_step = (pl.col("name") == BATCH) & (pl.col("ts") == begin_ns)
+    args = window.trace.spans.filter(is_step).select(pl.col("args").cast(pl.String)).collect()["args"]
+    return _until(window, begin_ns) if args.str.contains(_OPEN_AT_END).any() else window
+
+
+def _until(window: RankWindow, until_ns: int) -> RankWindow:
     is_before = pl.col("begin") < until_ns
     device = window.device.filter(pl.coalesce("launch_begin", "begin") < until_ns)
     return replace(

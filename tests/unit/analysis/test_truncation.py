@@ -11,6 +11,7 @@ import kinetoscope
 from kinetoscope.analysis import sample
 from kinetoscope.cli import main
 from simulated_training import Fault, Settings, simulate
+from simulated_training.analysed import write_changed
 
 SETTINGS = Settings(num_ranks=4, num_steps=12, reads_loss="each step")
 LATE = Fault(kind="late_host", cost_ns=3_000_000, ranks=(2,))
@@ -73,3 +74,34 @@ def test_a_truncated_file_outside_of_the_replayed_sample_limits_it_too(tmp_path,
     report = report_on(tmp_path, share=0.9, rank=1, num_ranks=5, faults=(replace(LATE, ranks=(4,)),))
     assert report.run["num_steps"] < 12
     assert [found.confidence for found in report.findings if found.kind == "straggler"] == ["medium"]
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_the_step_in_which_a_run_ended_is_no_step(tmp_path, has_device):
+    """It took three times as long so far, waiting for a file."""
+    settings = Settings(num_ranks=1, num_steps=9, step_spans="event/batch", has_device=has_device)
+    whole = kinetoscope.analyze(simulate(settings).write(tmp_path / "whole")[0], cache=False)
+
+    def end_in_last_step(trace):
+        last = max((event for event in trace["traceEvents"] if event["name"] == "event/batch"), key=begin_of)
+        last["dur"] *= 3
+        last["args"] |= {"cut": "open when its window closed"}
+
+    (tmp_path / "ended").mkdir()
+    report = kinetoscope.analyze(write_changed(end_in_last_step, settings, tmp_path / "ended"), cache=False)
+    assert report.run["num_steps"] == whole.run["num_steps"] - 1
+    assert report.steps == [replace(row, **changed_by_end(row, report)) for row in whole.steps[:-1]]
+    assert [row.num_calls for row in report.operators] != [row.num_calls for row in whole.operators]
+
+
+def begin_of(event):
+    return event["ts"]
+
+
+def changed_by_end(row, report):
+    """Return the values of the last whole step that nothing follows now."""
+    last = report.steps[-1]
+    if row.step != last.step:
+        return {}
+    names = ("between_ns", "evaluation_ns", "device_idle_ns", "flops_per_s", "mfu")
+    return {name: getattr(last, name) for name in names}
