@@ -4,7 +4,8 @@
 
 A pair is two recordings of a small training loop, one after the other: of the same program (A/A), of one in which each
 step computes 25 % more, and of the loop of the data-loading tutorial before and after its fix. Each run is a process of
-its own, forked from one that has imported torch. Runs that ``--keep`` has are not recorded again.
+its own, forked from one that has imported torch. Only steps are recorded, which takes little time beside the loop. Runs
+that ``--keep`` has are not recorded again.
 """
 
 import argparse
@@ -36,7 +37,7 @@ class Run(NamedTuple):
 
     num_steps: int
     num_units: int = _UNITS
-    num_numbers: int = 1000
+    num_numbers: int = 500
     reads_text: bool = False
 
 
@@ -124,7 +125,7 @@ def _record(run: Run, folder: Path) -> None:
     layers = torch.nn.Linear(run.num_numbers, _WIDTH), torch.nn.ReLU(), torch.nn.Linear(_WIDTH, 4)
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with kinetoscope.profile(folder, quiet=True) as profiler:
+    with kinetoscope.profile(folder, torch=False, system=False, quiet=True) as profiler:
         for numbers in profiler.batches(_batches(run)):
             for _ in range(run.num_units):
                 loss = torch.nn.functional.cross_entropy(model(numbers), torch.zeros(len(numbers), dtype=torch.long))
