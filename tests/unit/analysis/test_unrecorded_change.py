@@ -33,6 +33,13 @@ def test_two_runs_of_one_program_on_a_crowded_machine_have_no_verdict():
     assert sum(verdict in ("slower", "faster") for verdict in verdicts) <= 5
 
 
+def test_runs_of_unequal_lengths_have_no_verdict_either():
+    """The fastest of many steps is faster than that of a few."""
+    draw = random.Random(3)
+    verdicts = [verdict_of(steps_beside_others(draw, 5, 4000), steps_beside_others(draw, 5, 60)) for _ in range(40)]
+    assert sum(verdict in ("slower", "faster") for verdict in verdicts) <= 2
+
+
 @pytest.mark.parametrize(("factor", "verdict"), [(1.25, "slower"), (0.8, "faster")])
 def test_a_change_of_every_step_is_found_on_a_crowded_machine(factor, verdict):
     draw = random.Random(1)

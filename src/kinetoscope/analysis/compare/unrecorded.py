@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -10,6 +9,8 @@ MIN_STEPS = 16
 """With fewer steps of a run the verdict rests on its recorded steps."""
 
 _MAX_BLOCKS, _MIN_BLOCK_STEPS = 16, 3
+"""The shorter run has at most so many blocks. A block has at least so many steps, and as many in both runs."""
+
 _QUANTILE = 1.96
 """A standard normal value is within this with 95 % probability."""
 
@@ -35,7 +36,7 @@ class Shift(NamedTuple):
 class StepChange(NamedTuple):
     """The typical step of two runs in nanoseconds, the change of its logarithm, and a verdict of the contract.
 
-    ``block_steps`` is the number of steps of a block, of which the fastest one counts, in the shorter run.
+    ``block_steps`` is the number of steps of a block; the fastest step of each block counts.
     """
 
     before_ns: float
@@ -55,7 +56,8 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
     """
     if min(len(before), len(after)) < MIN_STEPS:
         return None
-    sides = [_blocks(times) for times in (before, after)]
+    size = max(_MIN_BLOCK_STEPS, min(len(before), len(after)) // _MAX_BLOCKS)  # of more steps, the fastest is faster
+    sides = [_blocks(times, size) for times in (before, after)]
     fastest = _shift(*([min(block) for block in side] for side in sides)).widened(NOISE)
     means = _shift(*([fmean(block) for block in side] for side in sides))
     found = fastest
@@ -68,19 +70,17 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
         verdict = "same" if is_same else "unsure"
     of_blocks = min if found is fastest else fmean
     values = [median(of_blocks(block) for block in side) for side in sides]
-    block_steps = min(len(block) for side in sides for block in side)
-    return StepChange(values[0], values[1], found, verdict, block_steps, (len(before), len(after)))
+    return StepChange(values[0], values[1], found, verdict, size, (len(before), len(after)))
 
 
 def _sign(shift: Shift) -> str | None:
     return "slower" if shift.low > 0 else "faster" if shift.high < 0 else None
 
 
-def _blocks(times: Sequence[float]) -> list[Sequence[float]]:
-    """Return the steps in blocks of about equal numbers."""
-    num_blocks = min(_MAX_BLOCKS, len(times) // _MIN_BLOCK_STEPS)
-    edges = [len(times) * number // num_blocks for number in range(num_blocks + 1)]
-    return [times[start:end] for start, end in pairwise(edges)]
+def _blocks(times: Sequence[float], size: int) -> list[Sequence[float]]:
+    """Return the steps in blocks of ``size``; steps after the last whole one are in that."""
+    starts = range(0, len(times) - size + 1, size)
+    return [times[start : start + size if start + 2 * size <= len(times) else None] for start in starts]
 
 
 def _shift(before: Sequence[float], after: Sequence[float]) -> Shift:
