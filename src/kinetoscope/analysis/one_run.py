@@ -184,16 +184,14 @@ def _on_steps(
     traces: Sequence[SummedTrace], windows: Sequence[WindowSummary], steps: Sequence[StepRow]
 ) -> Iterable[str]:
     if not steps:
-        name = next((trace.step_name for trace in traces), None)
-        near = dict.fromkeys(near for trace in traces for near in trace.near_names)
-        meant = f" Did you mean {' or '.join(map(shown, near))}?" if near else ""
-        yield (
-            f"No step was found: no span of a thread is called {shown(name)}, with or without a number after it.{meant}"
-            if name is not None
-            else "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
-            "event/batch. If they are called otherwise, say so with step=, or --step on the command line."
-        )
+        yield _on_no_steps(traces)
         return
+    inferred = sorted({window.steps_from for window in windows if window.steps_from is not None})
+    if inferred:
+        yield (
+            f"No span is a step, so a step is the time from one {shown(inferred[0])} to the next. For other steps, "
+            "pass --step SPAN, or step= in Python."
+        )
     without = sorted({window.rank for window in windows if window.rank is not None} - {row.rank for row in steps})
     if without:
         yield f"No step was found on {ranks_named(without)}."
@@ -207,6 +205,22 @@ def _on_steps(
             f"Recorded more than once: {len(repeated):,} of the steps, such as step {step} of rank {rank}. Each time "
             "has a row of its own, and collectives in it that have no number are not joined. Are the traces of one run?"
         )
+
+
+def _on_no_steps(traces: Sequence[SummedTrace]) -> str:
+    name = next((trace.step_name for trace in traces), None)
+    near = dict.fromkeys(near for trace in traces for near in trace.near_names)
+    named = " or ".join(map(shown, near))
+    if name is not None:
+        meant = f" Did you mean {named}?" if near else ""
+        return (
+            f"No step was found: no span of a thread is called {shown(name)}, with or without a number after it.{meant}"
+        )
+    choice = f"Spans that recur: {named}. Pass one of them" if near else "If they are called otherwise, pass the name"
+    return (
+        "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
+        f"event/batch. {choice} with --step SPAN, or step= in Python."
+    )
 
 
 def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:

@@ -24,10 +24,10 @@ class OperatorRow:
     """All calls of one operator with one set of shapes, on all ranks. Times are nanoseconds.
 
     ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is that of
-    kernels and copies that its thread launched within it, None where there is no device. A call ends with the operator
-    around it, if not before. ``flops`` is the number of floating-point operations that torch counts for it, None where
-    shapes do not give it; ``flops_per_s`` is how many its kernels did in a second of their time, or the operator in one
-    of its own where there is no device; ``mfu`` is the share of the device's peak.
+    kernels and copies that its thread launched within it, None where there is no device, or no launch was recorded. A
+    call ends with the operator around it, if not before. ``flops`` is the number of floating-point operations that
+    torch counts for it, None where shapes do not give it; ``flops_per_s`` is how many its kernels did in a second of
+    their time, or the operator in one of its own where there is no device; ``mfu`` is the share of the device's peak.
     ``name_p50_ns`` and ``name_p95_ns`` are of all calls of the operator, whatever their shapes.
     """
 
@@ -62,7 +62,7 @@ def operator_calls(window: RankWindow) -> pl.DataFrame:
     calls = rows_where(calls, host.select(_IS_NESTED).to_series())
     measured = nest_spans(calls, clip=True)
     found = columns_of(calls, "name", "shapes", "track", begin="ts").hstack(measured[["dur", "self_ns"]].get_columns())
-    if len(window.device):
+    if window.device["launch_begin"].count():  # without runtime calls nothing shows which operator launched what
         device_ns = _device_ns(calls, window.device)
         own_ns = device_ns - _called_ns(device_ns, calls["is_operator"], measured["parent"])
     else:

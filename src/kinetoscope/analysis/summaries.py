@@ -14,6 +14,7 @@ from kinetoscope.analysis.findings.signs import Signs, find_signs
 from kinetoscope.analysis.flops import WindowWork, find_work
 from kinetoscope.analysis.host_ledger import recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.inferred_steps import step_candidates
 from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.loop_counts import LoopCounts, counted_by_loop
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
@@ -26,7 +27,7 @@ from kinetoscope.analysis.step_work import ComputedSums, work_by_step
 from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
 from kinetoscope.analysis.thinned import is_thinned
 from kinetoscope.analysis.truncation import last_whole_step, up_to_step, without_unfinished_step
-from kinetoscope.analysis.window import RankWindow, read_recorded
+from kinetoscope.analysis.window import ANNOTATIONS, RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.load import load_one
@@ -63,7 +64,7 @@ class WindowSummary:
     """What is kept of one window of one rank. ``calls`` are its collectives. Where it is not replayed, there are no
     ``dependencies`` and ``signs``, and the ``sums`` are packed: then it is one of many. ``is_of_torch`` is whether it
     has operators, or work of a device; ``is_elsewhere``, whether all its operators make batches; ``unclear`` as in
-    `RankWindow`, ``is_thinned`` as the function says.
+    `RankWindow`, ``is_thinned`` as the function says, ``steps_from`` as in `RankWindow`.
     """
 
     rank: int | None
@@ -78,6 +79,7 @@ class WindowSummary:
     is_elsewhere: bool
     unclear: Mapping[str, int]
     is_thinned: bool
+    steps_from: str | None
     computed: ComputedSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
@@ -105,8 +107,9 @@ class WindowSummary:
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
     """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted.
-    ``step_name`` is what was asked for in place of the usual steps; if nothing is called that, ``near_names`` are like
-    it. ``last_whole_step`` is that of a truncated file, and ``last_step`` the last one that is used of all files then.
+    ``step_name`` is what was asked for in place of the usual steps. Without steps, ``near_names`` are names of spans
+    like it, or of spans that recur. ``last_whole_step`` is that of a truncated file, and ``last_step`` the last one
+    that is used of all files then.
     """
 
     name: str
@@ -178,9 +181,12 @@ def sum_trace(
 
 
 def _names_near(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[str, ...]:
-    """If no step was found by its name, what spans of threads are called that is like it, without the numbers."""
-    if step_name is None or any(len(window.steps) for window in windows):
+    """Return names for ``--step``, without numbers, if there is no step: those like ``step_name``, or that recur."""
+    windows = list(windows)
+    if any(len(window.steps) for window in windows):
         return ()
+    if step_name is None:
+        return step_candidates(windows, ANNOTATIONS)
     names = {name.rstrip("0123456789#_ ") for window in windows for name in window.host["name"].drop_nulls().unique()}
     return tuple(get_close_matches(step_name, sorted(names), _MOST_NEAR))
 
@@ -228,6 +234,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         is_elsewhere=len(window.operators) > 0 and not host.knows_operators,
         unclear=window.unclear,
         is_thinned=thinned,
+        steps_from=window.steps_from,
         computed=_computed(window, host, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),

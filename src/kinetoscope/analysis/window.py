@@ -19,6 +19,7 @@ from kinetoscope.analysis.columns import (
     sorted_by,
 )
 from kinetoscope.analysis.communication import is_communication
+from kinetoscope.analysis.inferred_steps import infer_steps
 from kinetoscope.analysis.intervals import Coverage, no_time
 from kinetoscope.analysis.kernel_names import COPY
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
@@ -103,6 +104,7 @@ class RankWindow:
     each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
     sampled stacks, which are on tracks of their own. ``unclear`` counts, by category, events that seem to be of a
     device, but of which nobody knows what they are. ``noted_in`` is the trace with warm-up batches, if it has some.
+    ``steps_from`` is the name of the spans between steps that were inferred, None for steps that have spans.
     """
 
     trace: Trace
@@ -114,6 +116,7 @@ class RankWindow:
     watched_phases: pl.DataFrame
     unclear: Mapping[str, int] = field(default_factory=dict)
     noted_in: Trace | None = None
+    steps_from: str | None = None
 
     @cached_property
     def loop_track(self) -> int:
@@ -334,12 +337,18 @@ def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWin
     )
     steps = find_steps(host, step_name)
     since_until = _with_first_fetch(steps, host) if step_name is not None and len(steps) else None
+    inferred = infer_steps(host, FETCH) if step_name is None and not len(steps) else None
+    if inferred is not None:
+        number = pl.int_range(pl.len(), dtype=pl.Int64).alias("step")
+        steps = inferred.steps.select(number, "begin", "end", "track", is_ours=pl.lit(False))
+        since_until = (steps["begin"][0], steps["end"][-1])
     if since_until is not None:
         host, samples, watched = (_within(frame, *since_until) for frame in (host, samples, watched))
     device = _with_launches(_device_events(device), host)
     if since_until is not None:
         device = device.filter(pl.col("launch_begin").is_not_null() | pl.col("begin").is_between(*since_until))
-    return RankWindow(trace, trace.rank, host, device, steps, samples, watched, unclear)
+    steps_from = inferred.name if inferred is not None else None
+    return RankWindow(trace, trace.rank, host, device, steps, samples, watched, unclear, steps_from=steps_from)
 
 
 def _with_first_fetch(steps: pl.DataFrame, host: pl.DataFrame) -> tuple[int, int]:
