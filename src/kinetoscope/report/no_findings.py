@@ -6,11 +6,12 @@ from kinetoscope.analysis.kernel_names import own_name
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.report.words import device_times
-from kinetoscope.texts.wording import in_percent, shortened
+from kinetoscope.texts.wording import format_ms, in_percent, shortened
 
 _NUM_NAMED = 3
 _MAX_NAME_LENGTH = 60
 _MIN_IDLE_SHARE = 0.05
+_MIN_OPERATOR_SHARE = 0.05
 
 _IDLE = {
     "idle_host_wait_ns": "until the CPU launched the next kernel",
@@ -20,34 +21,36 @@ _IDLE = {
 
 
 def no_findings(report: RunReport, *, with_names: bool = True) -> list[str]:
-    """Return sentences for a report without findings: the reason, idle time, the largest kernels, and the hints.
+    """Return sentences for a report without findings: idle time, the largest kernels, the reason, and the hints.
 
     Args:
         with_names: name kernels, which a page does elsewhere, where it can redact them.
     """
     largest = _largest(report.kernels) if with_names else ()
-    return [_first(report), *_idle(report), *largest, *report.run["hints"]]
-
-
-def _first(report: RunReport) -> str:
+    operators = _longest_operators(report) if with_names and not report.is_judged else ()
+    facts = [*_idle(report), *largest, *operators]
     if report.is_judged:
-        return "No finding."
-    if not report.steps:
-        return "No findings, since no steps were recorded."
-    return "No findings, since parts of the trace are unknown: see the notes."
+        return ["No finding.", *facts, *report.run["hints"]]
+    why = "parts of the trace are unknown: see the notes" if report.steps else "no steps were recorded"
+    return [*facts, f"No findings, since {why}.", *report.run["hints"]]
 
 
 def _idle(report: RunReport) -> Iterable[str]:
     devices = device_times(report.ranks)
     if not devices or not devices[0].window_ns:
         return
-    mean = devices[0]
+    mean, is_partial = devices[0], bool(report.why_unjudged)
     if mean.idle_ns < _MIN_IDLE_SHARE * mean.window_ns:
-        yield f"GPU busy for {in_percent(1 - mean.idle_ns / mean.window_ns)} of the recorded time."
+        at_least = "at least " if is_partial else ""
+        yield f"GPU busy for {at_least}{in_percent(1 - mean.idle_ns / mean.window_ns)} of the recorded time."
         return
     shares = {part.part: (part.time_ns or 0.0) / mean.idle_ns for part in mean.parts if part.part in _IDLE}
     parts = [f"{in_percent(share)} of it {_IDLE[name]}" for name, share in shares.items() if share >= _MIN_IDLE_SHARE]
-    yield f"GPU idle for {in_percent(mean.idle_ns / mean.window_ns)} of the recorded time: {', '.join(parts)}."
+    idle = in_percent(mean.idle_ns / mean.window_ns)
+    if is_partial:  # events that are missing may have run in the gaps
+        yield f"GPU idle for at most {idle} of the recorded time."
+        return
+    yield f"GPU idle for {idle} of the recorded time: {', '.join(parts)}."
 
 
 def _largest(kernels: Iterable[KernelRow]) -> Iterable[str]:
@@ -58,6 +61,19 @@ def _largest(kernels: Iterable[KernelRow]) -> Iterable[str]:
     ]
     if named:
         yield f"Largest kernels and copies by GPU time: {', '.join(named)}."
+
+
+def _longest_operators(report: RunReport) -> Iterable[str]:
+    """Yield a sentence on the operators that take the CPU most of a step; these are right in filtered traces, too."""
+    num_steps = sum(row.num_steps for row in report.ranks)
+    rows = sorted(report.operators, key=lambda row: -row.self_ns)[:_NUM_NAMED] if num_steps else []
+    named = [
+        f"{shortened(row.name, _MAX_NAME_LENGTH)} ({format_ms(row.self_ns / num_steps)} ms/step)"
+        for row in rows
+        if row.self_ns >= _MIN_OPERATOR_SHARE * (report.run["step_ns"] or 0.0) * num_steps
+    ]
+    if named:
+        yield f"Longest operators by CPU time: {', '.join(named)}."
 
 
 def _short_name(kernel: str) -> str:

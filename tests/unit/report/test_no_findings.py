@@ -1,6 +1,7 @@
 """Sentences on a run without findings: each trace has one that can be acted on."""
 
 import json
+from dataclasses import replace
 
 import kinetoscope
 from kinetoscope.report.no_findings import no_findings
@@ -29,11 +30,11 @@ def test_without_steps_the_parts_of_idle_time_are_named(tmp_path):
     events = [event for event in trace["traceEvents"] if not event["name"].startswith(("ProfilerStep", "Optimizer"))]
     path.write_text(json.dumps(trace | {"traceEvents": events}), encoding="utf-8")
     report = kinetoscope.analyze(path, step="nothing has this name", cache=False)
-    first, idle, largest = no_findings(report)[:3]
-    assert first == "No findings, since no steps were recorded."
+    idle, largest, why = no_findings(report)[:3]
     assert idle.startswith(("GPU idle for", "GPU busy for"))
     assert largest.startswith("Largest kernels")
-    assert first in screen(report)
+    assert why == "No findings, since no steps were recorded."
+    assert idle in screen(report)
 
 
 def test_a_page_names_no_kernel_in_its_sentences(tmp_path):
@@ -45,3 +46,12 @@ def test_a_run_with_a_finding_has_no_hints(tmp_path):
     report = report_on(tmp_path, num_steps=12, faults=(Fault(kind="slow_loader", cost_ns=5_000_000),))
     assert report.findings
     assert report.run["hints"] == []
+
+
+def test_a_filtered_trace_names_the_longest_operators_and_bounds_idle_time(tmp_path):
+    report = report_on(tmp_path, num_steps=4, faults=(Fault(kind="cpu_optimizer", cost_ns=5_000_000),))
+    report = replace(report, is_judged=False, why_unjudged=["Most events are missing."], findings=[])
+    idle, _, operators, why = no_findings(report)[:4]
+    assert idle.startswith("GPU idle for at most ")
+    assert operators.startswith("Longest operators by CPU time: aten::_fused_adamw_ (5.0")
+    assert why == "No findings, since parts of the trace are unknown: see the notes."
