@@ -61,7 +61,8 @@ def device_line(devices: Sequence[DeviceTimes]) -> str:
 def headline(run: RunFacts) -> str:
     """Which run it is, its ranks and steps, and how long a step takes."""
     of = f" of {run['world_size']}" if run["world_size"] else ""
-    steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
+    noun = "recorded step" if run["all_steps"] is not None else "step"
+    steps = counted(run["num_steps"], noun) if run["num_steps"] else "no step was recorded"
     each = " each" if run["num_steps"] > 1 else ""
     typical = f", {format_ms(run['step_ns'])} ms{each}" if run["step_ns"] is not None else ""
     why = f", {said}" if typical and (said := bound(run)) else ""
@@ -75,7 +76,7 @@ def all_steps_line(about: AllSteps) -> str:
     slowest = f"the slowest, step {about['slowest_step']:,}, {format_ms(about['most_ns'])} ms"
     if about["slowest_phase"] is not None:
         slowest += f", most of it in {PHASE_WORDS[about['slowest_phase']]}"
-    sentences = [f"{recorded}. On the host a step takes {format_ms(about['mean_ns'])} ms on average, {slowest}."]
+    sentences = [f"{recorded}. All steps take {format_ms(about['mean_ns'])} ms on average on the CPU, {slowest}."]
     if about["changed_at"] is not None and about["change"] is not None:
         how = "longer" if about["change"] > 0 else "less"
         sentences.append(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from kinetoscope.pages.run_list import RankNow, RunNow
+from kinetoscope.pulse.glances import NUM_LAST
 from kinetoscope.status.judging import RankStatus, RunState, RunStatus
 from kinetoscope.texts.wording import counted, lasting, memory_size, printable, ranks_named, shortened, shown
 
@@ -57,8 +58,8 @@ def _progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
     now = [rank.step_ns for rank in ranks if rank.step_ns is not None]
     whole = [rank.run_step_ns for rank in ranks if rank.run_step_ns is not None]
     if now:
-        over = f" ({lasting(median(whole))} over the run)" if whole else ""
-        yield f"{lasting(median(now))} a step{over}"
+        over = f"; {lasting(median(whole))} over the run" if whole else ""
+        yield f"{lasting(median(now))} a step (last {NUM_LAST} steps{over})"
 
 
 # -- sentences

@@ -47,7 +47,7 @@ def test_all_steps_are_counted_and_timed_though_few_are_recorded(tmp_path):
     assert sum(piece["num_steps"] for piece in said["pieces"]) == 300
     assert [piece["step"] for piece in said["pieces"] if piece["num_recorded"]] == [10, 12]
     assert all_steps_line(said) == (
-        "Of 300 steps, 4 were recorded. On the host a step takes 5.15 ms on average, the slowest, step 299, 50.0 ms."
+        "Of 300 steps, 4 were recorded. All steps take 5.15 ms on average on the CPU, the slowest, step 299, 50.0 ms."
     )
 
 

@@ -49,7 +49,7 @@ def printed(now, width=120):
 
 def test_a_healthy_rank_has_a_headline_and_a_line():
     assert printed(run_now(status(RANK))) == [
-        "recording: 1 rank, step 1,204, 46.2 ms a step (45.0 ms over the run)",
+        "recording: 1 rank, step 1,204, 46.2 ms a step (last 32 steps; 45.0 ms over the run)",
         "",
         "rank  state       step  phase         for    takes  over run  loss   memory",
         "   0  recording  1,204  data wait  12.0 s  46.2 ms   45.0 ms  0.25  3.0 GiB",
@@ -117,7 +117,7 @@ def test_of_many_ranks_the_odd_ones_have_rows_and_the_rest_is_summed_up():
     assert now.headline.startswith("killed: 1,024 ranks, step 1,204")
     assert [row.cells[0] for row in now.rows] == ["31", "500"]
     assert now.rest == (
-        "1,022 more ranks: 1,022 recording; step 1,204, 46.2 ms a step (45.0 ms over the run); "
+        "1,022 more ranks: 1,022 recording; step 1,204, 46.2 ms a step (last 32 steps; 45.0 ms over the run); "
         "511 in forward, 511 in backward"
     )
     assert len(printed(now)) < 10
