@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+from dataclasses import replace
 from functools import partial
 
 from kinetoscope.analysis.analyze import report_of
@@ -13,6 +14,7 @@ from kinetoscope.cli.options import PATH, add_json
 from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.summary import add_selection, selection_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
+from kinetoscope.paths.run_groups import group_of
 
 _EXAMPLES = """\
 examples:
@@ -50,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison; returns the exit code."""
     require_there([arguments.before, arguments.after])
     comparison = _compare(arguments)
+    comparison = replace(comparison, notes=[*comparison.notes, *_notes_on_groups(arguments.before, arguments.after)])
     if arguments.json:
         print(comparison.to_json())
     else:
@@ -65,6 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _are_the_same(before: str, after: str) -> bool:
     """Whether both are one place: then nothing changed, even if no step was recorded."""
     return "://" not in before and os.path.realpath(before) == os.path.realpath(after)
+
+
+def _notes_on_groups(before: str, after: str) -> list[str]:
+    """Return a sentence if two run folders are of different commands, or of different names where that is unknown."""
+    if not (os.path.isdir(before) and os.path.isdir(after)) or group_of(before).has(group_of(after)):
+        return []
+    return ["These may be different programs: their commands differ, or their names by more than numbers."]
 
 
 def _compare(arguments: argparse.Namespace) -> Comparison:

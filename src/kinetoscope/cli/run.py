@@ -18,6 +18,7 @@ from kinetoscope.cli.options import add_num_steps
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
+from kinetoscope.paths.run_groups import remember_command
 from kinetoscope.texts.wording import shown
 from kinetoscope.unmodified.settings import VARIABLE, AutoSettings
 
@@ -72,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         return subprocess.call(command)  # Windows cannot replace this process by another one
     out = os.path.abspath(arguments.output or default_output(command))
     _note_start(Path(out))
+    remember_command(Path(out), command)
     settings = AutoSettings(
         out=out,
         num_steps=arguments.num_steps,

@@ -15,8 +15,8 @@ from pathlib import Path
 import kinetoscope
 from kinetoscope.paths.run_folder import RunFolder, require_run_folders
 
-SUFFIX, REPORT_SUFFIX, ROW_SUFFIX = ".parquet", ".report.json", ".row.json"
-"""What is kept: a trace as columns, the report on a run, and its row in a list of runs."""
+SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX = ".parquet", ".report.json", ".row.json", ".command"
+"""What is kept: a trace as columns, the report on a run, its row in a list of runs, a salted hash of its command."""
 
 MOST_BYTES = 2_000_000_000
 _IN_USE_S = 3600  # a trace may still read from a file that was used so recently
@@ -49,6 +49,11 @@ class CachePlace:
     def of_row(cls, run_folder: Path) -> "CachePlace":
         """The place of the row of the run in ``run_folder``."""
         return cls(_named_after(os.path.realpath(run_folder)) + ROW_SUFFIX)
+
+    @classmethod
+    def of_command(cls, run_folder: Path) -> "CachePlace":
+        """Return the place of the salted hash of the command of the run in ``run_folder``."""
+        return cls(_named_after(os.path.realpath(run_folder)) + COMMAND_SUFFIX)
 
     def read(self) -> bytes:
         """The content of the file. Raises OSError if there is none."""
@@ -118,7 +123,7 @@ def _files(folder: Path) -> list[tuple[float, int, Path]]:
     """Of each file in the user's cache: the time of last use, the size, and the path."""
     found = []
     for path in folder.iterdir():
-        if not path.name.endswith((SUFFIX, REPORT_SUFFIX, ROW_SUFFIX)):
+        if not path.name.endswith((SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX)):
             continue
         with suppress(OSError):  # another process may delete it too
             status = path.stat()

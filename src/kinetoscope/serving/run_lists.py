@@ -3,7 +3,8 @@
 import os
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from urllib.parse import quote
 from kinetoscope.formats.run_row import RunRow, read_row
 from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, RunNow
 from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.paths.run_groups import RunGroup, group_of
 from kinetoscope.serving.row_filler import RowFiller
 from kinetoscope.serving.runs import (
     MOST_ENTRIES,
@@ -43,6 +45,7 @@ class RunLists:
         self.folder, self.perfetto_url = folder, perfetto_url
         self._filler = filler
         self._rows: dict[str, RunRow] = {}
+        self._groups: dict[str, RunGroup] = {}
         self._known: dict[str, tuple[Manifests, FoundRun]] = {}
         self._found, self._found_at = FoundRuns([], is_complete=True), -_SHARED_S
         self._lock = Lock()
@@ -138,8 +141,14 @@ class RunLists:
 
     def _listed(self, runs: Sequence[FoundRun]) -> list[ListedRun]:
         rows = self._rows
-        before = _before(runs, rows)
+        before = _before(runs, rows, self._group_of)
         return [self._listed_run(run, rows, before.get(run.name)) for run in runs]
+
+    def _group_of(self, name: str) -> RunGroup:
+        """Return the group of a run, read once: its command does not change."""
+        if name not in self._groups:
+            self._groups[name] = group_of(self.path_of(name))
+        return self._groups[name]
 
     def _listed_run(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
         row = rows.get(run.name, _UNKNOWN)
@@ -196,19 +205,22 @@ def _named(found: FoundRuns, name: str) -> FoundRun:
     return run
 
 
-def _before(runs: Iterable[FoundRun], rows: Mapping[str, RunRow]) -> dict[str, str]:
-    """For each run with a step time the one before it: of the same folder, and with as many ranks and the same
-    devices, since others cannot be compared."""
-    last: dict[object, str] = {}
+def _before(
+    runs: Iterable[FoundRun], rows: Mapping[str, RunRow], group_of_run: Callable[[str], RunGroup]
+) -> dict[str, str]:
+    """Return, by name, the run before each run with a step time: of the same folder and group, ranks and devices."""
+    earlier: defaultdict[object, list[tuple[RunGroup, str]]] = defaultdict(list)
     found: dict[str, str] = {}
     for run in sorted(runs, key=lambda run: run.when_ns or 0):
         row = rows.get(run.name)
         if row is None or row.step_ns is None or run.when_ns is None:
             continue
-        like = (str(PurePosixPath(run.name).parent), len(row.ranks), tuple(row.devices))
-        if like in last:
-            found[run.name] = last[like]
-        last[like] = run.name
+        like = earlier[str(PurePosixPath(run.name).parent), len(row.ranks), tuple(row.devices)]
+        group = group_of_run(run.name)
+        before = next((name for other, name in reversed(like) if group.has(other)), None)
+        if before is not None:
+            found[run.name] = before
+        like.append((group, run.name))
     return found
 
 

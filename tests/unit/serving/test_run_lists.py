@@ -8,6 +8,7 @@ import pytest
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.pages.run_list import encode_list, list_policy, render_list
 from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.paths.run_groups import remember_command
 from kinetoscope.serving import run_lists
 from kinetoscope.serving.plain_pages import plain_list
 from kinetoscope.serving.run_lists import RunLists
@@ -68,11 +69,21 @@ def test_a_step_is_compared_with_that_of_the_run_before_in_its_folder_with_as_ma
             keep(folder, one, step_ns=step_ns, **{"devices": ["H100"]} | facts)
         return one
 
-    runs = [run("late", 5, 3e6), run("first", 0, 2e6), run("unknown", 4, None), run("other", 3, 9e6, devices=["A100"])]
-    runs += [run("elsewhere/x", 2, 8e6)]
+    runs = [run("run-5", 5, 3e6), run("run-0", 0, 2e6), run("run-4", 4, None), run("run-3", 3, 9e6, devices=["A100"])]
+    runs += [run("elsewhere/run-2", 2, 8e6), run("other", 4, 7e6)]
     changes = {one.title: (one.change, one.before_title) for one in Known(folder, runs).all().runs}
-    assert changes.pop("late") == (0.5, "first")
+    assert changes.pop("run-5") == (0.5, "run-0")
     assert set(changes.values()) == {(None, None)}
+
+
+def test_runs_of_one_command_are_compared_whatever_they_are_called(folder):
+    runs = [found(name, began_ns=BEGAN_NS + hours * HOUR_NS) for hours, name in enumerate(("slow", "run-1", "fixed"))]
+    for run, step_ns in zip(runs, (4e6, 9e6, 2e6), strict=True):
+        keep(folder, run, step_ns=step_ns)
+    for name, script in (("slow", "train.py"), ("run-1", "other.py"), ("fixed", "train.py")):
+        remember_command(folder / name, ["python", script])
+    befores = {one.title: one.before_title for one in Known(folder, runs).all().runs}
+    assert befores == {"slow": None, "run-1": None, "fixed": "slow"}
 
 
 class Searching(RunLists):
@@ -91,7 +102,7 @@ class Searching(RunLists):
 
 
 def test_a_list_is_of_one_search_also_if_others_search_meanwhile(folder, monkeypatch):
-    one, two = found("one", began_ns=BEGAN_NS), found("two", began_ns=BEGAN_NS + HOUR_NS)
+    one, two = found("run-1", began_ns=BEGAN_NS), found("run-2", began_ns=BEGAN_NS + HOUR_NS)
     for run, step_ns in ((one, 2e6), (two, 3e6)):
         keep(folder, run, step_ns=step_ns)
     data = Searching(folder, monkeypatch, [[one, two]]).all()
