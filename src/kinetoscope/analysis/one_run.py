@@ -103,9 +103,9 @@ def _on_thinned(traces: Iterable[SummedTrace]) -> Iterable[str]:
     if files:
         more = f", as {len(files) - 1:,} more {'was' if len(files) == 2 else 'were'}" if len(files) > 1 else ""
         yield (
-            f"{files[0]} was thinned out after it was recorded{more}: most of the numbers that the profiler gave to "
-            "events are missing. Sums of operators and kernels are of those that are left. Where nothing is recorded, "
-            "something may have run, so no fault was looked for."
+            f"{files[0]} was filtered after it was recorded{more}: most of its events were removed. Sums of operators "
+            "and kernels are those of the remaining events. Removed events may have run in any gap, so that idle time "
+            "is an upper bound, and there are no findings."
         )
 
 

@@ -39,7 +39,7 @@ def test_no_fault_is_looked_for_where_most_events_were_taken_out(tmp_path):
     run = report.run
     assert (run["bound_by"], report.findings, report.is_judged) == ("unknown", [], False)
     assert (run["parts"]["device"], run["flops_per_s"], run["mfu"], run["tensor_core_share"]) == (None,) * 4
-    assert run["notes"][0].startswith("rank0.json was thinned out after it was recorded")
+    assert run["notes"][0].startswith("rank0.json was filtered after it was recorded")
     assert "No findings, since parts of the trace are unknown: see the notes." in screen(report)
     assert_one_truth(report)
     before = kinetoscope.analyze(simulate(Settings(num_ranks=1)).write(tmp_path / "before"), cache=False)
@@ -58,7 +58,7 @@ def test_no_fault_is_looked_for_where_most_events_were_taken_out(tmp_path):
 def test_a_trace_that_has_most_of_its_events_was_not_thinned_out(is_kept, tmp_path):
     report = report_of(*numbered(tmp_path), is_kept)
     assert report.is_judged
-    assert not any("thinned" in note for note in report.run["notes"])
+    assert not any("was filtered" in note for note in report.run["notes"])
 
 
 def test_launches_of_few_numbers_beside_all_operators_are_those_that_a_profiler_does_not_record(tmp_path):
@@ -68,7 +68,7 @@ def test_launches_of_few_numbers_beside_all_operators_are_those_that_a_profiler_
             event["args"]["correlation"] = 40 * number
     report = report_of(path, trace, lambda event: True)
     assert report.is_judged
-    assert not any("thinned" in note for note in report.run["notes"])
+    assert not any("was filtered" in note for note in report.run["notes"])
 
 
 def test_files_that_were_thinned_out_are_named_by_one_sentence(tmp_path):
@@ -81,6 +81,6 @@ def test_files_that_were_thinned_out_are_named_by_one_sentence(tmp_path):
                 event["args"]["correlation"] *= 40
         path.write_text(json.dumps(trace))
     notes = kinetoscope.analyze(tmp_path, cache=False).run["notes"]
-    assert next(note for note in notes if "thinned" in note).startswith(
-        "rank0.json was thinned out after it was recorded, as 2 more were:"
+    assert next(note for note in notes if "was filtered" in note).startswith(
+        "rank0.json was filtered after it was recorded, as 2 more were:"
     )
