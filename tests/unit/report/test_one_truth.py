@@ -22,7 +22,10 @@ _RUNS = {
     "a CUDA graph": Settings(num_ranks=1, has_cuda_graph=True),
     "copies beside": Settings(num_ranks=1, has_copies_beside=True, reads_loss="never"),
 }
-_OF_OTHERS = ("v100_one_rank_five_steps.json.gz", "a100_alexnet_cuda_sync.json.gz", "v100_resnet50_old_schema.json.gz")
+_OF_OTHERS = (
+    *("v100_one_rank_five_steps.json.gz", "a100_alexnet_cuda_sync.json.gz", "v100_resnet50_old_schema.json.gz"),
+    *("a100_128_ranks_rank0.json.gz", "a100_128_ranks_rank1.json.gz"),
+)
 
 
 @pytest.mark.parametrize("kind", _RUNS)
