@@ -41,5 +41,5 @@ def test_a_killed_run_says_so_everywhere_and_has_the_same_numbers(tmp_path):
     report = kinetoscope.analyze(tmp_path / "run", cache=False)
     assert report.run["state"] == "killed"
     assert screen(report)[1].startswith("This run was killed")
-    assert screen(report)[1].endswith(" The last step that is here is 9.")
+    assert screen(report)[1].endswith(" The last step that is here is 8.")
     assert_one_truth(report)
