@@ -104,8 +104,8 @@ def _on_thinned(traces: Iterable[SummedTrace]) -> Iterable[str]:
         more = f", as {len(files) - 1:,} more {'was' if len(files) == 2 else 'were'}" if len(files) > 1 else ""
         yield (
             f"{files[0]} was filtered after it was recorded{more}: most of its events were removed. Sums of operators "
-            "and kernels are those of the remaining events. Removed events may have run in any gap, so that idle time "
-            "is an upper bound, and there are no findings."
+            "and kernels cover the remaining events. Removed events may have run in any gap, so that idle time is an "
+            "upper bound, and there are no findings."
         )
 
 
