@@ -38,6 +38,7 @@ _SUITES = {
     "torch_saving": "benchmarks.torch.saving",
     "torch_loop": "benchmarks.torch.loop",
     "torch_memory": "benchmarks.torch.memory",
+    "torch_first_window": "benchmarks.torch.first_window",
     "merging": "benchmarks.files.merging",
     "packets": "benchmarks.files.packets",
 }

@@ -120,6 +120,12 @@ TARGETS = {
         Target("nested() of Kineto's spans", "<=", 30),
         Target("nested() of spans in the order of their ends", "<=", 30),
     ],
+    "torch_first_window": [
+        Target("first window over torch's first start(), after a warm-up, plain", "<=", 100),
+        Target("first window over torch's first start(), without a warm-up, plain", "<=", 100),
+        Target("first window over torch's first start(), after a warm-up, with stacks", "<=", 100),
+        Target("first window over torch's first start(), without a warm-up, with stacks", "<=", 100),
+    ],
     "torch_record_function": [
         Target("record_function off / stock's", "<=", 1 / 10),
         Target("record_function on / stock's", "<=", 1 / 2.5),

@@ -10,6 +10,7 @@ from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.cli.dask_cluster import reader
+from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_json
 from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.summary import add_selection, selection_of
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison; returns the exit code."""
+    require_merged([arguments.before, arguments.after])
     require_there([arguments.before, arguments.after])
     comparison = _compare(arguments)
     comparison = replace(comparison, notes=[*comparison.notes, *_notes_on_groups(arguments.before, arguments.after)])

@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import asdict
 
+from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import add_attempt, add_json, add_no_cache, add_paths
 from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.reading import load_all
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
+    require_merged(arguments.inputs)
     require_there(arguments.inputs)
     traces = load_all(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
     for note in (note for name in arguments.inputs for note in notes_on_attempts(name, arguments.attempt)):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
+from kinetoscope.cli.merging import require_merged
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import SUFFIXES, read_header
 from kinetoscope.formats.chrome_stream import open_trace
@@ -152,6 +153,7 @@ def trace_inputs(
     file, `TraceFileError` for what is neither a file nor a folder, such as a named pipe that nobody may ever write, and
     all with the user's names.
     """
+    require_merged(names)
     require_there(names)
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         files = TraceInputs()

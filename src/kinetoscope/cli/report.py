@@ -16,6 +16,7 @@ from kinetoscope.analysis.compare.compare import compare_sources, titled_apart
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.dask_cluster import reader
+from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_force, add_json, add_output
 from kinetoscope.cli.paths import require_free, require_there
 from kinetoscope.cli.progress import Progress, work_on_each
@@ -76,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the page."""
+    require_merged(arguments.inputs)
     require_there(arguments.inputs)
     output = _output(arguments)
     require_free([output], force=arguments.force)

@@ -10,6 +10,7 @@ from kinetoscope.analysis.hangs import find_hangs
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
+from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_attempt, add_json, add_last, add_no_cache, add_ranks
 from kinetoscope.cli.paths import newest_run, print_later_run, require_there
 from kinetoscope.errors import TraceFileError
@@ -99,6 +100,7 @@ def report_on(
     arguments: argparse.Namespace, faster: frozenset[str] = frozenset(), *, with_graph: bool = False
 ) -> RunReport:
     """The report of what the arguments name, in which operators can be ``faster``."""
+    require_merged(arguments.inputs)
     require_there(arguments.inputs)
     selection = selection_of(arguments, faster)
     try:

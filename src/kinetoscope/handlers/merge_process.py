@@ -117,11 +117,14 @@ class MergeProcess:
 
 def _work(task: MergeTask) -> int:
     """Merges, and returns the exit code; what is wrong is a line on stderr."""
+    from kinetoscope.merge.merge_mark import marked_as_merging
+
     give_way()
     try:
-        is_merged = _merge(task, task.wait_s)
-        if task.again_s is not None and is_left():  # the run has ended meanwhile and saved more
-            is_merged = _merge(task, task.again_s)
+        with marked_as_merging(Path(task.folder)):
+            is_merged = _merge(task, task.wait_s)
+            if task.again_s is not None and is_left():  # the run has ended meanwhile and saved more
+                is_merged = _merge(task, task.again_s)
         if is_merged and task.upload and is_left():
             _upload(task, *task.upload)
     except (KinetoscopeError, OSError) as error:

@@ -1,0 +1,53 @@
+"""Merged traces that are not there yet: commands wait for the process that writes one, or write it if that is dead."""
+
+import re
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from kinetoscope.cli.progress import progress_bar
+from kinetoscope.merge.merge_mark import is_being_merged
+from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_places, places_of_traces
+from kinetoscope.paths.file_kinds import is_folder
+from kinetoscope.texts.wording import printable_lines
+
+_POLL_S = 0.1
+_MERGED = re.compile(r"merged_trace(?:\.node(\d{1,9}))?\.json(?:\.gz|\.zst)?", re.ASCII)
+
+
+def require_merged(names: Iterable[str]) -> None:
+    """Wait while another process merges traces of these runs. Write a merged trace that is named and missing.
+
+    A run waits at its end for some seconds only. The process that merges then continues, unless it is killed, as in a
+    container whose first process has ended.
+    """
+    for name in names:
+        path = Path(name)
+        for folder in _folders_of_traces(path):
+            _wait_for_merge(folder)
+        merged = _MERGED.fullmatch(path.name)
+        if merged and not path.exists() and is_folder(path.parent / MANIFESTS):
+            from kinetoscope.merge.manifest_merge import merge_manifest  # only here: it is rarely needed
+
+            _print_line(f"Merging the traces in {path.parent}: the process that merged them has not finished.")
+            with progress_bar("merging") as on_progress:
+                merge_manifest(path.parent, path, node_rank=int(merged[1] or 0), on_progress=on_progress)
+
+
+def _folders_of_traces(path: Path) -> list[Path]:
+    if not is_folder(path):
+        return [path.parent] if is_folder(path.parent / MANIFESTS) else []
+    places = {place for one in places_of_traces(path) for place in attempt_places(path, one).values()}
+    return [path / place for place in sorted(places) if is_folder(path / place / MANIFESTS)]
+
+
+def _wait_for_merge(folder: Path) -> None:
+    if is_being_merged(folder):
+        _print_line(f"Waiting for the process that merges the traces in {folder}.")
+    while is_being_merged(folder):
+        time.sleep(_POLL_S)
+
+
+def _print_line(line: str) -> None:
+    print(printable_lines(line), file=sys.stderr)
