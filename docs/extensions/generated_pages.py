@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 FROM_FILES = {
     "src/kinetoscope/analysis/findings/chapters.md": "findings.md",
     "src/native/README.md": "native.md",
+    "tests/README.md": "project/tests.md",
 } | {path.name: f"project/{path.stem.lower()}.md" for path in sorted(ROOT.glob("*.md")) if path.stem != "README"}
 """Documents outside of this folder, and their pages."""
 
