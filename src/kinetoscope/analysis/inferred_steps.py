@@ -47,7 +47,8 @@ def _are_regular(intervals: pl.Series) -> bool:
     if len(intervals) < _MIN_INTERVALS:
         return False
     ratio = intervals / intervals.median()
-    return bool(ratio.is_between(1 / _REGULAR_FACTOR, _REGULAR_FACTOR).mean() >= _MIN_REGULAR_SHARE)
+    num_regular = sum(ratio.is_between(1 / _REGULAR_FACTOR, _REGULAR_FACTOR).to_list())
+    return num_regular >= _MIN_REGULAR_SHARE * len(intervals)
 
 
 def step_candidates(windows: Iterable["RankWindow"], categories: Iterable[str]) -> tuple[str, ...]:

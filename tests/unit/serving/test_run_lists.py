@@ -82,8 +82,8 @@ def test_runs_of_one_command_are_compared_whatever_they_are_called(folder):
         keep(folder, run, step_ns=step_ns)
     for name, script in (("slow", "train.py"), ("run-1", "other.py"), ("fixed", "train.py")):
         remember_command(folder / name, ["python", script])
-    befores = {one.title: one.before_title for one in Known(folder, runs).all().runs}
-    assert befores == {"slow": None, "run-1": None, "fixed": "slow"}
+    earlier_runs = {one.title: one.before_title for one in Known(folder, runs).all().runs}
+    assert earlier_runs == {"slow": None, "run-1": None, "fixed": "slow"}
 
 
 class Searching(RunLists):
