@@ -22,7 +22,10 @@ IMPERATIVES = {
     **dict.fromkeys(("various", "misc", "wip"), "limit"),
 }
 """First words that no subject may have, and examples of imperatives for them."""
-EXEMPT = ("recording: keep forked ranks with a group of their own out of their parent's run",)
+EXEMPT = (
+    "recording: keep forked ranks with a group of their own out of their parent's run",
+    "cli: wait for a live merge, and write a merged trace that a dead one has not",
+)
 """Subjects of commits that were made without the hook; published commits are not rewritten."""
 WRITTEN_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ")
 
