@@ -30,9 +30,10 @@
 /* The thread gives way for this time at most, should the sampler not wake up. */
 #define LONGEST_WAY_US 500
 /* If it has the GIL back only after this time, another thread had it, which the sampler waits for
- * without asking as well: so many samples are not asked for then. */
+ * without a request as well, or the machine is busy. The next sample is not requested then; if that
+ * recurs 3, 7, 15 and at most 31 samples: each request costs the thread those milliseconds. */
 #define LONG_WAY_NS 2000000
-#define NUM_UNASKED 32
+#define MAX_UNASKED 31
 #define LONGEST_INTERVAL_NS INT64_C(1000000000000000000)
 
 typedef struct {
@@ -54,6 +55,7 @@ typedef struct {
     int can_ask;         /* the thread to give way: it is the main thread, as far as is known */
     SharedWord is_asked; /* it has not done so yet */
     int num_unasked;     /* samples before it is asked again */
+    int backoff;         /* num_unasked after the last long way, halved by each short one */
     int is_sampling;     /* run() was called; it and what was asked share a reference */
     int is_waiting;      /* for the GIL, after the thread was asked */
     PyThread_type_lock got_gil; /* held meanwhile */
@@ -194,7 +196,10 @@ static int give_way(void *object)
         if (PyThread_acquire_lock_timed(samples->got_gil, LONGEST_WAY_US, 0) == PY_LOCK_ACQUIRED)
             PyThread_release_lock(samples->got_gil);
         Py_END_ALLOW_THREADS
-        samples->num_unasked = monotonic_ns() - began > LONG_WAY_NS ? NUM_UNASKED : 0;
+        int is_long = monotonic_ns() - began > LONG_WAY_NS;
+        int backoff = is_long ? 2 * samples->backoff + 1 : samples->backoff / 2;
+        samples->backoff = backoff < MAX_UNASKED ? backoff : MAX_UNASKED;
+        samples->num_unasked = is_long ? samples->backoff : 0;
     }
     shared_store(&samples->is_asked, 0);
     if (!samples->is_sampling) Py_DECREF((PyObject *)samples);
