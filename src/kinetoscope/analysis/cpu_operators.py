@@ -82,8 +82,12 @@ def _own_stretches(host: "HostTime") -> pl.DataFrame:
     tracks = {window.loop_track, *window.device["launch_track"].drop_nulls().unique().to_list()}
     spans = spans.filter(pl.col("track").is_in(list(tracks))).sort("begin")
     moments = pl.concat([frame_of(spans["track"], spans[side].alias("begin")) for side in ("begin", "end")])
-    moments = moments.unique().sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track"))
-    long = moments.filter(pl.col("end") - pl.col("begin") >= MIN_CPU_OPERATOR_NS)
+    moments = moments.sort("track", "begin")
+    end, is_same_track = pl.col("begin").shift(-1), pl.col("track").shift(-1) == pl.col("track")
+    is_long = is_same_track & (end - pl.col("begin") >= MIN_CPU_OPERATOR_NS)
+    long = moments.with_columns(end=end).filter(is_long)
+    if not len(long):
+        return _no_stretches()
     rows = innermost(spans, long.select("track", ts=pl.col("begin") + 1))
     named_stretches = known_rows(long.hstack([spans["name"][rows]]), "name")
     name = pl.col("name").str
@@ -105,15 +109,15 @@ def are_for_data(host: "HostTime") -> pl.Series:
     after it, before the thread launches anything else.
     """
     calls, device = host.synchronising, host.window.device
-    copies = rows_where(device[["correlation", "bytes"]], device["name"].str.contains(COPY_TO_HOST))
+    is_large = (device["kind"] == "copy") & (device["bytes"].fill_null(0) >= MIN_DATA_BYTES)
+    is_large &= device["name"].str.contains(COPY_TO_HOST)
+    if not len(calls) or not (is_large.any() or any(map(len, host.cpu_operators.values()))):
+        return pl.repeat(False, len(calls), eager=True)
+    copies = rows_where(device[["correlation", "bytes"]], is_large)
     own = calls[["correlation"]].join(copies.unique("correlation"), on="correlation", how="left", maintain_order="left")
-    large = own["bytes"].fill_null(0) >= MIN_DATA_BYTES
+    large = own["bytes"].is_not_null()
     rows = calls.select(*_SPAN).with_row_index("call")
-    launched = device.select(
-        launched="launch_begin",
-        track="launch_track",
-        is_large=pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("bytes").fill_null(0) >= MIN_DATA_BYTES),
-    )
+    launched = device.select(launched="launch_begin", track="launch_track", is_large=is_large)
     launched = known_rows(launched, "launched", "track").sort("launched")
     options: Any = {"by": "track", "check_sortedness": False}
     before = rows.sort("begin").join_asof(launched, left_on="begin", right_on="launched", **options)
