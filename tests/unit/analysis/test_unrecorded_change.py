@@ -79,6 +79,9 @@ def test_a_comparison_rests_on_unrecorded_steps_where_both_runs_have_them():
     assert comparison.step.change == pytest.approx(0.4)
     assert any("100 unrecorded steps before and 100 after" in note for note in comparison.notes)
     assert compare_reports(before, replace(after, unrecorded_ns=())).step == without
+    late = replace(before, unrecorded_ns=[5 * MS, 120 * MS] * 50)
+    comparison = compare_reports(late, replace(after, unrecorded_ns=[5 * MS, 6 * MS] * 50))
+    assert comparison.step.verdict == "unsure", "the means of blocks count only if the recorded steps agree"
 
 
 @pytest.mark.parametrize("has_device", [True, False])

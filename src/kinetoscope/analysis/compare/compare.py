@@ -196,7 +196,7 @@ class _Runs:
         rows = [self._compared(change) for change in self._changes.values()]
         rows += [self._uncompared(key) for key in self._others]
         if self.all_steps is not None:
-            rows = [_step_row(self.all_steps) if row.is_typical_step else row for row in rows]
+            rows = [_step_row(self.all_steps, row.verdict) if row.is_typical_step else row for row in rows]
         return sorted(_with_worse(rows, self._threshold, by_all_steps=self.all_steps is not None), key=_place)
 
     def more_steps(self) -> int | None:
@@ -251,7 +251,8 @@ class _Runs:
         return _row(key, before=before, after=after, change=change, interval=None, verdict=verdict)
 
 
-def _step_row(change: StepChange) -> ComparisonRow:
+def _step_row(change: StepChange, of_recorded: str) -> ComparisonRow:
+    """Return the row of the typical step by all steps; ``of_recorded`` is the verdict of the recorded ones."""
     interval = (math.expm1(change.shift.low), math.expm1(change.shift.high))
     return _row(
         STEP,
@@ -259,7 +260,7 @@ def _step_row(change: StepChange) -> ComparisonRow:
         after=change.after_ns,
         change=math.expm1(change.shift.log),
         interval=interval,
-        verdict=change.verdict,
+        verdict="unsure" if change.is_of_means and change.verdict != of_recorded else change.verdict,
     )
 
 

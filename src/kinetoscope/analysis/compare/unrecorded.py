@@ -8,14 +8,15 @@ from typing import NamedTuple
 MIN_STEPS = 16
 """With fewer steps of a run the verdict rests on its recorded steps."""
 
-_MAX_BLOCKS, _MIN_BLOCK_STEPS = 16, 3
+_MAX_BLOCKS, _MIN_BLOCK_STEPS = 8, 3
 """The shorter run has at most so many blocks. A block has at least so many steps, and as many in both runs."""
 
 _QUANTILE = 1.96
 """A standard normal value is within this with 95 % probability."""
 
-NOISE = 0.06
-"""Natural logarithm by which the fastest steps of two runs of one program differ at most; see docs/comparing.md."""
+NOISE = 0.08
+"""Natural logarithm by which the fastest steps of two runs of one program differ at most. They differed by up to 6 %
+beside 20 busy processes on two cores; see docs/comparing.md."""
 
 MEAN_NOISE = math.log(3.5)
 """The same of means: beside two busy processes, medians of two runs of one program differed by a factor of 3."""
@@ -36,7 +37,8 @@ class Shift(NamedTuple):
 class StepChange(NamedTuple):
     """The typical step of two runs in nanoseconds, the change of its logarithm, and a verdict of the contract.
 
-    ``block_steps`` is the number of steps of a block; the fastest step of each block counts.
+    ``block_steps`` is the number of steps of a block; the fastest step of each block counts. ``is_of_means`` is True
+    where only the means of blocks differ: then the recorded steps must agree.
     """
 
     before_ns: float
@@ -44,6 +46,7 @@ class StepChange(NamedTuple):
     shift: Shift
     verdict: str
     block_steps: int
+    is_of_means: bool
     num_steps: tuple[int, int]
 
 
@@ -51,14 +54,17 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
     """Compare the durations of the unrecorded steps of two runs; None with fewer than `MIN_STEPS` in one of them.
 
     Other processes make most steps longer, but leave some of each block of steps alone. So the fastest steps of blocks
-    are compared by ranks. A change that these do not show, as where every second batch comes late, shows in the means
-    of blocks if it is larger than the effect of a busy machine.
+    are compared by ranks, and the interval contains that of the fastest step of all. A change that these do not show,
+    as where every second batch comes late, shows in the means of blocks if it is larger than the effect of a busy
+    machine.
     """
     if min(len(before), len(after)) < MIN_STEPS:
         return None
     size = max(_MIN_BLOCK_STEPS, min(len(before), len(after)) // _MAX_BLOCKS)  # of more steps, the fastest is faster
     sides = [_blocks(times, size) for times in (before, after)]
     fastest = _shift(*([min(block) for block in side] for side in sides)).widened(NOISE)
+    of_all = math.log(max(min(after), 1.0) / max(min(before), 1.0))
+    fastest = Shift(fastest.log, min(fastest.low, of_all - NOISE), max(fastest.high, of_all + NOISE))
     means = _shift(*([fmean(block) for block in side] for side in sides))
     found = fastest
     verdict = _sign(fastest)
@@ -70,7 +76,14 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
         verdict = "same" if is_same else "unsure"
     of_blocks = min if found is fastest else fmean
     values = [median(of_blocks(block) for block in side) for side in sides]
-    return StepChange(values[0], values[1], found, verdict, size, (len(before), len(after)))
+    return StepChange(
+        *values,
+        shift=found,
+        verdict=verdict,
+        block_steps=size,
+        is_of_means=found is not fastest,
+        num_steps=(len(before), len(after)),
+    )
 
 
 def _sign(shift: Shift) -> str | None:
