@@ -25,6 +25,7 @@ from kinetoscope.texts.wording import counted, printable_lines, shown
 
 _ASYNCHRONOUS = ("b", "S")
 _RECORDING = r"^PyTorch Profiler \(\d+\)$"
+_NO_TITLES = ("default_pg", "undefined", "")
 
 
 class Trace:
@@ -252,9 +253,32 @@ class Trace:
     def process_groups(self) -> dict[str, list[int]]:
         """The ranks of each process group that Kineto lists, by its name. The default group may list none: it has
         all."""
+        return {name: self._ranks_of(group) for name, group in self._groups.items()}
+
+    @property
+    def group_titles(self) -> dict[str, str]:
+        """The descriptions of process groups by name, without those that torch makes up; of a dimension of a device
+        mesh its name, such as ``tp``."""
+        titles = {name: group.get("pg_desc") for name, group in self._groups.items()}
+        titles = {name: title.removeprefix("mesh_") for name, title in titles.items() if isinstance(title, str)}
+        return {name: title for name, title in titles.items() if title not in _NO_TITLES and ":" not in title}
+
+    @property
+    def group_threads(self) -> dict[int, str]:
+        """The names of process groups by the threads that run their collectives, where these have their own."""
+        listed = ((name, group.get("threads")) for name, group in self._groups.items())
+        return {
+            thread: name
+            for name, threads in listed
+            for thread in (threads if isinstance(threads, list) else ())
+            if isinstance(thread, int)
+        }
+
+    @property
+    def _groups(self) -> dict[str, dict[str, Any]]:
         listed = self._distributed_info.get("pg_config")
         groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
-        return {str(group["pg_name"]): self._ranks_of(group) for group in groups if "pg_name" in group}
+        return {str(group["pg_name"]): group for group in groups if "pg_name" in group}
 
     def _ranks_of(self, group: dict[str, Any]) -> list[int]:
         ranks, size = group.get("ranks"), group.get("pg_size")

@@ -9,6 +9,7 @@ from typing import Any
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import SettingsError
+from kinetoscope.torch.gloo_threads import add_gloo_threads
 from kinetoscope.training.ranks import torch_distributed
 
 
@@ -55,7 +56,7 @@ def distributed_info() -> dict[str, Any] | None:
         "rank": distributed.get_rank(),
         "world_size": distributed.get_world_size(),
         "pg_count": distributed.get_pg_count(),
-        "pg_config": private_names.all_process_groups(distributed),
+        "pg_config": add_gloo_threads(private_names.all_process_groups(distributed), distributed),
     }
     if info["backend"] == "nccl":
         info["nccl_version"] = _nccl_version()

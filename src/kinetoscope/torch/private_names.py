@@ -119,6 +119,20 @@ def world_process_groups(distributed: Any) -> Any:
     return getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_config_info", [])
 
 
+def gloo_thread_counts(distributed: Any) -> list[tuple[str, int]]:
+    """Return the names of this rank's groups that have gloo, oldest first, each with the number of its threads; an
+    empty list if this torch does not have them."""
+    found = []
+    try:
+        for group in distributed.distributed_c10d._world.pg_map:
+            backends = {id(one): one for one in map(group._get_backend, group._device_types)}
+            counts = [one.options._threads for one in backends.values() if one.name() == "gloo"]
+            found += [(str(group.group_name), sum(counts))] if counts else []
+    except Exception:  # another torch, or a group that is being destroyed
+        return []
+    return found
+
+
 # Log lines.
 _LEVEL_ABOVE_ALL = 6
 """Kineto logs each start and stop at USDT, 5, which is above its errors."""
