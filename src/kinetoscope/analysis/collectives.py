@@ -124,9 +124,8 @@ def _computing(window: RankWindow) -> Coverage:
     """When the device computes something, or the thread of the loop where there is none."""
     if len(window.device):
         return window.device_time.compute
-    if not len(window.named(COMMUNICATION_CALLS)):
-        return window.operating
-    return Coverage(window.loop_operators.filter(~pl.col("name").str.contains(COMMUNICATION_CALLS)))
+    # An operator of a DTensor waits for a collective inside of it.
+    return window.operating.without(Coverage(window.on_loop(window.named(COMMUNICATION_CALLS))))
 
 
 def _longest_pauses(computing: Coverage, calls: pl.DataFrame) -> pl.DataFrame:
@@ -195,7 +194,7 @@ def _gloo_calls(window: RankWindow) -> pl.DataFrame:
         "begin",
         "end",
         launch_begin="begin",
-        group=pl.lit(_only_group(window), dtype=pl.String),
+        group=_groups_of_threads(window, calls["track"]),
         sequence=pl.lit(None, dtype=pl.Int64),
         name=_plain_name(_behind_colon(calls["name"])),
         direction=_behind_colon(calls["name"]),
@@ -205,10 +204,14 @@ def _gloo_calls(window: RankWindow) -> pl.DataFrame:
     )
 
 
-def _only_group(window: RankWindow) -> str | None:
-    """The group of all calls, if the trace says that there is just one."""
-    groups = [*window.trace.process_groups]
-    return groups[0] if len(groups) == 1 else None
+def _groups_of_threads(window: RankWindow, tracks: pl.Series) -> pl.Series:
+    """Return the group of each call, by its thread; where there is just one group, it is of all calls."""
+    groups, threads = [*window.trace.process_groups], window.trace.group_threads
+    if len(groups) == 1 or not threads:
+        return all_the_same("group", groups[0] if len(groups) == 1 else None, pl.String, len(tracks))
+    known = window.trace.tracks.select("track", "tid_number").collect()
+    by_track = {track: threads.get(thread) for track, thread in known.iter_rows()}
+    return tracks.replace_strict(by_track, default=None, return_dtype=pl.String).alias("group")
 
 
 def _text(column: str) -> pl.Expr:

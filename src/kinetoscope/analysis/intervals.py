@@ -60,6 +60,16 @@ class Coverage:
         """The union with further intervals."""
         return Coverage(self.islands, *intervals) if any(map(len, intervals)) else self
 
+    def without(self, other: "Coverage") -> "Coverage":
+        """Return the part of it that another one does not cover."""
+        if not other:
+            return self
+        sides = [islands[side].alias("begin") for islands in (self.islands, other.islands) for side in ("begin", "end")]
+        begin = pl.concat(sides).unique().sort()
+        pieces = frame_of(begin[:-1], begin[1:].alias("end"))
+        is_left = (self.within(*pieces) > 0) & (other.within(*pieces) == 0)
+        return Coverage(pieces.filter(is_left))
+
     def until(self, times: pl.Series) -> pl.Series:
         """How many nanoseconds are covered before each of ``times``, which are in any order; 0 for null."""
         if not self:

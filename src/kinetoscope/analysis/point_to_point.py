@@ -25,32 +25,43 @@ def find_channels(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """Return for each call ``channel``, ``source`` and ``destination``.
 
     Calls of a channel follow each other in the same order on all of its ranks: those of a group, or of a sender and a
-    receiver. A call with an unknown peer has a channel of its rank alone. Source and destination are None
-    for calls of a whole group.
+    receiver. A call with an unknown peer has a channel of its rank alone, as has one with an unknown group where the
+    rank is in groups with different ranks. Source and destination are None for calls of a whole group.
 
     Args:
         calls: ``group``, ``direction`` (``send``, ``recv`` or another name), ``peer`` (a rank of the group, as far as
             it is known).
     """
+    unknown = _channel_of_rank(window.rank, None) if _has_different_groups(window) else None
     if not calls["direction"].is_in(list(_DIRECTIONS)).any():
         nothing = (all_the_same(name, None, pl.Int64, len(calls)) for name in ("source", "destination"))
-        return frame_of(calls["group"].alias("channel"), *nothing)
+        channel = calls["group"] if unknown is None else calls["group"].fill_null(unknown)
+        return frame_of(channel.alias("channel"), *nothing)
     members = _members_by_group(window)
     rows = [
-        _channel(window.rank, group, direction, _global_peer(window.rank, members.get(group), peer))
+        _channel(window.rank, group, direction, _global_peer(window.rank, members.get(group), peer), unknown)
         for group, direction, peer in calls.select("group", "direction", "peer").iter_rows()
     ]
     schema = {"channel": pl.String, "source": pl.Int64, "destination": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
+def _channel_of_rank(rank: int | None, group: str | None) -> str:
+    return f"{group or ''} of rank {rank}"
+
+
+def _has_different_groups(window: RankWindow) -> bool:
+    """Return whether the rank is in groups of several ranks that have not the same ranks."""
+    return len({frozenset(ranks) for ranks in window.trace.process_groups.values() if len(ranks) != 1}) > 1
+
+
 def _channel(
-    rank: int | None, group: str | None, direction: str | None, peer: int | None
+    rank: int | None, group: str | None, direction: str | None, peer: int | None, unknown: str | None
 ) -> tuple[str | None, int | None, int | None]:
     if direction not in _DIRECTIONS:
-        return group, None, None
+        return group or unknown, None, None
     if rank is None or peer is None:
-        return f"{group or ''} of rank {rank}", None, None
+        return _channel_of_rank(rank, group), None, None
     source, destination = (rank, peer) if direction == SEND else (peer, rank)
     return f"{group or ''} {source}->{destination}", source, destination
 
