@@ -1,9 +1,10 @@
-"""Training runs of real ranks on CPU that divide their work otherwise than by data: pipelines and all-to-alls.
+"""Training runs of real ranks on CPU that divide their work otherwise than by data alone.
 
-One rank sleeps in each step. Arguments: ``1F1B``, ``GPipe`` or ``all_to_all``; the late rank; the run's folder; and the
-file in which ranks meet.
+One rank sleeps in each step. Arguments: ``1F1B``, ``GPipe``, ``all_to_all`` or ``tensor``; the late rank; the run's
+folder; and the file in which ranks meet.
 """
 
+import functools
 import os
 import sys
 import time
@@ -11,7 +12,9 @@ from collections.abc import Callable
 
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import kinetoscope
 
@@ -20,15 +23,14 @@ SCHEDULES = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}
 
 
 class Stage(nn.Module):
-    """A stage that sleeps in each forward pass, if it is late."""
+    """A layer that sleeps in each forward pass, if it is late."""
 
-    def __init__(self, is_late: bool) -> None:
+    def __init__(self, is_late: bool, sleep_s: float = SLEEP_S) -> None:
         super().__init__()
-        self.linear, self.is_late = nn.Linear(64, 64), is_late
+        self.linear, self.sleep_s = nn.Linear(64, 64), sleep_s if is_late else 0.0
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        if self.is_late:
-            time.sleep(SLEEP_S)
+        time.sleep(self.sleep_s)
         return self.linear(batch)
 
 
@@ -64,12 +66,38 @@ def exchange(rank: int, num_ranks: int, is_late: bool) -> Callable[[], None]:
     return step
 
 
+def tensor_parallel(rank: int, num_ranks: int, is_late: bool) -> Callable[[], None]:
+    """Return a step of tensor parallel pairs of ranks, which are data parallel to each other.
+
+    It sleeps for longer, since calls of DTensors take long where many programs share the cores.
+    """
+    mesh = init_device_mesh("cpu", (num_ranks // 2, 2), mesh_dim_names=("dp", "tp"))
+    plans = ColwiseParallel(), RowwiseParallel()
+    module = nn.Sequential(*(Stage(is_late, 10 * SLEEP_S) for _ in plans))
+    parallelize_module(module, mesh["tp"], {f"{number}.linear": plan for number, plan in enumerate(plans)})
+    optimizer = torch.optim.SGD(module.parameters(), 0.01, foreach=False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        module(torch.randn(32, 64)).square().mean().backward()
+        for parameter in module.parameters():
+            distributed.all_reduce(parameter.grad.to_local(), group=mesh.get_group("dp"))
+        optimizer.step()
+
+    return step
+
+
+STEPS = {"all_to_all": exchange, "tensor": tensor_parallel} | {
+    name: functools.partial(pipeline, name) for name in SCHEDULES
+}
+
+
 def main(name: str, late_rank: str, out: str, meeting_place: str) -> None:
     rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{meeting_place}", rank=rank, world_size=num_ranks)
     is_late = rank == int(late_rank)
-    step = exchange(rank, num_ranks, is_late) if name == "all_to_all" else pipeline(name, rank, num_ranks, is_late)
+    step = STEPS[name](rank, num_ranks, is_late)
     schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=NUM_STEPS)
     with kinetoscope.profile(
         out, schedule=schedule, system=False, profile_memory=False, record_shapes=True, quiet=True

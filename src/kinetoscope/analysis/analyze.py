@@ -41,6 +41,7 @@ from kinetoscope.analysis.one_run import (
 )
 from kinetoscope.analysis.operators import notes_on_flops, operator_rows
 from kinetoscope.analysis.packing import each_by
+from kinetoscope.analysis.passed_on_waits import find_message_waits
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows, with_step_parts
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
@@ -293,8 +294,9 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     notes += [*notes_on_flops(operators), *notes_on_replay(None if is_partial else graph)]
     bound_ns = max((shift.bound_ns for shift in by_rank.values()), default=0)
     is_incomplete = any(trace.is_incomplete for trace in traces)
-    late = LateRanks() if is_incomplete else late_ranks(joined.rows, steps, bound_ns)
-    late_wait_ns = wait_for_late_ns(joined.rows, late.rows, len(steps))
+    messages = find_message_waits(joined.calls)
+    late = LateRanks() if is_incomplete else late_ranks(joined.rows, steps, bound_ns, messages)
+    late_wait_ns = wait_for_late_ns(joined.rows, late, len(steps))
     signs = [summary.signs for summary in summaries if summary.signs is not None]
     contention = find_contention(steps, find_cpu_use(steps, ranks, [(one.rank, one.processors) for one in signs]))
     report = RunReport(
@@ -323,7 +325,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     )
     if why or graph is None or not steps:
         return replace(report, run=report.run | {"hints": hints})
-    found = find_faults(report, graph, signs, late.candidates)
+    found = find_faults(report, graph, signs, late)
     notes = [*notes_on_contention(contention, found.findings), *report.run["notes"]]
     if any(trace.last_step is not None for trace in traces):
         found = found._replace(findings=_at_most_medium(found.findings, report.run["step_ns"] or 0.0))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.analysis.known import sum_of_known
+from kinetoscope.analysis.passed_on_waits import Wait, peers_by_rank, without_passed_on_waits
 from kinetoscope.analysis.periods import period_of_steps
 from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
@@ -65,35 +66,49 @@ class LateRanks:
     """The ranks that are late. ``rows`` are those that the others wait for with nothing to do, the worst first.
 
     ``candidates``, the latest first, are also those that begin their calls late while the others still compute: whether
-    that costs the run something, only a replay tells.
+    that costs the run something, only a replay tells. ``calls`` are the timed ones, `without_passed_on_waits`.
     """
 
     rows: list[StragglerRow] = field(default_factory=list)
     candidates: list[StragglerRow] = field(default_factory=list)
+    calls: list[CollectiveRow] = field(default_factory=list)
 
 
-def late_ranks(calls: Sequence[CollectiveRow], steps: Sequence[StepRow], clock_bound_ns: int = 0) -> LateRanks:
-    """The ranks that are late. Waits below four times ``clock_bound_ns`` are not told from an error of clocks."""
+def late_ranks(
+    calls: Sequence[CollectiveRow],
+    steps: Sequence[StepRow],
+    clock_bound_ns: int = 0,
+    messages: Sequence[Wait] = (),
+) -> LateRanks:
+    """Return the late ranks, each judged among the ranks of its process groups.
+
+    Args:
+        clock_bound_ns: the error of clocks; waits below four times that do not count.
+        messages: the waits of ranks for messages.
+    """
     calls = [call for call in calls if call.waits_ns is not None and call.step is not None]
     if not calls or not steps:
         return LateRanks()
+    calls = without_passed_on_waits(calls, messages)
+    peers = peers_by_rank(calls)
     least_ns, bound_ns = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), CLOCK_BOUNDS * clock_bound_ns
     num_steps = len({row.step for row in steps})
-    behind = _beyond_usual(begins_after_first(calls))
-    late = {rank for rank, by_step in behind.items() if _is_late(by_step, num_steps, max(least_ns, bound_ns))}
-    asked = late | {rank for rank, wait_ns in _waits_for_last(calls).items() if wait_ns > least_ns * num_steps}
+    behind = _behind_peers(calls)
+    late = {rank for rank, by_step in behind.items() if is_late(by_step, num_steps, max(least_ns, bound_ns))}
+    asked = late | {rank for rank, wait_ns in _waits_for_last(calls, peers).items() if wait_ns > least_ns * num_steps}
     found: dict[int, StragglerRow] = {}
-    for rank, waits in _waits_by_rank(calls, asked).items():
-        row = _row(rank, waits, num_steps, bound_ns)
+    for rank, waits in _waits_by_rank(calls, asked, peers).items():
+        row = build_row(rank, waits, num_steps, bound_ns)
         is_costly = row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
         if is_costly or rank in late:
             found[rank] = row if is_costly else replace(row, steps=_late_steps(behind[rank], bound_ns))
-    rows = _with_causes(found, steps)
+    rows = _with_causes(found, steps, peers)
     return LateRanks(
         sorted(
             (row for row in rows if row.cost_ns_per_step > least_ns), key=lambda row: (-row.cost_ns_per_step, row.rank)
         ),
         sorted(rows, key=lambda row: (-sum(behind[row.rank].values()), row.rank)),
+        calls,
     )
 
 
@@ -102,7 +117,7 @@ def later_ranks(after_first: ByStep, steps: Sequence[StepRow]) -> list[Straggler
     step, begins a call after the first one of it. Their cost is how late they are."""
     num_steps = len({row.step for row in steps})
     least_ns, behind = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _beyond_usual(after_first)
-    found = {rank: _row(rank, by_step, num_steps, 0) for rank, by_step in behind.items()}
+    found = {rank: build_row(rank, by_step, num_steps, 0) for rank, by_step in behind.items()}
     late = {
         rank: row
         for rank, row in found.items()
@@ -111,33 +126,35 @@ def later_ranks(after_first: ByStep, steps: Sequence[StepRow]) -> list[Straggler
     return sorted(_with_causes(late, steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
 
 
-def wait_for_late_ns(calls: Iterable[CollectiveRow], late: Collection[StragglerRow], num_steps: int) -> float:
-    """What a rank waits for late ranks in a step, on average over all ranks, of which there are ``num_steps`` rows."""
-    ranks = {row.rank for row in late}
-    waits = [
-        sum(call.waits_ns) for call in calls if call.waits_ns and call.step is not None and call.late_rank in ranks
-    ]
-    return sum(waits) / max(1, num_steps)
+def wait_for_late_ns(calls: Iterable[CollectiveRow], late: LateRanks, num_steps: int) -> float:
+    """Return the time per step that a rank waits for late ranks, also through others: the mean of ``num_steps`` rows of
+    all ranks."""
+    if not late.rows:
+        return 0.0
+    ranks = {row.rank for row in late.rows}
+    waits_ns = sum(_wait_ns(call) for call in late.calls if call.late_rank in ranks)
+    passed_on_ns = sum(map(_wait_ns, calls)) - sum(map(_wait_ns, late.calls))
+    return (waits_ns + passed_on_ns) / max(1, num_steps)
 
 
-def _waits_for_last(calls: Sequence[CollectiveRow]) -> dict[int, float]:
-    """By rank: what each other rank waited for it, on average, where it was the last one; the sum."""
-    num_others = _num_ranks(calls) - 1
+def _wait_ns(call: CollectiveRow) -> int:
+    return sum(call.waits_ns) if call.waits_ns and call.step is not None else 0
+
+
+def _waits_for_last(calls: Sequence[CollectiveRow], peers: Mapping[int, Collection[int]]) -> dict[int, float]:
+    """By rank: what each peer waited for it, on average, where it was the last one; the sum."""
     waits: defaultdict[int, float] = defaultdict(float)
     for call in calls:
         if call.late_rank is not None and call.waits_ns is not None:
-            waits[call.late_rank] += sum(call.waits_ns) / num_others
+            waits[call.late_rank] += sum(call.waits_ns) / len(peers[call.late_rank])
     return waits
 
 
-def _num_ranks(calls: Iterable[CollectiveRow]) -> int:
-    return len({rank for call in calls for rank in call.ranks})
-
-
-def _waits_by_rank(calls: Sequence[CollectiveRow], ranks: Collection[int]) -> dict[int, dict[int, float]]:
+def _waits_by_rank(
+    calls: Sequence[CollectiveRow], ranks: Collection[int], peers: Mapping[int, Collection[int]]
+) -> dict[int, dict[int, float]]:
     """`waits_for` each of ``ranks`` alone, in one pass over many calls."""
     found: dict[int, defaultdict[int, float]] = {rank: defaultdict(float) for rank in ranks}
-    num_others = _num_ranks(calls) - 1
     for call in calls:
         starts = [(rank, start) for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank in found]
         waits, last_ns = sorted(call.waits_ns or ()), max(call.starts_ns)
@@ -146,14 +163,15 @@ def _waits_by_rank(calls: Sequence[CollectiveRow], ranks: Collection[int]) -> di
             early_ns = last_ns - start_ns
             place = bisect_right(waits, early_ns)  # its own wait is no longer than that
             waited_ns = until[-1] - until[place] - early_ns * (len(waits) - place)
-            found[rank][call.step or 0] += waited_ns / num_others
+            found[rank][call.step or 0] += waited_ns / len(peers[rank])
     return {rank: dict(by_step) for rank, by_step in found.items()}
 
 
 def waits_for(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[int, float]:
-    """By step: how long each other rank waited for the last of ``ranks``, and did nothing else; the mean of these."""
+    """By step: how long each peer waited for the last of ``ranks``, and did nothing else; the mean of these."""
     calls = list(calls)
-    num_others = max(1, len({rank for call in calls for rank in call.ranks} - {*ranks}))
+    peers = peers_by_rank(calls)
+    num_others = max(1, len({peer for rank in ranks for peer in peers.get(rank, ())} - {*ranks}))
     waits: defaultdict[int, float] = defaultdict(float)
     for call in calls:
         if call.waits_ns is None or call.step is None:
@@ -179,6 +197,19 @@ def begins_after_first(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, fl
     return {rank: dict(by_step) for rank, by_step in most.items()}
 
 
+def _behind_peers(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
+    """Return by rank and step how late it was in one of its groups, beyond what the earliest ranks of the group are."""
+    by_group: defaultdict[tuple[int, ...], list[CollectiveRow]] = defaultdict(list)
+    for call in calls:
+        by_group[call.ranks].append(call)
+    most: defaultdict[int, dict[int, float]] = defaultdict(dict)
+    for of_group in by_group.values():
+        for rank, by_step in _beyond_usual(begins_after_first(of_group)).items():
+            for step, ns in by_step.items():
+                most[rank][step] = max(most[rank].get(step, ns), ns)
+    return most
+
+
 def _beyond_usual(after_first: ByStep) -> dict[int, dict[int, float]]:
     """How late each rank is in each step, beyond what the earliest quarter of the ranks is."""
     by_lateness = sorted(after_first, key=lambda rank: (sum(after_first[rank].values()), rank))
@@ -188,7 +219,7 @@ def _beyond_usual(after_first: ByStep) -> dict[int, dict[int, float]]:
     return {rank: {step: ns - usual[step] for step, ns in by_step.items()} for rank, by_step in after_first.items()}
 
 
-def _is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bool:
+def is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bool:
     """Whether a rank is late by more than ``least_ns`` on average, and not by chance."""
     late = [*by_step.values(), *[0.0] * (num_steps - len(by_step))]
     if len(late) < _FEWEST_LATE_STEPS:
@@ -196,7 +227,8 @@ def _is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> b
     return fmean(late) > max(least_ns, _STANDARD_ERRORS * stdev(late) / len(late) ** 0.5)
 
 
-def _row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float) -> StragglerRow:
+def build_row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float) -> StragglerRow:
+    """Return the row of a rank for which the others wait by step, without its cause."""
     late = _late_steps(waits, bound_ns)
     return StragglerRow(
         rank=rank,
@@ -222,22 +254,29 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
     return always if len(always) >= _NEARLY_ALL * len(waits) else late(_LATE_SHARE)
 
 
-def _with_causes(found: Mapping[int, StragglerRow], steps: Sequence[StepRow]) -> list[StragglerRow]:
-    """The rows with what took their ranks longer than all that are not late: other late ranks do not tell. Where all
-    are late, each is compared with all others, in steps in which these are not."""
+def _with_causes(
+    found: Mapping[int, StragglerRow],
+    steps: Sequence[StepRow],
+    peers: Mapping[int, Collection[int]] | None = None,
+) -> list[StragglerRow]:
+    """Return the rows with what took their ranks longer than those that are not late.
+
+    These are the peers that are not late, or else all such ranks. Where all are late, each is compared with all others,
+    in steps in which these are not.
+    """
     by_rank: defaultdict[int, dict[int, StepRow]] = defaultdict(dict)
     for row in steps:
         if row.rank is not None:
             by_rank[row.rank][row.step] = row
-    outside = [rows for rank, rows in by_rank.items() if rank not in found]
+    outside = {rank: rows for rank, rows in by_rank.items() if rank not in found}
     num_steps = len({row.step for row in steps})
     in_time = {rank: _but_for(found[rank].steps if rank in found else (), rows) for rank, rows in by_rank.items()}
-    return [
-        _with_cause(
-            row, by_rank[rank], outside or [rows for other, rows in in_time.items() if other != rank], num_steps
-        )
-        for rank, row in found.items()
-    ]
+
+    def others(rank: int) -> Sequence[Mapping[int, StepRow]]:
+        near = [outside[peer] for peer in (peers or {}).get(rank, ()) if peer in outside]
+        return near or [*outside.values()] or [rows for other, rows in in_time.items() if other != rank]
+
+    return [_with_cause(row, by_rank[rank], others(rank), num_steps) for rank, row in found.items()]
 
 
 def _but_for(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
@@ -299,7 +338,7 @@ def _cause_of_lateness(
         key=lambda name: longer[name],
         default="unknown",
     )
-    most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), _TIMES_RUNNING * running_ns)
+    most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), TIMES_RUNNING * running_ns)
     if longer.get("processor", 0.0) > max(most_others, late_ns / 2):
         cause = "processor"
     return _Cause(cause, longer, longer.get(cause, 0.0) > late_ns / 2)
@@ -332,7 +371,7 @@ _HOST_WITH_BACKWARD = (*COLUMNS_OF_CAUSES["host"], "backward_ns")
 _LEAST_OF_LATENESS = 0.05
 """What took a rank longer by less than this part of what others waited for it in these steps is not why it was late."""
 
-_TIMES_RUNNING = 2
+TIMES_RUNNING = 2
 """A rank that has no processor for longer than others does not do more: it runs longer by half of that at most."""
 
 

@@ -31,7 +31,7 @@ from kinetoscope.analysis.periods import format_period, period_of
 from kinetoscope.analysis.replay.replay import ReplayGraph, is_of_ranks
 from kinetoscope.analysis.sampled_lines import MAX_LATE_SHARE, SampledLine, is_line_sure, least_share
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.stragglers import LateRanks, StragglerRow
 from kinetoscope.analysis.window import FEWEST_RECURRING, FEWEST_STEPS
 from kinetoscope.formats.own_names import LATE
 
@@ -119,10 +119,9 @@ class Case:
     single step, and ``slow`` the slow stages of a ``pipeline``; other findings leave them all out.
     """
 
-    def __init__(
-        self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs], candidates: Sequence[StragglerRow] = ()
-    ) -> None:
+    def __init__(self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs], candidates: LateRanks) -> None:
         self.report, self.signs = report, signs
+        self.timed_calls = candidates.calls
         self.num_steps: int = report.run["num_steps"]
         self.step_ns = report.run["step_ns"] or 0.0
         self.has_device = any(row.window_ns is not None for row in report.ranks)

@@ -19,7 +19,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.stragglers import LateRanks, StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS
 
 if TYPE_CHECKING:
@@ -61,14 +61,13 @@ class Faults(NamedTuple):
 
 
 def find_faults(
-    report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs], late: Sequence[StragglerRow] = ()
+    report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs], candidates: LateRanks | None = None
 ) -> Faults:
-    """The faults of a run, of its rows, the graph of its replay, the signs in its windows, and the ranks that may be
-    ``late``, the latest first.
+    """Return the faults of a run, of its rows, the graph of its replay, the signs in its windows, and its late ranks.
 
     They are ranked as `ranked` says.
     """
-    case = Case(report, graph, signs, late)
+    case = Case(report, graph, signs, candidates or LateRanks())
     if not case.step_ns:
         return Faults([], {}, report.stragglers)
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]

@@ -24,6 +24,8 @@ from kinetoscope.texts.wording import format_ms, ranks_named
 _ALWAYS_TOLD = 0.05
 """Who waits for a rank for this part of a step is told of it, whatever a replay says."""
 
+_ABOUT_AS_LONG = 0.75
+"""A straggler of a tensor parallel group is waited for there, and then as long in its data parallel group."""
 
 _ADVICE_ON_CAUSES = {
     "data": "Give every rank the same num_workers, storage and work per sample. DistributedSampler gives each rank as "
@@ -133,7 +135,7 @@ def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
     """What each other rank waits for the last of them in a step."""
     if len(rows) == 1:
         return rows[0].cost_ns_per_step
-    waits = waits_for(case.report.collectives, {row.rank for row in rows})
+    waits = waits_for(case.timed_calls, {row.rank for row in rows})
     late = {step for row in rows for step in row.steps}
     return sum(wait for step, wait in waits.items() if step in late) / max(1, case.num_steps)
 
@@ -141,11 +143,36 @@ def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
 def _title(case: Case, rows: Sequence[StragglerRow], cost_ns: float) -> str:
     ranks, cause = sorted(row.rank for row in rows), _CAUSES.get(_cause(rows), "")
     num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
+    group = _group_of(case, ranks)
     if not num_late or not are_late_together(rows):
-        return add_detail(f"Alternating stragglers: {ranks_named(ranks)} cost {format_ms(cost_ns)} ms/step", cause)
-    name = f"Straggler: rank {ranks[0]} delays" if len(rows) == 1 else f"Stragglers: {_name(case, ranks)} delay"
+        what = f" cost {format_ms(cost_ns)} ms/step"
+        return add_detail(add_detail(f"Alternating stragglers: {ranks_named(ranks)}", group, len(what)) + what, cause)
+    is_one = len(rows) == 1
+    named = f"Straggler: rank {ranks[0]}" if is_one else f"Stragglers: {_name(case, ranks)}"
+    verb = "delays" if is_one else "delay"
     steps = how_often(num_late, case.num_steps, _period(rows))
-    return add_detail(f"{name} {steps} by {format_ms(cost_ns * case.num_steps / num_late)} ms", cause)
+    what = f" {verb} {steps} by {format_ms(cost_ns * case.num_steps / num_late)} ms"
+    return add_detail(add_detail(named, group, len(what)) + what, cause)
+
+
+def _group_of(case: Case, ranks: Sequence[int]) -> str:
+    """Return the kind of process group in which the others wait most for these ranks, in parentheses; "" if all calls
+    are of one group, or that kind has no title.
+
+    Where they wait about as long in several groups, it is that of the first call.
+    """
+    if len({call.ranks for call in case.timed_calls}) <= 1:
+        return ""
+    titles = {name: title for one in case.signs for name, title in one.group_titles.items()}
+    late = [call for call in case.timed_calls if call.late_rank in ranks and call.waits_ns]
+    waits = Counter[str]()
+    for call in late:
+        waits[titles.get(call.group or "", "")] += max(call.waits_ns or ())
+    most = {title for title, ns in waits.items() if ns >= _ABOUT_AS_LONG * max(waits.values())}
+    longest_ns = max((max(call.waits_ns or ()) for call in late), default=0)
+    long = (titles.get(call.group or "", "") for call in late if max(call.waits_ns or ()) >= longest_ns / 2)
+    title = next((title for title in long if title in most), "")
+    return f" ({title} group)" if title else ""
 
 
 def _name(case: Case, ranks: Sequence[int]) -> str:

@@ -124,6 +124,7 @@ def _spared(rows: Sequence[StragglerRow], saved: Saved, enough: float) -> list[S
 def group_by_rows(rows: Sequence[StragglerRow], all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
     """The same where no replay is trusted: those that the others are seen to wait for that much."""
     costly = [row for row in rows if row.cost_ns_per_step >= LATE_SHARE * step_ns]
+    costly = _as_late(costly, _LEAST_AS_LATE)
     if _are_all_loaders(costly, all_ranks):
         return []
     return costly[:-1] if {row.rank for row in costly} >= set(all_ranks) else costly

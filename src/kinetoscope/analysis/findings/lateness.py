@@ -12,7 +12,7 @@ from kinetoscope.analysis.findings.proven_causes import ProvenCauses, find_prove
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.findings.uneven_loads import UnevenLoads, find_uneven_loads
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-from kinetoscope.analysis.stragglers import StragglerRow, begins_after_first, later_ranks, waits_for
+from kinetoscope.analysis.stragglers import LateRanks, StragglerRow, begins_after_first, later_ranks, waits_for
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import RunReport
@@ -40,22 +40,20 @@ class Lateness:
         return self.proven.ranks | self.uneven.in_time | self.loaders
 
 
-def find_late_ranks(
-    report: "RunReport", graph: FaultGraph, signs: Sequence[Signs], candidates: Sequence[StragglerRow]
-) -> Lateness:
-    """Return the late ranks, of ``candidates``, the latest first, and of those that hide behind them."""
-    return _Finder(report, graph, signs).find(candidates)
+def find_late_ranks(report: "RunReport", graph: FaultGraph, signs: Sequence[Signs], candidates: LateRanks) -> Lateness:
+    """Return the late ranks, of ``candidates``, and of those that hide behind them."""
+    return _Finder(report, graph, signs, candidates).find()
 
 
 class _Finder:
-    def __init__(self, report: "RunReport", graph: FaultGraph, signs: Sequence[Signs]) -> None:
-        self._report, self._graph, self._signs = report, graph, signs
+    def __init__(self, report: "RunReport", graph: FaultGraph, signs: Sequence[Signs], candidates: LateRanks) -> None:
+        self._report, self._graph, self._signs, self._candidates = report, graph, signs, candidates
         self._ranks, self._num_steps = report.run["ranks"], report.run["num_steps"]
         self._step_ns = report.run["step_ns"] or 0.0
         self._is_replayed = graph.as_recorded.why_untrusted is None
 
-    def find(self, candidates: Sequence[StragglerRow]) -> Lateness:
-        together = self._together(candidates)
+    def find(self) -> Lateness:
+        together = self._together()
         once = self._once(frozenset(row.rank for row in together))
         uneven = self._uneven()
         loaders = self._with_slow_loaders([*together, *once, *self._report.stragglers])
@@ -67,9 +65,10 @@ class _Finder:
             _spare_one(together, once)
         return replace(found, together=together, once=once)
 
-    def _together(self, candidates: Sequence[StragglerRow]) -> list[StragglerRow]:
+    def _together(self) -> list[StragglerRow]:
         if not self._is_replayed or not self._num_steps:
             return group_by_rows(self._report.stragglers, self._ranks, self._step_ns)
+        candidates = self._candidates.candidates
         return group_by_replay(candidates, self._later, self._ranks, self._saved_on_time_ns, self._step_ns)
 
     def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
@@ -91,7 +90,7 @@ class _Finder:
             return []
         if self._is_replayed:
             return self._once_with(self._graph.as_recorded, Change(on_time=group))
-        calls = self._report.collectives
+        calls = self._candidates.calls
         rows = late_once(begins_after_first(calls), self._report.steps, self._step_ns)
         rows = [row for row in rows if row.rank not in group]
         waits_ns = [waits_for(calls, {row.rank}).get(row.steps[0], 0.0) / self._num_steps for row in rows]

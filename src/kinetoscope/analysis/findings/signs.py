@@ -1,7 +1,7 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -71,6 +71,7 @@ class Signs:
     ``items_of_optimizer`` how many of them in an optimizer's own step.
     ``lines_in_every_sample`` are those of `lines_in_every_sample`.
     ``is_sampled`` is whether the stack of the loop's thread was sampled.
+    ``group_titles`` are the descriptions of process groups by name, such as ``tp``.
     ``graph_gaps_ns`` is how long devices were idle, for no reason that is seen, before kernels of CUDA graphs;
     ``lost_share`` which part of the launches has no event on a device, as in traces that were thinned out.
     """
@@ -99,6 +100,7 @@ class Signs:
     lines_in_every_sample: frozenset[str] = frozenset()
     graph_gaps_ns: int = 0
     lost_share: float = 0.0
+    group_titles: dict[str, str] = field(default_factory=dict)
 
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
@@ -130,6 +132,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         is_sampled=len(host.samples[0]) > 0,
         graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
         lost_share=_lost_share(window),
+        group_titles=window.trace.group_titles,
     )
 
 

@@ -8,9 +8,10 @@ Title = Callable[[float], str]
 """Build the title of a finding from its cost in nanoseconds per step."""
 
 
-def add_detail(title: str, detail: str) -> str:
-    """Append a detail, such as the culprit; leave it out where the title would be too long."""
-    return title + detail if len(title) + len(detail) <= MAX_TITLE else title
+def add_detail(title: str, detail: str, num_more: int = 0) -> str:
+    """Append a detail, such as the culprit; leave it out where the title, with ``num_more`` characters, would be too
+    long."""
+    return title + detail if len(title) + len(detail) + num_more <= MAX_TITLE else title
 
 
 def format_rate(per_step: float) -> str:
