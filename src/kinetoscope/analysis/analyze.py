@@ -29,6 +29,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.hangs import find_hangs
 from kinetoscope.analysis.hints import find_hints
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, tensor_cores
+from kinetoscope.analysis.late_phases import PhaseWork, late_in_phases
 from kinetoscope.analysis.loop_counts import per_second
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import (
@@ -298,6 +299,8 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     late = LateRanks() if is_incomplete else late_ranks(joined.rows, steps, bound_ns, messages)
     late_wait_ns = wait_for_late_ns(joined.rows, late, len(steps))
     signs = [summary.signs for summary in summaries if summary.signs is not None]
+    if not (late.calls or is_incomplete or any(summary.is_of_torch for summary in summaries)):
+        late = late_in_phases(steps, ((one.rank, PhaseWork.of(one.sampled, one.markers)) for one in signs))
     contention = find_contention(steps, find_cpu_use(steps, ranks, [(one.rank, one.processors) for one in signs]))
     report = RunReport(
         run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns, contention),

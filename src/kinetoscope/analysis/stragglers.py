@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.analysis.known import sum_of_known
@@ -14,6 +14,9 @@ from kinetoscope.analysis.passed_on_waits import Wait, peers_by_rank, without_pa
 from kinetoscope.analysis.periods import period_of_steps
 from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
+
+if TYPE_CHECKING:
+    from kinetoscope.analysis.late_phases import LatePhase
 
 SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
@@ -66,12 +69,14 @@ class LateRanks:
     """The ranks that are late. ``rows`` are those that the others wait for with nothing to do, the worst first.
 
     ``candidates``, the latest first, are also those that begin their calls late while the others still compute: whether
-    that costs the run something, only a replay tells. ``calls`` are the timed ones, `without_passed_on_waits`.
+    that costs the run something, only a replay tells. ``calls`` are the timed ones, `without_passed_on_waits`. Where
+    none were recorded, ``phases`` has the phase in which each rank is late.
     """
 
     rows: list[StragglerRow] = field(default_factory=list)
     candidates: list[StragglerRow] = field(default_factory=list)
     calls: list[CollectiveRow] = field(default_factory=list)
+    phases: "Mapping[int, LatePhase]" = field(default_factory=dict)
 
 
 def late_ranks(

@@ -121,7 +121,7 @@ class Case:
 
     def __init__(self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs], candidates: LateRanks) -> None:
         self.report, self.signs = report, signs
-        self.timed_calls = candidates.calls
+        self.timed_calls, self.late_phases = candidates.calls, candidates.phases
         self.num_steps: int = report.run["num_steps"]
         self.step_ns = report.run["step_ns"] or 0.0
         self.has_device = any(row.window_ns is not None for row in report.ranks)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from kinetoscope.analysis.findings.case import Case
@@ -9,6 +10,7 @@ from kinetoscope.analysis.findings.finding import (
     HIGH_SHARE,
     LEAST_SHARE,
     Finding,
+    Where,
     build_finding,
     confidence_in,
     confidence_without_replay,
@@ -87,7 +89,7 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
     """The finding on some ranks, if they cost enough."""
     ranks = frozenset(row.rank for row in rows)
     fix = Fix(Change(on_time=ranks))
-    saving_ns = case.saving_ns(fix)
+    saving_ns = None if case.late_phases else case.saving_ns(fix)
     cost_ns = _cost_ns(case, rows) if saving_ns is None else max(_cost_ns(case, rows), saving_ns)
     cost_ns = min(cost_ns, case.step_ns)
     share = (cost_ns if saving_ns is None else saving_ns) / case.step_ns
@@ -104,7 +106,7 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
             "share_of_operators": _share_of_more_operators(case, ranks),
             "saving_at_most_ns": most_ns,
         },
-        where=case.where_late(rows),
+        where=_where(case, rows),
         cost_ns=cost_ns,
         saving_ns=saving_ns,
         period=_period(rows),
@@ -119,9 +121,17 @@ def _share_of_more_operators(case: Case, ranks: frozenset[int]) -> float | None:
     return case.share_of_operators(more) if more > 0 else None
 
 
+def _where(case: Case, rows: Sequence[StragglerRow]) -> Where:
+    """Return the location of stragglers, with the markers that show their lateness."""
+    late = [case.late_phases[row.rank] for row in rows if row.rank in case.late_phases]
+    where = case.where_late(rows)
+    return replace(where, spans=(*dict.fromkeys(one.marker for one in late if one.marker), *where.spans))
+
+
 def _confidence(case: Case, rows: Sequence[StragglerRow], share: float) -> str:
     """Where loops wait much for processors, or may do so, ranks that are late now and then may be so by chance."""
-    confidence = (confidence_without_replay if case.is_guess else confidence_in)(share)
+    is_guess = case.is_guess or bool(case.late_phases)
+    confidence = (confidence_without_replay if is_guess else confidence_in)(share)
     by_chance = (case.run_queue_delay.is_high or case.on_full_cores is not None) and _may_be_chance(rows)
     return "medium" if by_chance and confidence == "high" else confidence
 
@@ -133,15 +143,15 @@ def _may_be_chance(rows: Sequence[StragglerRow]) -> bool:
 
 def _cost_ns(case: Case, rows: Sequence[StragglerRow]) -> float:
     """What each other rank waits for the last of them in a step."""
-    if len(rows) == 1:
-        return rows[0].cost_ns_per_step
+    if len(rows) == 1 or case.late_phases:
+        return max(row.cost_ns_per_step for row in rows)
     waits = waits_for(case.timed_calls, {row.rank for row in rows})
     late = {step for row in rows for step in row.steps}
     return sum(wait for step, wait in waits.items() if step in late) / max(1, case.num_steps)
 
 
 def _title(case: Case, rows: Sequence[StragglerRow], cost_ns: float) -> str:
-    ranks, cause = sorted(row.rank for row in rows), _CAUSES.get(_cause(rows), "")
+    ranks, cause = sorted(row.rank for row in rows), _cause_in_title(case, rows)
     num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
     group = _group_of(case, ranks)
     if not num_late or not are_late_together(rows):
@@ -153,6 +163,14 @@ def _title(case: Case, rows: Sequence[StragglerRow], cost_ns: float) -> str:
     steps = how_often(num_late, case.num_steps, _period(rows))
     what = f" {verb} {steps} by {format_ms(cost_ns * case.num_steps / num_late)} ms"
     return add_detail(add_detail(named, group, len(what)) + what, cause)
+
+
+def _cause_in_title(case: Case, rows: Sequence[StragglerRow]) -> str:
+    """Return the cause in parentheses, with the phase where only phases show the lateness; "" if it is unknown."""
+    cause = _CAUSES.get(_cause(rows), "")
+    phases = {case.late_phases[row.rank].phase for row in rows if row.rank in case.late_phases}
+    phase = phases.pop() if len(phases) == 1 else ""
+    return f"{cause.removesuffix(')')} in {phase})" if phase and cause else cause
 
 
 def _group_of(case: Case, ranks: Sequence[int]) -> str:

@@ -50,7 +50,7 @@ class _Finder:
         self._report, self._graph, self._signs, self._candidates = report, graph, signs, candidates
         self._ranks, self._num_steps = report.run["ranks"], report.run["num_steps"]
         self._step_ns = report.run["step_ns"] or 0.0
-        self._is_replayed = graph.as_recorded.why_untrusted is None
+        self._is_replayed = graph.as_recorded.why_untrusted is None and not candidates.phases
 
     def find(self) -> Lateness:
         together = self._together()

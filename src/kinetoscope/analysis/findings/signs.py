@@ -12,6 +12,7 @@ from kinetoscope.analysis.host_time import ORDINARY_PYTHON_NS, HostTime
 from kinetoscope.analysis.idle import idle_before_graphs_ns
 from kinetoscope.analysis.intervals import Coverage, num_before
 from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
+from kinetoscope.analysis.late_phases import find_markers
 from kinetoscope.analysis.library_calls import library_calls, lines_in_every_sample
 from kinetoscope.analysis.loop_states import is_waiting
 from kinetoscope.analysis.phases import OPTIMIZER, Phases
@@ -71,7 +72,8 @@ class Signs:
     ``items_of_optimizer`` how many of them in an optimizer's own step.
     ``lines_in_every_sample`` are those of `lines_in_every_sample`.
     ``is_sampled`` is whether the stack of the loop's thread was sampled.
-    ``group_titles`` are the descriptions of process groups by name, such as ``tp``.
+    ``group_titles`` are the descriptions of process groups by name, such as ``tp``; ``markers`` those of
+    `find_markers`.
     ``graph_gaps_ns`` is how long devices were idle, for no reason that is seen, before kernels of CUDA graphs;
     ``lost_share`` which part of the launches has no event on a device, as in traces that were thinned out.
     """
@@ -101,6 +103,7 @@ class Signs:
     graph_gaps_ns: int = 0
     lost_share: float = 0.0
     group_titles: dict[str, str] = field(default_factory=dict)
+    markers: pl.DataFrame = field(default_factory=pl.DataFrame)
 
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
@@ -133,6 +136,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
         lost_share=_lost_share(window),
         group_titles=window.trace.group_titles,
+        markers=find_markers(host),
     )
 
 

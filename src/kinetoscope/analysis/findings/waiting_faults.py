@@ -86,7 +86,7 @@ _CALLS = ((re.compile(r"^(?:_?save|_legacy_save) of torch/serialization\.py"), _
 
 def blocked(case: Case) -> Finding | None:
     """The loop's own thread waits for something else than data, devices and other ranks."""
-    blocked_ns, idle_ns = case.host_ns("blocked"), case.without_work_ns()
+    blocked_ns, idle_ns = max(0.0, case.host_ns("blocked") - _waits_for_late_ns(case)), case.without_work_ns()
     reasons = case.sampled("blocked").to_dicts()
     first = reasons[0] if reasons else {}
     wait = _wait_of(first)
@@ -107,6 +107,11 @@ def blocked(case: Case) -> Finding | None:
         },
         is_estimate=not has_operators or sum(reason["num_samples"] for reason in reasons) < _FEW_SAMPLES,
     )
+
+
+def _waits_for_late_ns(case: Case) -> float:
+    """Return the time per step that ranks wait for stragglers, where no collective was recorded that shows it."""
+    return max((row.cost_ns_per_step for row in case.late if row.rank in case.late_phases), default=0)
 
 
 def waits_of_batches(case: Case) -> float | None:
