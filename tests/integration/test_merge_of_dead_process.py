@@ -87,3 +87,11 @@ def test_no_other_missing_file_is_made(merging, capsys):
         assert main(["info", str(run / name)]) == 2
         assert "No such file or folder" in capsys.readouterr().err
         assert not (run / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("x" * 5_000, 1), (f"{'x' * 5_000}/merged_trace.json", 1), ("\0/merged_trace.json", 2)]
+)
+def test_a_name_that_no_file_can_have_is_an_error_of_one_line(name, status, capsys):
+    assert main(["info", name]) == status
+    assert capsys.readouterr().err.startswith("error: ")

@@ -4,12 +4,14 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from kinetoscope.cli.progress import progress_bar
+from kinetoscope.errors import UnsafePathError
 from kinetoscope.merge.merge_mark import is_being_merged
 from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_places, places_of_traces
-from kinetoscope.paths.file_kinds import is_folder
+from kinetoscope.paths.file_kinds import is_folder, is_there
 from kinetoscope.texts.wording import printable_lines
 
 _POLL_S = 0.1
@@ -24,15 +26,22 @@ def require_merged(names: Iterable[str]) -> None:
     """
     for name in names:
         path = Path(name)
-        for folder in _folders_of_traces(path):
-            _wait_for_merge(folder)
+        with suppress(OSError, UnsafePathError):  # the command itself reports what it cannot read
+            for folder in _folders_of_traces(path):
+                _wait_for_merge(folder)
         merged = _MERGED.fullmatch(path.name)
-        if merged and not path.exists() and is_folder(path.parent / MANIFESTS):
+        if merged and _is_missing_in_run(path):
             from kinetoscope.merge.manifest_merge import merge_manifest  # only here: it is rarely needed
 
             _print_line(f"Merging the traces in {path.parent}: the process that merged them has not finished.")
             with progress_bar("merging") as on_progress:
                 merge_manifest(path.parent, path, node_rank=int(merged[1] or 0), on_progress=on_progress)
+
+
+def _is_missing_in_run(path: Path) -> bool:
+    with suppress(OSError):
+        return not is_there(path) and is_folder(path.parent / MANIFESTS)
+    return False
 
 
 def _folders_of_traces(path: Path) -> list[Path]:
