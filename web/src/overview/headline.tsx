@@ -62,9 +62,9 @@ function sentence(report: RunReport, overview: Overview): string {
   const step = `A step takes ${formatDuration(stepNs)}${overview.bound ? `, ${overview.bound}` : ""}.`;
   if (!worst) return `${step} ${overview.no_findings[0] ?? ""}`;
   const isSure = report.findings.some((finding) => finding.confidence !== "low");
-  const first = isSure ? "Change first:" : "No fault is certain. Look first at:";
+  const first = isSure ? "Top finding:" : "No finding is certain. Check first:";
   const [saving, share] = [worst.saving_ns_per_step, overview.savings[0]];
-  const saved = saving === null ? "" : ` Mending that saves ${formatDuration(saving)} (${formatShare(share)}) of each.`;
+  const saved = saving === null ? "" : ` Estimated saving: ${formatDuration(saving)}/step (${formatShare(share)}).`;
   return `${step} ${first} ${worst.title.replace(/\.$/, "")}.${saved}`;
 }
 
