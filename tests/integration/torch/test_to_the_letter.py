@@ -1,5 +1,6 @@
 """kinetoscope.torch beside torch.profiler, where programs and torch's own tests look at one call: both do the same."""
 
+import itertools
 import json
 import warnings
 from pathlib import Path
@@ -9,11 +10,13 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.profiler as stock
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch.profiler import ProfilerAction, ProfilerActivity
 
 import kinetoscope.torch as ours
 
-CPU = [ProfilerActivity.CPU]
+CPU, DEVICE = [ProfilerActivity.CPU], [ProfilerActivity.CPU, ProfilerActivity.CUDA]
 both = pytest.mark.parametrize("api", [stock, ours], ids=["stock", "ours"])
 
 
@@ -31,6 +34,86 @@ def test_a_replaced_question_whether_the_device_stopped_is_asked(api: Any):
             profiler.step()
         assert profiler.current_action is ProfilerAction.DEVICE_STOPPED
         profiler.stop()
+
+
+knows_stopped = pytest.mark.skipif(not hasattr(torch.autograd, "_is_kineto_stopped"), reason="this torch does not")
+PLANS = [
+    {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip}
+    for wait, warmup, active, repeat, skip in itertools.product((0, 2), (0, 1, 3), (1, 2, 4), (0, 2), (0, 1))
+]
+
+
+def follow(api: Any, plan: dict[str, int], answers: list[bool], activities: Any) -> tuple[list[str], list[int]]:
+    """Return the action in each step, and the steps in which the handler is called.
+
+    Args:
+        answers: for each step, whether Kineto says that the device has stopped.
+    """
+    actions, called_in = [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        schedule = api.schedule(**plan)
+        profiler = api.profile(
+            activities=activities, schedule=schedule, on_trace_ready=lambda _: called_in.append(len(actions))
+        )
+        with patch("torch.autograd._is_kineto_stopped", side_effect=lambda: answers[len(actions) - 1]):
+            profiler.start()
+            actions.append(profiler.current_action.name)
+            for _ in answers:
+                profiler.step()
+                actions.append(profiler.current_action.name)
+            profiler.stop()
+    return actions, called_in
+
+
+@knows_stopped
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(PLANS), st.lists(st.booleans(), min_size=1, max_size=10), st.sampled_from([CPU, DEVICE]))
+@example({"wait": 0, "warmup": 0, "active": 3, "repeat": 2}, [True, True, False], DEVICE)
+@example({"wait": 0, "warmup": 1, "active": 1, "repeat": 3}, [True, True, True], DEVICE)
+@example({"wait": 0, "warmup": 1, "active": 2, "repeat": 2}, [False, False, True, False, False], DEVICE)
+@example({"wait": 2, "warmup": 1, "active": 2, "repeat": 2}, [False, False, False, True, *[False] * 4], DEVICE)
+def test_a_device_that_stops_in_any_step_leads_through_the_same_actions(
+    plan: dict[str, int], answers: list[bool], activities: list[ProfilerActivity]
+):
+    assert follow(ours, plan, answers, activities) == follow(stock, plan, answers, activities)
+
+
+@both
+@knows_stopped
+def test_a_start_after_a_stop_while_the_device_had_stopped_records(api: Any):
+    windows: list[Any] = []
+    profiler = api.profile(
+        activities=DEVICE,
+        schedule=api.schedule(wait=0, warmup=1, active=1),
+        on_trace_ready=windows.append,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with patch("torch.autograd._is_kineto_stopped", return_value=True):
+            profiler.start()
+            profiler.step()
+            assert profiler.current_action is ProfilerAction.DEVICE_STOPPED
+            profiler.stop()
+        with patch("torch.autograd._is_kineto_stopped", return_value=False):
+            profiler.start()
+            assert profiler.current_action is ProfilerAction.RECORD_AND_SAVE
+            profiler.stop()
+    assert len(windows) == 2
+
+
+@both
+@knows_stopped
+def test_a_schedule_that_returns_device_stopped_is_refused_and_changes_nothing(api: Any):
+    stopped = ProfilerAction.DEVICE_STOPPED
+    with pytest.raises(ValueError, match="DEVICE_STOPPED"):
+        api.profile(activities=CPU, schedule=lambda _: stopped)
+    profiler = api.profile(activities=CPU, schedule=lambda step: stopped if step else ProfilerAction.WARMUP)
+    profiler.start()
+    with pytest.raises(ValueError, match="DEVICE_STOPPED"):
+        profiler.step()
+    assert (profiler.step_num, profiler.current_action, profiler.step_rec_fn) == (0, ProfilerAction.WARMUP, None)
+    profiler.stop()
 
 
 @both
