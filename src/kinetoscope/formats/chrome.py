@@ -25,7 +25,15 @@ from kinetoscope.formats.chrome_event import (
     has_negative_duration,
     without_surrogates,
 )
-from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, require_trace, stream_chrome
+from kinetoscope.formats.chrome_stream import (
+    NOT_STRICT,
+    Event,
+    OneByOne,
+    is_document,
+    not_a_trace,
+    require_trace,
+    stream_chrome,
+)
 from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.formats.health import Health, are_timeless, lost_its_time
 
@@ -76,6 +84,8 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     try:
         document: Any = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return collect_chrome(name)
+    if any(map(is_document, _split(name, document)[1])):
         return collect_chrome(name)
     trace = _whole(name, document, content)
     if packing_damage:
@@ -245,7 +255,7 @@ def _split(name: str, document: Any) -> tuple[dict[str, Any], list[Any]]:
         return {}, document
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise not_a_trace(name, 'it has no list "traceEvents"')
-    return document, document.pop("traceEvents")
+    return {key: value for key, value in document.items() if key != "traceEvents"}, document["traceEvents"]
 
 
 def _only_dicts(events: list[Any], repairs: list[str]) -> list[Event]:

@@ -403,7 +403,10 @@ class ChromeStream:
             return text.decode(errors="replace")
 
     def _take_value(self, event: Any, text: bytes, size: int) -> None:
-        """Passes on an event that takes ``size`` bytes in the file, or counts a value that is not an event."""
+        """Pass on an event that takes ``size`` bytes in the file, or count a value that is not an event."""
+        if is_document(event):
+            self._take_document(event, text, size)
+            return
         if isinstance(event, dict) and isinstance(event.get("ph"), str):
             self._count_event(size)
         else:
@@ -417,6 +420,18 @@ class ChromeStream:
                 return
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
             self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
+
+    def _take_document(self, document: Any, text: bytes, size: int) -> None:
+        """Pass on the events of a document that was pasted between events, if it can be read as of the same trace."""
+        health, is_list = self._trace.health, isinstance(document, list)
+        if not is_list and _identity(document) != _identity(self._trace.header):
+            health.has_other_documents = True
+            self._count_waste()
+            return
+        health.num_documents += 1
+        events: list[Any] = document if is_list else document["traceEvents"]
+        for event, its_text in zip(events, _texts_of(events, text), strict=True):
+            self._take_value(event, its_text, len(its_text) or size // len(events))
 
     def _give_up_event(self) -> None:
         """Goes to where the next event seems to begin, and mends the text before it if possible."""
@@ -505,6 +520,24 @@ class ChromeStream:
             "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
         }
         self._trace.repairs += [sentence.format(count) for sentence, count in counts.items() if count]
+
+
+def is_document(value: Any) -> bool:
+    """Return whether a value among the events is a list of events, or an object with one, and no event."""
+    if isinstance(value, dict) and "ph" not in value:
+        value = value.get("traceEvents")
+    return isinstance(value, list) and any(isinstance(event, dict) and "ph" in event for event in value)
+
+
+def _texts_of(events: list[Any], text: bytes) -> list[bytes]:
+    """Return the text of each event in that of a document; b"" where that is not strict JSON."""
+    with contextlib.suppress(*_NOT_JSON):
+        if text[:1] == b"{":
+            text = bytes(msgspec.json.decode(text, type=dict[str, msgspec.Raw])["traceEvents"])
+        texts = [bytes(raw) for raw in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        if len(texts) == len(events):  # a key may come twice
+            return texts
+    return [b""] * len(events)
 
 
 def _strict_fields(members: bytes) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ class Health:
     num_not_finite: int = 0
     """Events with a number that JSON does not have, such as inf."""
     num_documents: int = 1
-    """Documents one after the other in the file that were read as one trace."""
+    """Documents in the file that were read as one trace: one after the other, or one between the events of another."""
     has_other_documents: bool = False
     """Whether a document was not read, because it is of another rank or has another clock."""
     num_overlapping_steps: int = 0
@@ -60,10 +60,10 @@ class Health:
     def documents(self) -> list[str]:
         """Sentences on a file that holds several documents."""
         sentences = {
-            f"The file holds {self.num_documents:,} documents one after the other, as two writers of one file leave "
-            "them; they were read as one trace.": self.num_documents > 1,
-            "After its end the file has another document, of another rank or with another clock, which was not read. "
-            "Split the file.": self.has_other_documents,
+            f"The file holds {self.num_documents:,} documents, as two writers of one file leave them; they were read "
+            "as one trace.": self.num_documents > 1,
+            "The file has another document, of another rank or with another clock, which was not read. Split the "
+            "file.": self.has_other_documents,
         }
         return [sentence for sentence, is_so in sentences.items() if is_so]
 

@@ -129,7 +129,8 @@ static int is_unusual(const TraceText *text, const Event *event, unsigned look)
     Text name = event->fields[FIELD_NAME];
     /* an event that the first pass noted was checked there, and here it has no args */
     int is_checked = event == &text->splices.event;
-    return (text->keeps_places && !is_checked && trace_needs_viewers(text, event, look)) ||
+    return event->phase == 0 ||
+           (text->keeps_places && !is_checked && trace_needs_viewers(text, event, look)) ||
            needs_new_ids(text, event) ||
            (text->align_on.length > 0 && name.at != NULL &&
             memchr(name.at, '\\', name.length) != NULL);

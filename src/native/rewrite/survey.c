@@ -187,7 +187,9 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     Text name = event->fields[FIELD_NAME];
     int is_other_text = !(look & LOOK_CANONICAL) && text->align_on.length > 0 && name.at != NULL &&
                         memchr(name.at, '\\', name.length) != NULL;
-    if (is_other_text || trace_needs_viewers(text, event, look)) {
+    /* an object without a phase may be a document that was pasted between the events */
+    int is_no_event = event->phase == 0 && !(look & LOOK_CANONICAL);
+    if (is_other_text || is_no_event || trace_needs_viewers(text, event, look)) {
         /* the name can only be compared if both are written in the same way */
         *fault = EVENT_ODD;
         return;

@@ -126,17 +126,21 @@ def packed(documents: list[bytes]) -> bytes:
 
 
 @both
-@pytest.mark.parametrize("form", ["objects", "lists", "members", "inside"])
+@pytest.mark.parametrize("form", ["objects", "lists", "members", "inside", "between", "indented", "a list between"])
 def test_all_documents_of_a_file_are_read(tmp_path, form):
     one, two = steps(3), [event | {"name": "two"} for event in steps(3, FAR_US + 50_000)]
     lists = [json.dumps(events).encode() for events in (one, two)]
     whole = [json.dumps(document(events)).encode() for events in (one, two)]
     middle = whole[0].index(b'"cat"', len(whole[0]) // 2)  # within an event, as where two writers take turns
+    between = whole[0].index(b'}, {"ph"', middle) + 1
     content = {
         "objects": b"\n".join(whole),
         "lists": b"\n".join(lists),
         "members": packed(whole),
         "inside": whole[0][:middle] + whole[1] + whole[0][middle:],
+        "between": whole[0][:between] + b", " + whole[1] + whole[0][between:],
+        "indented": json.dumps(document([*one[:2], document(two), *one[2:]]), indent=1).encode(),
+        "a list between": json.dumps(document([*one[:2], two, *one[2:]])).encode(),
     }[form]
     path = tmp_path / ("rank0.json.gz" if form == "members" else "rank0.json")
     path.write_bytes(content)
@@ -149,12 +153,27 @@ def test_all_documents_of_a_file_are_read(tmp_path, form):
 
 
 @both
+@pytest.mark.parametrize("is_between", [False, True])
 @pytest.mark.parametrize("header", [{"baseTimeNanoseconds": BASE_NS + 7}, {"distributedInfo": {"rank": 1}}])
-def test_a_document_of_another_rank_or_clock_is_not_mixed_in(tmp_path, header):
+def test_a_document_of_another_rank_or_clock_is_not_mixed_in(tmp_path, header, is_between):
     path = tmp_path / "rank0.json"
-    path.write_text(json.dumps(document(steps(2))) + json.dumps(document(steps(2), **header)))
+    one, other = document(steps(2)), document(steps(2), **header)
+    if is_between:
+        one["traceEvents"].insert(3, other)
+    path.write_text(json.dumps(one) + ("" if is_between else json.dumps(other)))
     assert "was not read" in " ".join(finding.text for finding in check_trace(path).findings)
     assert load(path, cache=False).spans.collect().height == len(steps(2))
+
+
+@both
+def test_times_of_a_document_between_events_keep_all_their_digits(tmp_path):
+    whole = document([span("first", 1.5, 1), document([span("inner", 0, 1)]), span("last", 9.5, 1)])
+    text = json.dumps(whole).replace('"ts": 0', '"ts": 4321000000000.123')
+    (tmp_path / "rank0.json").write_text(text)
+    merge_traces(tmp_path / "merged.json", tmp_path / "rank0.json")
+    for path in (tmp_path / "rank0.json", tmp_path / "merged.json"):
+        times = load(path, cache=False).spans.collect().select("name", "ts").rows()
+        assert dict(times)["inner"] == BASE_NS + 4_321_000_000_000_123
 
 
 @both
