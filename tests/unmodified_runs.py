@@ -49,10 +49,15 @@ def start_recorded(environment, command, folder) -> Running:
     return start_prepared(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, folder=folder, environment=environment)
 
 
-def num_steps_told(done):
+def num_printed_steps(done):
     """How many steps a training says that it took."""
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("steps")]
     return int(line.split()[1])
+
+
+def lines_of_training(done):
+    """The lines in which a training reports its losses and steps."""
+    return [line for line in done.stdout.splitlines() if line.startswith(("steps", "graphs"))]
 
 
 def lines_added(ours, plain):

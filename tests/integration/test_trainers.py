@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from unmodified_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_steps_told, run
+from unmodified_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_printed_steps, run
 
 pytest.importorskip("torch")
 
@@ -73,7 +73,7 @@ def check(command, folder, *options, ranks=(0,)):
     assert (ours.returncode, what_is_told(ours)) == (plain.returncode, what_is_told(plain)), ours.stderr
     report = kinetoscope.analyze(folder / "run")
     assert report.run["ranks"] == list(ranks)
-    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_steps_told(plain), 4)
+    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_printed_steps(plain), 4)
     assert "window recorded in" in ours.stderr
     if len(ranks) == 1:  # the lines of two ranks run into one another
         tips = ("💡", "Kinetoscope: ", "kinetoscope ")  # Lightning draws its own by chance

@@ -25,6 +25,11 @@ def _describe(num_steps: int, num_fetches: int, num_backward: int) -> str:
 NOTHING_SEEN = f"{_describe(0, 0, 0)}. {_ADVICE}"
 """What is said of a process in which there was no sign at all."""
 
+WITHOUT_TORCH = (
+    "nothing was recorded: this process did not import torch, and no other process of the command has recorded a step. "
+    f"{_ADVICE}"
+)
+
 
 class Sightings:
     """Count the signs of training in a process whose profiler has not started.

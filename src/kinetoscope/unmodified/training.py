@@ -16,12 +16,7 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
-from kinetoscope.errors import UnsafePathError
-from kinetoscope.formats.manifest import STARTED, UNSEEN
 from kinetoscope.native import WITHOUT_GIL, has_gil
-from kinetoscope.paths.later_run import find_later_run
-from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.loader_watch import DataLoaderWatch
@@ -37,7 +32,7 @@ from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, Cou
 from kinetoscope.unmodified.sightings import NOTHING_SEEN, Sightings
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
 from kinetoscope.unmodified.timed_schedule import TimedSchedule
-from kinetoscope.writing.standard_error import write_line
+from kinetoscope.unmodified.unseen import print_line, report_unseen
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
@@ -360,7 +355,7 @@ def watch_process() -> None:
         import torch  # noqa: F401 - who trains has it
 
         _training.watch()
-        atexit.register(_spared(_tell_unseen), settings)
+        atexit.register(_spared(_report_end), settings)
 
 
 class ProcessRuns:
@@ -408,46 +403,20 @@ def describe_training(number: int, optimizer: object, command: str = "") -> Trai
     return TrainingFacts(number, name, num_parameters or None, learning_rate, command)
 
 
-def _tell_unseen(settings: AutoSettings) -> None:
-    """At the end of a process that has recorded nothing, say what was looked for, and keep it for ``summary``.
+def _report_end(settings: AutoSettings) -> None:
+    """At the end of a process that has recorded nothing, say what was looked for.
 
-    A launcher and the workers of a DataLoader see nothing: only the process of the command itself says so then, if no
-    other process of it has recorded or said anything.
+    A launcher and the workers of a DataLoader see nothing: only the process of the command itself says so then.
     """
-    seen = "" if _training is None or current_ranks().rank != 0 else _training.what_was_seen
-    if not seen or "{time}" in settings.out:
-        return
-    if not _has_shown(Path(settings.out)) and (seen != NOTHING_SEEN or os.getpid() == settings.pid):
-        _print_line(seen)
-        with contextlib.suppress(OSError, UnsafePathError):
-            RunFolder(settings.out).write(UNSEEN, seen.encode())
-
-
-def _has_shown(out: Path) -> bool:
-    """Return whether a process of this command has recorded, or said why not. An earlier run may be in the folder."""
-    signs = [out / FOLDER, out / UNSEEN]
-    if (later := find_later_run(out)) is not None:
-        signs.append(later / FOLDER)
-    started_ns = _changed_ns(out / STARTED)
-    return any(started_ns <= _changed_ns(sign) for sign in signs)
-
-
-def _changed_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return -1
+    seen = "" if _training is None else _training.what_was_seen
+    if seen and (seen != NOTHING_SEEN or os.getpid() == settings.pid):
+        report_unseen(settings, seen)
 
 
 def _tell_given_up(why: str) -> None:
     if current_ranks().rank == 0:
         nothing = "nothing more" if _training is not None and _training.has_recorded else "nothing"
-        _print_line(f"{nothing} is recorded: {why}")
-
-
-def _print_line(line: str) -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is full or closed, or there is none
-        write_line(sys.stderr, f"kinetoscope run: {line}")
+        print_line(f"{nothing} is recorded: {why}")
 
 
 _training: UnmodifiedTraining | None = None

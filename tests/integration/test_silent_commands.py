@@ -1,0 +1,97 @@
+"""`kinetoscope run` of a command that steps no torch optimizer: it is recorded, or one line says why not."""
+
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import kinetoscope
+from prepared_python import run_command
+from unmodified_runs import (
+    KINETOSCOPE,
+    frame_of,
+    lines_added,
+    lines_of_training,
+    num_printed_steps,
+    run,
+    run_recorded,
+    run_script,
+)
+
+pytest.importorskip("torch")
+
+TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
+
+
+@pytest.mark.parametrize("options", [(), ("--count-by", "fetch")])
+def test_without_a_torch_optimizer_a_fetch_after_a_backward_pass_is_a_step(options, tmp_path):
+    plain = run_script(TRAININGS, "own optimizer", folder=tmp_path)
+    recorded = run_recorded(
+        "--num-steps", "4", "-o", "run", *options, command=[TRAININGS, "own optimizer"], folder=tmp_path
+    )
+    assert (recorded.returncode, lines_of_training(recorded)) == (plain.returncode, lines_of_training(plain)), (
+        recorded.stderr
+    )
+    report = kinetoscope.analyze(tmp_path / "run")
+    assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_printed_steps(plain), 4)
+    steps = frame_of(tmp_path / "run").filter(pl.col("step") > 17)
+    assert steps.filter((pl.col("forward_ns") == 0) | (pl.col("backward_ns") == 0)).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        ("by hand", "0 optimizer steps, 1 fetches and 36 backward passes"),
+        ("own optimizer, briefly", "0 optimizer steps, 7 fetches and 6 backward passes"),
+    ],
+)
+def test_a_training_without_steps_says_once_what_was_looked_for_and_seen(kind, seen, tmp_path):
+    plain = run_script(TRAININGS, kind, folder=tmp_path)
+    recorded = run_recorded("-o", "run", command=[TRAININGS, kind], folder=tmp_path)
+    assert (recorded.returncode, lines_of_training(recorded)) == (plain.returncode, lines_of_training(plain))
+    (line,) = lines_added(recorded, plain)
+    assert line.startswith("kinetoscope run: nothing was recorded: a step ends with a step of a torch optimizer")
+    assert seen in line
+    assert "profiler.step()" in line
+    for command in ("summary", "status"):
+        printed = run_command(command, tmp_path / "run")
+        assert seen in " ".join((printed.stdout + printed.stderr).split())
+
+
+def test_the_process_of_the_command_says_so_if_there_was_no_sign_at_all_and_a_launcher_does_not(tmp_path):
+    (tmp_path / "idle.py").write_text("import torch\n")
+    command = [KINETOSCOPE, "run", "-o", "run", sys.executable, "idle.py"]
+    assert "0 optimizer steps, 0 fetches and 0 backward passes" in run(*command, folder=tmp_path).stderr
+    (tmp_path / "launch.py").write_text(
+        f"import subprocess, sys, torch\nsys.exit(subprocess.call([sys.executable, {str(TRAININGS)!r}, 'no loader']))\n"
+    )
+    for _ in range(2):  # the second one goes beside the first
+        done = run(KINETOSCOPE, "run", "-o", "launched", sys.executable, "launch.py", folder=tmp_path)
+        assert "optimizer steps" not in done.stderr
+    command = [KINETOSCOPE, "run", "-o", "launched", sys.executable, "idle.py"]
+    assert "0 optimizer steps" in run(*command, folder=tmp_path).stderr, "an earlier run is in this folder"
+
+
+def test_a_command_without_torch_says_so_unless_a_process_below_it_trains(tmp_path):
+    (tmp_path / "launch.py").write_text("import subprocess, sys\nsys.exit(subprocess.call(sys.argv[1:]))\n")
+    start = [KINETOSCOPE, "run", "-o", "run", sys.executable, "launch.py", sys.executable]
+    done = run(*start, "-c", "exit(7)", folder=tmp_path)
+    assert (done.returncode, done.stderr.count("this process did not import torch")) == (7, 1)
+    for command in ("summary", "status"):
+        printed = run_command(command, tmp_path / "run")
+        assert "this process did not import torch" in " ".join((printed.stdout + printed.stderr).split())
+    done = run(*start, TRAININGS, "no loader", folder=tmp_path)
+    assert (done.returncode, len(frame_of(tmp_path / "run"))) == (3, 36)
+    assert "nothing was recorded" not in done.stderr
+
+
+def test_an_isolated_python_and_one_without_a_training_say_why_there_is_nothing(tmp_path):
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-I", TRAININGS, "no loader", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    for command in ("summary", "info"):
+        shown = run_command(command, tmp_path / "run")
+        assert shown.returncode == 1
+        assert "no process below it has reached a step of a torch optimizer" in shown.stderr
+        assert "-I" in shown.stderr
+        assert "What only evaluates takes none: record it with kinetoscope.profile" in shown.stderr
