@@ -7,7 +7,7 @@ os.environ["KERAS_BACKEND"] = "torch"
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -57,6 +57,25 @@ def grid_search(num_jobs):
     search.fit(features.numpy(), features[:, 0].numpy())
 
 
+def folds():
+    from sklearn.model_selection import KFold
+
+    samples = TensorDataset(torch.randn(128, 8), torch.randn(128, 1))
+    for training, _ in KFold(4).split(range(128)):  # three of four folds: 24 batches
+        fit(4, Subset(samples, training.tolist()))
+
+
+def hydra_multirun():
+    import hydra
+
+    @hydra.main(version_base=None)
+    def train(settings):
+        fit(settings.width)
+
+    sys.argv[1:] = ["--multirun", "hydra.job.chdir=true", "+width=4,8,12,16"]
+    train()
+
+
 def fastai_learner():
     from fastai.basics import DataLoaders, Learner
     from fastai.data.load import DataLoader as Loader
@@ -75,12 +94,28 @@ def keras_fit():
     model.fit(features, features[:, :1], batch_size=4, epochs=2, verbose=0)
 
 
+def thinc_model():
+    from thinc.api import Adam, PyTorchWrapper
+
+    features = torch.randn(4 * NUM_BATCHES, 8).numpy()
+    model = PyTorchWrapper(nn.Linear(8, 1)).initialize()
+    optimizer = Adam(0.01)
+    for start in range(0, len(features), 4):
+        batch = features[start : start + 4]
+        guess, backprop = model.begin_update(batch)
+        backprop(guess - batch[:, :1])
+        model.finish_update(optimizer)
+
+
 KINDS = {
     "optuna": optuna_study,
     "sklearn": lambda: grid_search(1),
     "sklearn in two processes": lambda: grid_search(2),
+    "sklearn folds": folds,
+    "hydra": hydra_multirun,
     "fastai": fastai_learner,
     "keras": keras_fit,
+    "thinc": thinc_model,
 }
 
 if __name__ == "__main__":

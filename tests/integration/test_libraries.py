@@ -17,19 +17,33 @@ STEPS = {
     "optuna": [24] * 4,
     "sklearn": [24] * 4,
     "sklearn in two processes": [24] * 4,
+    "sklearn folds": [24] * 4,
+    "hydra": [24] * 4,
     "fastai": [48],
     "keras": [48],
 }
 
 
-@pytest.mark.parametrize("kind", STEPS)
-def test_each_training_run_of_a_library_is_found_with_all_its_steps(kind, tmp_path):
+@pytest.fixture(autouse=True)
+def its_library_is_here(kind):
     library = kind.split()[0]
     if importlib.util.find_spec(library) is None:
         assert not HAS_ALL, f"{library} is missing"
         pytest.skip(f"{library} is not installed")
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_each_training_run_of_a_library_is_found_with_all_its_steps(kind, tmp_path):
     done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, TRAININGS, kind, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     pulses = sorted(folder.parent for pattern in ("run*/pulse", "run*/*/pulse") for folder in tmp_path.glob(pattern))
     assert [len(frame_of(folder)) for folder in pulses] == STEPS[kind]
     assert "nothing was recorded" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["thinc"])
+def test_a_library_without_torchs_optimizers_and_loaders_is_reported_in_one_line(kind, tmp_path):
+    done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, TRAININGS, kind, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "nothing was recorded" in line]
+    assert "0 optimizer steps, 0 fetches and 24 backward passes" in line
