@@ -125,7 +125,7 @@ def test_a_training_is_recorded_and_stays_what_it_is(kind, trainings):
     assert "window recorded in" in ours.stderr
     assert not re.search("USDT|CPUAllocator", ours.stderr)
     if kind not in RANKS:  # the lines of two ranks run into one another
-        assert all(line.startswith(("Kinetoscope: ", "kinetoscope ")) for line in lines_added(ours, plain))
+        assert all(line.startswith(("Kinetoscope: ", "kinetoscope ")) for line in lines_added(ours, plain)), ours.stderr
 
 
 def test_phases_are_those_that_the_script_times_itself(tmp_path):
@@ -285,7 +285,7 @@ def test_a_training_on_another_thread_is_one_too(tmp_path):
     script.write_text(THREAD)
     done = run_recorded("-o", "run", command=[script, TRAININGS], folder=tmp_path)
     assert "window recorded in 36 batches" in done.stderr
-    assert "registerClient" not in done.stderr, "what Kineto writes when it begins to record is left out"
+    assert done.stderr.count("registerClient") <= 1, "Kineto reports once that another thread has imported torch"
 
 
 TWO_THREADS = """

@@ -21,7 +21,9 @@ RECORDERS = "from kinetoscope.recording.recorder_choice import ProcessRecorder; 
 
 def output_of(script: str, **environment: str) -> str:
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True, timeout=150)
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=True, timeout=150
+    )
     return done.stdout + done.stderr
 
 

@@ -408,7 +408,8 @@ static void show_step(PulseWriter *writer)
     show_header(writer);
 }
 
-/* Take the time after a step's earlier end off its phases: first off "other", in which a loop ends. */
+/* Take the time after a step's earlier end off its phases: first off "other", in which a loop
+ * ends. */
 static void cut_phases(PulseWriter *writer, int64_t excess)
 {
     for (int phase = PULSE_OTHER; phase >= 0 && excess > 0; phase--) {

@@ -93,8 +93,11 @@ def _write(line):
 
 
 def _report_without_torch():
-    """Report, at the end of the command's own process, that it has not imported torch."""
-    if "torch" in sys.modules:
+    """Report, at the end of the command's own process, that it has not imported torch.
+
+    The traceback of a program that failed, or of Ctrl-C, explains enough.
+    """
+    if "torch" in sys.modules or hasattr(sys, "last_type"):
         return
     try:
         import json
