@@ -20,9 +20,7 @@ _AS_A_RECORDED_SCRIPT = "import kinetoscope.auto" + _AS_A_SCRIPT
 
 def run(*command, folder, **options):
     environment = {**os.environ, **options.pop("environment", {})}
-    return subprocess.run(
-        [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, timeout=150, **options
-    )
+    return subprocess.run([*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, **options)
 
 
 def run_script(script, *arguments, folder):
