@@ -334,6 +334,8 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         found = found._replace(findings=_at_most_medium(found.findings, report.run["step_ns"] or 0.0))
     is_wrong = any(finding.confidence != "low" for finding in found.findings)
     run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)], "hints": [] if is_wrong else hints}
+    if found.waits_for_stages and run["bound_by"] == "communication":
+        run = run | {"bound_by": "ranks"}
     report = replace(report, run=run, findings=found.findings, stragglers=[*found.stragglers])
     return replace(report, is_judged=True, build_fixes=lambda: found.fixes)
 

@@ -62,3 +62,11 @@ def test_a_stage_without_its_trace_is_missing(tmp_path):
     report = kinetoscope.analyze([path / f"rank{rank}.json" for rank in (0, 1, 3)], cache=False)
     assert [finding for finding in report.findings if finding.confidence == "high"] == []
     assert [finding for finding in report.findings if finding.kind == "straggler"] == []
+
+
+@pytest.mark.parametrize(("faults", "bound_by"), [((), "communication"), ((3,), "ranks")])
+def test_a_pipeline_with_a_slow_stage_is_limited_by_that_rank(faults, bound_by):
+    """Both wait for messages; in a balanced one, that is the bubble of the schedule."""
+    late = [Fault(kind="late_device", cost_ns=3 * MS, ranks=(rank,)) for rank in faults]
+    report = analysed(pipeline(*late, reads_loss="each step"))[1]
+    assert report.run["bound_by"] == bound_by

@@ -53,11 +53,13 @@ KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
 
 class Faults(NamedTuple):
     """Findings, ranked; by their ids what each with a saving changes in a replay; and the rows of stragglers, with
-    causes that only a replay shows."""
+    causes that only a replay shows. ``waits_for_stages`` is the value of `group_faults.waits_for_slow_stages`.
+    """
 
     findings: list[Finding]
     fixes: Mapping[str, Fix]
     stragglers: Sequence[StragglerRow] = ()
+    waits_for_stages: bool = False
 
 
 def find_faults(
@@ -74,7 +76,8 @@ def find_faults(
     found += [*cpu_operators(case), *group_faults.uneven_loads(case), *group_faults.slow_stages(case)]
     found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
     findings = ranked((_with_saving_share(finding, case.step_ns) for finding in found), case.step_ns)
-    return Faults(findings, case.fixes_of(findings), group_faults.with_causes(case))
+    is_waiting = group_faults.waits_for_slow_stages(case)
+    return Faults(findings, case.fixes_of(findings), group_faults.with_causes(case), is_waiting)
 
 
 def ranked(findings: Iterable[Finding], step_ns: float) -> list[Finding]:

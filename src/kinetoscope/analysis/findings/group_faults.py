@@ -98,6 +98,16 @@ def slow_stages(case: Case) -> Iterable[Finding]:
     yield case.keep_fix(finding, fix)
 
 
+def waits_for_slow_stages(case: Case) -> bool:
+    """Return whether slow stages cause most of the exposed communication beyond the bubble of a balanced schedule."""
+    if case.pipeline is None or not case.slow.ranks:
+        return False
+    saving_ns = case.saving_ns(Fix(case.slow.change)) or 0.0
+    late_wait_ns = saving_ns * (1 - len(case.slow.ranks) / len(case.report.run["ranks"]))
+    bubble_ns = case.pipeline.schedule_share * (case.step_ns - saving_ns)
+    return late_wait_ns > (exposed_communication_ns(case) - bubble_ns) / 2
+
+
 def pipeline_bubble(case: Case) -> Finding | None:
     """Stages of a pipeline wait for their first micro-batch, and for their last ones.
 
