@@ -221,7 +221,7 @@ check: $(VENV)/dev.stamp  ## test: Check lint, formatting, types, layers, langua
 	$(BIN)/python tests/lock.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py tests/test_public_types.py tests/test_language.py
-	$(BIN)/python tests/commits.py
+	$(BIN)/python tests/commit_messages.py
 
 # The only number that CI demands: both sides of it are measured in one page, one after the other.
 bench-report: $(VENV)/test.stamp  ## measure: Measure the report in Chromium; drawing must be 10 times as fast as one fillRect for each span

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-import commits
+import commit_messages
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ import commits
     ],
 )
 def test_these_messages_pass(message):
-    assert commits.find_faults(message) == []
+    assert commit_messages.find_faults(message) == []
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_these_messages_pass(message):
     ],
 )
 def test_a_fault_is_reported_with_its_remedy(message, fault):
-    assert [fault in found for found in commits.find_faults(message)] == [True]
+    assert [fault in found for found in commit_messages.find_faults(message)] == [True]
 
 
 def test_the_hook_prints_the_fault_of_a_message_file_and_fails(tmp_path):
     path = tmp_path / "COMMIT_EDITMSG"
     path.write_text("Added a rank\n")
-    done = subprocess.run([sys.executable, commits.__file__, path], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, commit_messages.__file__, path], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Put the area first" in done.stdout
 
@@ -59,15 +59,15 @@ def test_only_commits_after_the_rules_are_checked(tmp_path, monkeypatch):
     git("init", "-q")
     commit("A subject from before the rules")
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "commits.py").touch()
+    (tmp_path / "tests" / "commit_messages.py").touch()
     git("add", ".")
     commit("Rules")
-    monkeypatch.setattr(commits, "ROOT", tmp_path)
-    assert commits.main([]) == 0
+    monkeypatch.setattr(commit_messages, "ROOT", tmp_path)
+    assert commit_messages.main([]) == 0
     commit("docs: explain the rules\n\nThey are new.")
     commit("Too late")
-    assert [message.split("\n")[0] for _, message in commits.list_new_commits()] == [
+    assert [message.split("\n")[0] for _, message in commit_messages.list_new_commits()] == [
         "Too late",
         "docs: explain the rules",
     ]
-    assert commits.main([]) == 1
+    assert commit_messages.main([]) == 1
