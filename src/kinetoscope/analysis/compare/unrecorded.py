@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-MIN_STEPS = 16
+MIN_STEPS = 12
 """With fewer steps of a run the verdict rests on its recorded steps."""
 
 _MAX_BLOCKS, _MIN_BLOCK_STEPS = 8, 3
