@@ -9,8 +9,6 @@ import importlib
 import logging
 import operator
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -147,20 +145,26 @@ def _find_log_level() -> "ctypes.c_int | None":
         return None
 
 
-_log_level = _find_log_level()
+class _Silence:
+    """A block in which Kineto, once it is prepared, logs nothing, unless the user has set its log level.
+
+    No frame of other code runs here: the block is within recordings with stacks.
+    """
+
+    def __init__(self) -> None:
+        self._level = None if "KINETO_LOG_LEVEL" in os.environ else _find_log_level()
+        self._before = 0
+
+    def __enter__(self) -> None:
+        if self._level is not None:
+            self._before, self._level.value = self._level.value, _LEVEL_ABOVE_ALL
+
+    def __exit__(self, *_: object) -> None:
+        if self._level is not None:
+            self._level.value = self._before
 
 
-@contextmanager
-def kineto_silenced() -> Iterator[None]:
-    """A block in which Kineto, once it is prepared, logs nothing, unless the user has set its log level."""
-    if _log_level is None or "KINETO_LOG_LEVEL" in os.environ:
-        yield
-        return
-    before, _log_level.value = _log_level.value, _LEVEL_ABOVE_ALL
-    try:
-        yield
-    finally:
-        _log_level.value = before
+kineto_silenced = _Silence()
 
 
 # Spans.

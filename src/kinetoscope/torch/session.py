@@ -215,7 +215,7 @@ class Session:
                 private_names.prepare_trace(self.autograd_profile)
             _exit.note_start()
             self._profile_hook = sys.getprofile() if self.options.with_stack else None
-            with private_names.kineto_silenced():
+            with private_names.kineto_silenced:
                 private_names.start_trace(self.autograd_profile)
             if self.options.with_stack:
                 spare_own_threads()
@@ -297,7 +297,7 @@ class Session:
             self._release()
 
     def _stop_kineto(self) -> None:
-        with private_names.kineto_silenced():
+        with private_names.kineto_silenced:
             self.autograd_profile.__exit__(None, None, None)
         _exit.note_end()
         hook, self._profile_hook = self._profile_hook, None
