@@ -162,7 +162,9 @@ def test_redacted_errors_are_equal(copies, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"<titan>", b'{"titan": 1}', gzip.compress(gzip.compress(b"[]")), b'["titan"']
+    "content",
+    [b"", b"<titan>", b'{"titan": 1}', gzip.compress(gzip.compress(b"[]")), b'["titan"'],
+    ids=["empty", "markup", "object", "packed twice", "truncated"],
 )
 def test_redacted_errors_on_files_that_cannot_be_read_are_equal(tmp_path, capsys, content):
     errors = []
