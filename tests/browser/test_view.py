@@ -17,6 +17,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.cli import main
+from kinetoscope.paths.run_groups import remember_command
 from prepared_python import OURS, start_prepared
 from simulated_training import Fault, Settings, simulate
 from small_pages import axe_violations, reload_until
@@ -310,6 +311,8 @@ def analysed_copy(simulated, place):
     (place / "made").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        for run in ("before", "after"):
+            remember_command(place / "all" / run, ["python", "train.py"])
         with served(place / "all", works_in=place / "made") as server:
             yield server, place / "all"
 

@@ -12,6 +12,7 @@ from kinetoscope.analysis.packing import each_by
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.reading import read_each
 from kinetoscope.errors import ClusterError, MissingExtraError
+from kinetoscope.table.executors import require_no_standard_input
 
 ANSWERS_WITHIN_S = 5
 _CLOSES_WITHIN_S = 1
@@ -24,6 +25,7 @@ def reader(arguments: argparse.Namespace) -> Iterator[Callable[..., list[Any]]]:
     if arguments.dask is None:
         yield read_each
         return
+    require_no_standard_input(getattr(arguments, "inputs", ()))
     (client,) = work_on_each("connecting", lambda address, _: _connect(address), [arguments.dask])
     try:
         yield partial(_read_on, client)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from typing import Any
 
@@ -96,10 +96,15 @@ def _difference(name: str, theirs: dict[str, str], ours: dict[str, str]) -> str:
     )
 
 
+def require_no_standard_input(names: Iterable[Any]) -> None:
+    """Raise `ClusterError` if the standard input is one of the names."""
+    if any(isinstance(name, str) and name == "-" for name in names):
+        raise ClusterError("Cannot read the standard input on a Dask cluster: write it to a file that all workers see.")
+
+
 def _anywhere(name: Any) -> Any:
     """The name of a file for a process with another working directory. Traces, and URLs, stay what they are."""
-    if name == "-":
-        raise ClusterError("Cannot read the standard input on a Dask cluster: write it to a file that all workers see.")
+    require_no_standard_input([name])
     if not isinstance(name, str) or "://" in name:
         return name
     if isinstance(name, FoundFile):
