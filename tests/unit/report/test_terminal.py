@@ -63,7 +63,7 @@ def test_a_narrow_screen_lacks_columns_and_cuts_no_number(report, width):
 @pytest.mark.parametrize("width", [40, 60])
 def test_a_narrow_screen_lacks_columns_of_devices_too(tmp_path, width):
     for path in simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path):
-        path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
+        path.write_text(re.sub(r"ProfilerStep#|Optimizer\.step#|enumerate\(DataLoader\)#", "part ", path.read_text()))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False), width)
     header, of_first, of_second = table(lines, next(line for line in lines if line.endswith("last, in ms")))
     assert header[:3] == ["rank", "device", "window"]
@@ -234,7 +234,7 @@ def test_without_shapes_a_note_says_what_records_them(tmp_path):
 def test_a_trace_without_steps_says_what_its_devices_did_all_the_same(tmp_path):
     run = simulate(Settings(num_ranks=2, num_steps=4))
     for path in run.write(tmp_path):
-        path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
+        path.write_text(re.sub(r"ProfilerStep#|Optimizer\.step#|enumerate\(DataLoader\)#", "part ", path.read_text()))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))
     _, of_first, _ = table(lines, "Each GPU, from its first event to its last, in ms")
     truth = run.truth.ranks[0]
@@ -245,7 +245,7 @@ def test_a_trace_without_steps_says_what_its_devices_did_all_the_same(tmp_path):
 
 def test_a_run_without_steps_and_without_a_device_has_no_table_of_devices(tmp_path):
     for path in simulate(Settings(num_ranks=1, num_steps=4, has_device=False)).write(tmp_path):
-        path.write_text(path.read_text().replace("ProfilerStep#", "iteration "))
+        path.write_text(re.sub(r"ProfilerStep#|Optimizer\.step#|enumerate\(DataLoader\)#", "part ", path.read_text()))
     assert not any("The device of each rank" in line for line in screen(kinetoscope.analyze(tmp_path, cache=False)))
 
 
