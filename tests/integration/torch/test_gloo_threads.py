@@ -5,7 +5,8 @@ import json
 from prepared_python import run_prepared
 
 TWO_GROUPS = """
-import json, sys, torch, torch.distributed as distributed
+import json, sys, time, torch, torch.distributed as distributed
+from pathlib import Path
 import kinetoscope.torch as ours
 distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
 group = distributed.new_group([0])
@@ -15,7 +16,12 @@ def communicate():
         distributed.all_reduce(torch.ones(2))
         distributed.broadcast(torch.ones(2), 0, group=group)
 
-communicate()  # a new thread has no name until it runs
+def num_named():
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return names.count("pt_gloo_runloop")
+
+while num_named() < 4:  # a new thread has no name until it runs
+    time.sleep(0.01)
 with ours.profile() as profiler:
     communicate()
 profiler.export_chrome_trace(sys.argv[1] + "/trace.json")

@@ -1,11 +1,13 @@
 """What a process logs at its start about live folders that are already in its run's folder."""
 
+import contextlib
 import itertools
 import logging
 import os
 import shutil
 import socket
 import threading
+from pathlib import Path
 
 from kinetoscope.live.folders import LiveRun, delete_pointer, report_leftovers, write_live_run, write_pointer
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -23,14 +25,18 @@ def of_another_rank() -> LiveRun:
 def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     stop = threading.Event()
+    made: list[Path] = []
 
     def come_and_go() -> None:
         for number in itertools.count():
             if stop.is_set():
                 break
             folder = tmp_path / "live" / f"{number}"
-            folder.mkdir(parents=True, exist_ok=True)
+            while not folder.exists():
+                with contextlib.suppress(FileNotFoundError):  # the other deletes ``live`` while it is empty
+                    folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
+            made.append(folder)
             write_live_run(folder, of_another_rank())
             write_pointer(tmp_path, f"{number}", folder, "token")
             delete_pointer(tmp_path, f"{number}")
@@ -45,6 +51,7 @@ def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
         stop.set()
         others.join()
     assert not caplog.messages
+    assert len(made) > 100
 
 
 def leave(run_folder, rank):
