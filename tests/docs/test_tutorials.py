@@ -70,7 +70,8 @@ def test_the_slow_data_set_is_found_by_its_line_and_mended_with_the_same_loss(tm
     assert "readings.py" not in "".join(findings(mended))
     assert (tmp_path / "runs" / "slow" / "report.html").stat().st_size > 100_000
     assert loss_in(run) == loss_in(mended_run)
-    assert "after:  mended, 1 rank, 10 steps" in comparison
+    assert "after:  fixed, 1 rank, " in comparison
+    assert "The typical step got faster" in comparison
     begins = "loss: ", "Kinetoscope: 1 window", "Of 36 steps, 10", "kinetoscope explain input_bound"
     check_lines_shown(reader, *begins, "before: slow", "after: ")
 
@@ -105,7 +106,8 @@ def test_the_late_rank_is_found_by_its_line_and_mended_with_the_same_loss(tmp_pa
     assert slow_line in found[0]
     # It is on the same line of the mended file. What is left is what the page says: on a busy machine, chance.
     assert slow_line not in "".join(findings(mended))
-    assert "after:  mended, 2 ranks, 10 steps" in comparison
+    assert "after:  fixed, 2 ranks, " in comparison
+    assert "The typical step got faster" in comparison
     assert (tmp_path / "runs" / "late" / "report.html").stat().st_size > 100_000
     assert loss_in(run) == loss_in(mended_run)
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "Of 64 steps, 10", "before: late", "after: ")

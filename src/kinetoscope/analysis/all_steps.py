@@ -324,18 +324,18 @@ def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[s
     ]
 
 
-def unrecorded_times_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[float]:
-    """Return the duration of each usual step that was not recorded, in order: the mean over ranks."""
+def usual_times_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow], *, with_recorded: bool) -> list[float]:
+    """Return the duration of each usual step in order, the mean over ranks: of unrecorded ones, or of all."""
     by_step: defaultdict[int, list[int]] = defaultdict(list)
     for pulse in pulses:
-        for row in _usual_rows(pulse, steps):
+        for row in _usual_rows(pulse, steps, with_recorded=with_recorded):
             by_step[row.step].append(row.duration_ns)
     return [fmean(times) for _, times in sorted(by_step.items())]
 
 
-def _usual_rows(pulse: Pulse, steps: Sequence[StepRow]) -> list[StepsRow]:
-    """Return the rows of single steps that were not recorded, nor first after a window, without the warm-up."""
+def _usual_rows(pulse: Pulse, steps: Sequence[StepRow], *, with_recorded: bool = False) -> list[StepsRow]:
+    """Return the rows of single steps without the warm-up, evaluations and the first after a window."""
     recorded = _Recorded(steps, pulse.header.process.ranks.rank)
     rows = [row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION]]
-    rows = [row for row in rows if row.step >= _WARMUP_STEPS]
-    return [row for row in rows if not recorded.has(row) and not recorded.is_first_after(row)]
+    rows = [row for row in rows if row.step >= _WARMUP_STEPS and not recorded.is_first_after(row)]
+    return [row for row in rows if with_recorded or not recorded.has(row)]

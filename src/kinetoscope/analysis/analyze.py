@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import polars as pl
 
-from kinetoscope.analysis.all_steps import about_all_steps, fetch_ratio, notes_on_period, unrecorded_times_ns
+from kinetoscope.analysis.all_steps import about_all_steps, fetch_ratio, notes_on_period, usual_times_ns
 from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
@@ -167,7 +167,8 @@ def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunRep
     findings = without_recording_cost(report.findings, about, report.run["step_ns"], ratio)
     notes = [*notes_on_period(pulses, report.steps), *report.run["notes"]]
     run = report.run | {"all_steps": about, "notes": notes}
-    return replace(report, findings=findings, run=run, unrecorded_ns=unrecorded_times_ns(pulses, report.steps))
+    unrecorded_ns, usual_ns = (usual_times_ns(pulses, report.steps, with_recorded=some) for some in (False, True))
+    return replace(report, findings=findings, run=run, unrecorded_ns=unrecorded_ns, usual_ns=usual_ns)
 
 
 def with_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:

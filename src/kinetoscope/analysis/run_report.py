@@ -102,11 +102,13 @@ class RunReport(ReportRows, ShownInNotebooks):
     """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
 
     ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``. Nor are
-    ``unrecorded_ns``, the durations of steps that were not recorded, ``clock_shifts``, how far the clocks of ranks were
-    moved so that collectives end together, ``is_judged`` and ``why_unjudged``.
+    ``unrecorded_ns``, the durations of steps that were not recorded, ``usual_ns``, those of recorded steps too,
+    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together, ``is_judged`` and
+    ``why_unjudged``.
     """
 
     unrecorded_ns: Sequence[float] = ()
+    usual_ns: Sequence[float] = ()
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
     build_fixes: Callable[[], Mapping[str, Fix]] = field(default=dict, repr=False, compare=False)
 

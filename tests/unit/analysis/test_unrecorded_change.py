@@ -53,6 +53,24 @@ def test_few_steps_tell_a_factor_of_ten():
     assert compare_steps([5 * MS] * (MIN_STEPS - 1), [5 * MS] * 100, 0.05) is None
 
 
+def test_a_run_that_was_recorded_for_most_of_its_steps_is_faster_than_unrecorded_ones():
+    """Recording makes steps longer: what is faster all the same is faster, and what is slower may be by recording."""
+    slow, fast = [60 * MS] * 16, [5 * MS] * 25
+    verdicts = {}
+    for name, (few, many) in {"faster": (fast, slow), "slower": (slow + slow, fast)}.items():
+        before, after = recorded(), recorded(seed=2)
+        rows = [replace(before, unrecorded_ns=many, usual_ns=many), replace(after, unrecorded_ns=[], usual_ns=few)]
+        verdicts[name, "after"] = compare_reports(*rows).step.verdict
+        verdicts[name, "before"] = compare_reports(*reversed(rows)).step.verdict
+    without = compare_reports(recorded(), recorded(seed=2)).step.verdict
+    assert verdicts == {
+        ("faster", "after"): "faster",
+        ("faster", "before"): "slower",
+        ("slower", "after"): without,
+        ("slower", "before"): without,
+    }
+
+
 def test_steady_steps_are_the_same():
     """Where the interval with the noise of a crowded machine is within the threshold."""
     change = compare_steps([5 * MS] * 100, [5 * MS] * 100, 0.10)
@@ -77,7 +95,7 @@ def test_a_comparison_rests_on_unrecorded_steps_where_both_runs_have_them():
     comparison = compare_reports(before, after)
     assert comparison.step.verdict == "slower"
     assert comparison.step.change == pytest.approx(0.4)
-    assert any("100 unrecorded steps before and 100 after" in note for note in comparison.notes)
+    assert any("100 unrecorded steps before and 100 unrecorded steps after" in note for note in comparison.notes)
     assert compare_reports(before, replace(after, unrecorded_ns=())).step == without
     late = replace(before, unrecorded_ns=[5 * MS, 120 * MS] * 50)
     comparison = compare_reports(late, replace(after, unrecorded_ns=[5 * MS, 6 * MS] * 50))

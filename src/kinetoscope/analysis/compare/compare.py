@@ -26,7 +26,7 @@ from kinetoscope.analysis.compare.series import (
     waits_ns,
     without,
 )
-from kinetoscope.analysis.compare.unrecorded import StepChange, compare_steps
+from kinetoscope.analysis.compare.unrecorded import StepChange, compare_with_recorded
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
@@ -99,7 +99,7 @@ def compare_sources(
     if notes and shared:
         found = reports(replace(selection, ranks=shared))
     if selection != Selection():  # pulses have all ranks, all seconds, and only the usual steps
-        found = [replace(report, unrecorded_ns=()) for report in found]
+        found = [replace(report, unrecorded_ns=(), usual_ns=()) for report in found]
     return titled_apart(compare_reports(*found, threshold=threshold, notes=notes), sources)
 
 
@@ -133,7 +133,9 @@ def compare_reports(
             waits_ns=max(map(waits_ns, (before, after))),
             device_share=min(map(device_share, (before, after))),
             threshold=threshold,
-            all_steps=compare_steps(before.unrecorded_ns, after.unrecorded_ns, threshold),
+            all_steps=compare_with_recorded(
+                (before.unrecorded_ns, after.unrecorded_ns), (before.usual_ns, after.usual_ns), threshold
+            ),
         )
         rows, more_steps = runs.rows(), runs.more_steps()
         # begins are moments: no two recordings share them
@@ -371,11 +373,17 @@ def _notes_on_steps(before: RunReport, after: RunReport) -> list[str]:
 def _notes_on_all_steps(change: StepChange | None) -> list[str]:
     if change is None:
         return []
-    before, after = change.num_steps
+    sides = [*zip(("before", "after"), change.num_steps, change.has_recorded, strict=True)]
+    before, after = (f"{num:,} {'' if has else 'unrecorded '}steps {when}" for when, num, has in sides)
+    bounds = [
+        f" The steps {when} include recorded ones, which recording can only have made longer."
+        for when, _, has in sides
+        if has
+    ]
     return [
-        f"The verdict on the step rests on {before:,} unrecorded steps before and {after:,} after: on the fastest of "
-        f"each {change.block_steps} or more, which other processes slow down least. All other rows rest on the "
-        "recorded steps."
+        f"The verdict on the step rests on {before} and {after}: on the fastest of each "
+        f"{change.block_steps} or more, which other processes slow down least.{''.join(bounds)} All other rows rest on "
+        "the recorded steps."
     ]
 
 

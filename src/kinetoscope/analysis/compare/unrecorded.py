@@ -38,7 +38,8 @@ class StepChange(NamedTuple):
     """The typical step of two runs in nanoseconds, the change of its logarithm, and a verdict of the contract.
 
     ``block_steps`` is the number of steps of a block; the fastest step of each block counts. ``is_of_means`` is True
-    where only the means of blocks differ: then the recorded steps must agree.
+    where only the means of blocks differ: then the recorded steps must agree. ``has_recorded`` says of each run whether
+    recorded steps are among its ``num_steps``.
     """
 
     before_ns: float
@@ -48,6 +49,7 @@ class StepChange(NamedTuple):
     block_steps: int
     is_of_means: bool
     num_steps: tuple[int, int]
+    has_recorded: tuple[bool, bool] = (False, False)
 
 
 def compare_steps(before: Sequence[float], after: Sequence[float], threshold: float) -> StepChange | None:
@@ -84,6 +86,32 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
         is_of_means=found is not fastest,
         num_steps=(len(before), len(after)),
     )
+
+
+def compare_with_recorded(
+    unrecorded: tuple[Sequence[float], Sequence[float]],
+    usual: tuple[Sequence[float], Sequence[float]],
+    threshold: float,
+) -> StepChange | None:
+    """Compare the steps of two runs, where one may have too few unrecorded ones; None if that gives no verdict.
+
+    Recording only makes a step longer. So a run whose ``usual`` steps, recorded ones among them, are faster than the
+    unrecorded ones of the other is the faster one.
+
+    Args:
+        unrecorded: durations of the unrecorded steps before and after.
+        usual: the same of unrecorded and recorded steps together.
+    """
+    lacks_steps = tuple(len(times) < MIN_STEPS for times in unrecorded)
+    if not any(lacks_steps):
+        return compare_steps(*unrecorded, threshold)
+    if all(lacks_steps):
+        return None
+    change = compare_steps(*(usual[side] if lacks_steps[side] else unrecorded[side] for side in (0, 1)), threshold)
+    proven = "slower" if lacks_steps[0] else "faster"
+    if change is None or change.is_of_means or change.verdict != proven:
+        return None
+    return change._replace(has_recorded=lacks_steps)
 
 
 def _sign(shift: Shift) -> str | None:
