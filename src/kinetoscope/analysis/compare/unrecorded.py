@@ -102,16 +102,16 @@ def compare_with_recorded(
         unrecorded: durations of the unrecorded steps before and after.
         usual: the same of unrecorded and recorded steps together.
     """
-    lacks_steps = tuple(len(times) < MIN_STEPS for times in unrecorded)
-    if not any(lacks_steps):
+    lacks_before, lacks_after = (len(times) < MIN_STEPS for times in unrecorded)
+    if not (lacks_before or lacks_after):
         return compare_steps(*unrecorded, threshold)
-    if all(lacks_steps):
+    if lacks_before and lacks_after:
         return None
-    change = compare_steps(*(usual[side] if lacks_steps[side] else unrecorded[side] for side in (0, 1)), threshold)
-    proven = "slower" if lacks_steps[0] else "faster"
-    if change is None or change.is_of_means or change.verdict != proven:
+    sides = (usual[0], unrecorded[1]) if lacks_before else (unrecorded[0], usual[1])
+    change = compare_steps(*sides, threshold)
+    if change is None or change.is_of_means or change.verdict != ("slower" if lacks_before else "faster"):
         return None
-    return change._replace(has_recorded=lacks_steps)
+    return change._replace(has_recorded=(lacks_before, lacks_after))
 
 
 def _sign(shift: Shift) -> str | None:
