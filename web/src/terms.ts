@@ -26,7 +26,7 @@ const TERMS: Record<string, string> = {
   "costs a step": "What the fault takes from a step now.",
   "device busy": "The part of the recorded windows in which a device did something, from its first event to its last.",
   "ranks wait for": "The rank for which the others wait most, in calls that need all of them.",
-  "a step":
+  "a recorded step":
     "How long the run takes for one step, with all between two steps: at its host's pace or its device's, whichever is slower.",
   "a rank's throughput": "What the loop of one rank counts, at the time that a step takes.",
   "most memory": "The most that was allocated at one time on a device, or on the host.",

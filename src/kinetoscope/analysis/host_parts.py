@@ -39,14 +39,15 @@ IN_STEP = (
 
 
 def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts:
-    """The parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, the last one's begin, or
-    its end if it is the only one. They add up to that time; ``ahead_ns`` is 0."""
-    inner = rows[:-1] if len(rows) > 1 else rows
-    parts = {name: sum_of_known(getattr(row, name) for row in inner) for name in IN_STEP}
-    between_ns = sum_of_known(row.between_ns for row in inner)
-    evaluation_ns = sum_of_known(ns for row in inner for ns in (row.evaluation_inside_ns, row.evaluation_ns))
+    """Return the parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, after the last.
+
+    They add up to that time; ``ahead_ns`` is 0.
+    """
+    parts = {name: sum_of_known(getattr(row, name) for row in rows) for name in IN_STEP}
+    between_ns = sum_of_known(row.between_ns for row in rows)
+    evaluation_ns = sum_of_known(ns for row in rows for ns in (row.evaluation_inside_ns, row.evaluation_ns))
     others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
-    knows_data = any(row.data_wait_ns is not None for row in inner)
+    knows_data = any(row.data_wait_ns is not None for row in rows)
     return HostParts(
         data_wait_ns=end_ns - begin_ns - others_ns if knows_data else None,
         evaluation_ns=evaluation_ns,

@@ -32,9 +32,11 @@ class StepParts(TypedDict):
 
 @dataclass(frozen=True)
 class StretchParts:
-    """The ledgers of one rank's stretch, in whole nanoseconds. ``time_ns`` is what it took for ``num_steps``."""
+    """The ledgers of one rank's stretch, in whole nanoseconds. ``time_ns`` is what it took for ``num_steps`` of its
+    ``num_recorded`` steps."""
 
     num_steps: int
+    num_recorded: int
     is_alone: bool
     is_on_device: bool
     time_ns: int
@@ -48,8 +50,8 @@ class StretchParts:
 
     @property
     def steps_ns(self) -> float:
-        """What all its steps took, the last one as long as the others."""
-        return self.time_ns / self.num_steps * (self.num_steps + (not self.is_alone))
+        """What all its steps took; the last one, where it has no end, as long as the others."""
+        return self.time_ns / self.num_steps * self.num_recorded
 
 
 def pace_of(parts: Sequence[StretchParts]) -> float:
@@ -70,11 +72,12 @@ def stretch_parts(
 def _parts(devices: Sequence[DeviceTime], host: HostTime, stretch: Stretch) -> StretchParts:
     first = stretch.rows[0]
     host_end_ns = first.begin_ns + stretch.host_ns
-    parts = host_parts(stretch.rows, first.begin_ns, host_end_ns)
+    parts = host_parts(stretch.timed_rows, first.begin_ns, host_end_ns)
     parts["ahead_ns"] = stretch.time_ns - stretch.host_ns
     begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_alone else first.begin_ns
     return StretchParts(
         num_steps=stretch.num_steps,
+        num_recorded=len(stretch.rows),
         is_alone=stretch.is_alone,
         is_on_device=stretch.is_on_device,
         time_ns=stretch.time_ns,

@@ -10,6 +10,9 @@ from kinetoscope.analysis.steps import StepRow
 _AHEAD_SHARE = 0.01
 """If the device ends its work for a step so much of the host's time after the host, the device is what takes time."""
 
+_ADJOINING_SHARE = 0.005
+"""Steps adjoin, as torch's ProfilerStep spans do, if the gaps between them take at most this share of their time."""
+
 FEWEST_TO_TIME = 3
 """Of fewer steps, one that took longer than usual is much of the whole."""
 
@@ -21,9 +24,22 @@ class Stretch:
     rows: Sequence[StepRow]
 
     @property
+    def has_last(self) -> bool:
+        """Return whether the last step counts: its end is known where steps adjoin, and the host's pace holds.
+
+        With evaluations it does not: one that follows the last step is not recorded.
+        """
+        return self._are_adjoining and not self.is_on_device and not any(row.all_evaluation_ns for row in self.rows)
+
+    @property
+    def timed_rows(self) -> Sequence[StepRow]:
+        """The steps in the host's time."""
+        return self.rows if self.has_last or self.is_alone else self.rows[:-1]
+
+    @property
     def num_steps(self) -> int:
-        """How many steps its time is of: from one begin, or end, to the next; one step alone counts as one."""
-        return max(1, len(self.rows) - 1)
+        """Return the number of steps in its time: from one begin, or end, to the next; a step alone counts as one."""
+        return len(self.timed_rows)
 
     @property
     def is_alone(self) -> bool:
@@ -32,9 +48,8 @@ class Stretch:
 
     @property
     def host_ns(self) -> int:
-        """From the begin of the first step to that of the last one; of a step alone, to its end."""
-        first, last = self.rows[0], self.rows[-1]
-        return first.duration_ns if self.is_alone else last.begin_ns - first.begin_ns
+        """The host's time for its ``num_steps``: to the end of the last step if that counts, else to its begin."""
+        return self.recorded_ns if self.has_last else self._between_begins_ns
 
     @property
     def recorded_ns(self) -> int:
@@ -57,8 +72,8 @@ class Stretch:
         if self.device_ns is None:
             return False
         if self.is_alone:
-            return self.device_ns > self.host_ns
-        return max(row.device_end_after_ns or 0 for row in self.rows) > _AHEAD_SHARE * self.host_ns
+            return self.device_ns > self.recorded_ns
+        return max(row.device_end_after_ns or 0 for row in self.rows) > _AHEAD_SHARE * self._between_begins_ns
 
     @property
     def time_ns(self) -> int:
@@ -73,10 +88,11 @@ class Stretch:
         if self.is_alone:
             return [(self.rows[0].step, float(self.time_ns))]
         if not self.is_on_device:
+            last = [(self.rows[-1].step, float(self.rows[-1].duration_ns))] if self.has_last else []
             return [
                 (row.step, float(following.begin_ns - row.begin_ns - (row.evaluation_ns or 0)))
                 for row, following in pairwise(self.rows)
-            ]
+            ] + last
         known = [
             (place, row, end_ns) for place, row in enumerate(self.rows) if (end_ns := device_end_ns(row)) is not None
         ]
@@ -90,6 +106,16 @@ class Stretch:
         ]
         alone = [(step, time_ns) for step, time_ns, has_evaluation in times if not has_evaluation]
         return alone or [(step, time_ns) for step, time_ns, _ in times]
+
+    @property
+    def _between_begins_ns(self) -> int:
+        """From the begin of the first step to that of the last one; of a step alone, to its end."""
+        return self.recorded_ns if self.is_alone else self.rows[-1].begin_ns - self.rows[0].begin_ns
+
+    @property
+    def _are_adjoining(self) -> bool:
+        gaps_ns = self._between_begins_ns - sum(row.duration_ns for row in self.rows[:-1])
+        return not self.is_alone and gaps_ns <= _ADJOINING_SHARE * self._between_begins_ns
 
 
 def device_end_ns(row: StepRow) -> int | None:

@@ -270,7 +270,7 @@ def test_a_small_change_for_sure_is_slower_but_no_failure():
 
 
 def test_an_unsure_step_says_how_many_more_steps_would_tell():
-    draw = random.Random(2)
+    draw = random.Random(0)
     steps = {num: [noisy(draw, mean, num, 0.08) for mean in (1000, 1050)] for num in (20, 400)}
     found = compare_reports(*map(report, steps[20]))
     assert found.step.verdict == "unsure"

@@ -8,6 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import memory_pieces
+from kinetoscope.analysis.step_time import timed_stretches
 from kinetoscope.analysis.window import read_windows
 from simulated_training import Fault, Settings, simulate
 from simulated_training.analysed import measured
@@ -72,12 +73,9 @@ def test_the_parts_of_the_run_add_up_to_its_step(any_run):
 
 
 def test_each_part_of_the_run_is_the_mean_of_its_steps(any_run):
-    run, report = any_run
+    _, report = any_run
     parts = report.run["parts"]["host"]
-    windows = [window for rank in run.ranks for window in rank.windows]
-    last = {(rank.rank, window.steps[-1].step) for rank in run.ranks for window in rank.windows if window.steps}
-    is_alone = all(len(window.steps) == 1 for window in windows)
-    rows = [row for row in report.steps if is_alone or (row.rank, row.step) not in last]
+    rows = [row for stretch in timed_stretches(report.steps) for row in stretch.timed_rows]
     for name in IN_STEP:
         known = [value for row in rows if (value := getattr(row, name)) is not None]
         assert (parts[name] is None) == (not known), name

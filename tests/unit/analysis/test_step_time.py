@@ -280,8 +280,24 @@ def test_without_a_step_its_time_is_not_known():
 
 
 def test_ranks_on_their_own_paces_are_averaged():
+    """The second rank has three steps between ends on the device."""
     both = [*rows(), *rows(rank=1, host_ns=2 * MS, device_ns=20 * MS, late_ns=18 * MS)]
-    assert step_time_ns(both) == 15 * MS
+    assert step_time_ns(both) == round((4 * 10 * MS + 3 * 20 * MS) / 7)
+
+
+@pytest.mark.parametrize(("gap_us", "step_ms"), [(40, 21.42), (2000, 20.8)])
+def test_the_last_step_counts_where_its_end_is_known(tmp_path, gap_us, step_ms):
+    """Spans of torch's ProfilerStep adjoin."""
+    begins, lengths_us = [1000, 1000 + 18_800 + gap_us], [18_800, 24_000]
+    steps = [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+        for step, ts, dur in zip((3, 4), begins, lengths_us, strict=True)
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": steps}))
+    report = kinetoscope.analyze(path, cache=False)
+    assert report.run["step_ns"] == pytest.approx(step_ms * MS, rel=1e-6)
+    assert sum(value or 0 for value in report.run["parts"]["host"].values()) == report.run["step_ns"]
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 10])

@@ -59,7 +59,7 @@ function sentence(report: RunReport, overview: Overview): string {
   const { step_ns: stepNs } = report.run;
   if (stepNs === null) return "No step was recorded, so this report cannot say what a step costs.";
   const [worst] = report.findings;
-  const step = `A step takes ${formatDuration(stepNs)}${overview.bound ? `, ${overview.bound}` : ""}.`;
+  const step = `A recorded step takes ${formatDuration(stepNs)}${overview.bound ? `, ${overview.bound}` : ""}.`;
   if (!worst) return `${step} ${overview.no_findings[0] ?? ""}`;
   const isSure = report.findings.some((finding) => finding.confidence !== "low");
   const first = isSure ? "Top finding:" : "No finding is certain. Check first:";
@@ -70,7 +70,7 @@ function sentence(report: RunReport, overview: Overview): string {
 
 function stepTile({ run }: RunReport, overview: Overview): Tile | null {
   if (run.step_ns === null) return null;
-  return { name: "A step", value: formatDuration(run.step_ns), more: overview.bound ?? "" };
+  return { name: "A recorded step", value: formatDuration(run.step_ns), more: overview.bound ?? "" };
 }
 
 /** As a rank's loop counts them: of tokens first, where it counts both. */

@@ -129,6 +129,7 @@ def compare_reports(
             *series,
             calls=[calls_a_step(report) for report in (before, after)],
             parts=[phase_parts(report) for report in (before, after)],
+            num_steps=min(report.run["num_steps"] for report in (before, after)),
             span_ns=min(map(span_ns, (before, after))),
             waits_ns=max(map(waits_ns, (before, after))),
             device_share=min(map(device_share, (before, after))),
@@ -169,6 +170,7 @@ class _Runs:
         *,
         calls: Sequence[Calls],
         parts: Sequence[Mapping[SeriesKey, float]],
+        num_steps: int,
         span_ns: int,
         waits_ns: float,
         device_share: float,
@@ -177,7 +179,7 @@ class _Runs:
     ) -> None:
         self._before, self._after, self._threshold = before, after, threshold
         self.all_steps = all_steps
-        self._parts = parts
+        self._parts, self._num_steps = parts, num_steps
         self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
         keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
         self._changes = {key: self._change(key) for key in keys if self._is_long_enough(key)}
@@ -207,7 +209,7 @@ class _Runs:
             return None
         change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
         if change is None:
-            return FEWEST_STEPS - 1 - num_steps
+            return FEWEST_STEPS - self._num_steps
         for exponent in range(_MOST_DOUBLINGS * 4):
             times_longer = 2 ** (exponent / 4)
             half = self._intervals.half_width(change, times_longer)
@@ -226,7 +228,8 @@ class _Runs:
 
     def _is_long_enough(self, key: SeriesKey) -> bool:
         # The last step's end is not known where the next one's begin is what ends it.
-        return all(len(side.get(key, ())) >= FEWEST_STEPS - 1 for side in (self._before, self._after))
+        has_values = all(len(side.get(key, ())) >= FEWEST_STEPS - 1 for side in (self._before, self._after))
+        return has_values and self._num_steps >= FEWEST_STEPS
 
     def _change(self, key: SeriesKey) -> Change:
         sides = zip((self._before, self._after), self._parts, strict=True)
