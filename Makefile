@@ -25,7 +25,7 @@ TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py 
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-pure test-long score test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-pure test-long score same test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 # Each target names its group at the start of its description.
 FIRST := setup demo test-quick test check docs
@@ -95,6 +95,9 @@ test-long: $(VENV)/test.stamp  ## test: Run in full length the tests that `make 
 score: $(VENV)/test.stamp  ## measure: Score the analysis on simulated runs with known faults: RUNS=20 SCENARIO=late-host SEED=1 JOBS=2 VERBOSE=1 PAGE=1
 	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated_training.score $(if $(RUNS),--runs $(RUNS)) $(addprefix --scenario ,$(SCENARIO)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(VERBOSE),--verbose) $(if $(PAGE),--page)
+
+same: $(VENV)/test.stamp  ## test: Compare outputs on 60 inputs with those of an older commit: BASE=main~3
+	@PYTHONPATH=tests $(BIN)/python -m same_outputs $(or $(BASE),$(error pass the commit to compare with: make same BASE=main~3))
 
 test-doing: $(VENV)/test.stamp  ## measure: Judge findings by applying their fixes, on an idle machine (15 minutes): docs/truth-by-doing.md
 	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py

@@ -1,0 +1,21 @@
+"""Lines of `make same` on what differs."""
+
+import pytest
+
+from same_outputs.__main__ import differences
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        ({"run": {"step_ns": 5}}, {"run": {"step_ns": 5}}, []),
+        ({"run": {"step_ns": 5}}, {"run": {"step_ns": 6}}, [".run.step_ns: 5 -> 6"]),
+        ({"steps": [1, 2]}, {"steps": [1, 3]}, [".steps[1]: 2 -> 3"]),
+        ({"steps": [1, 2]}, {"steps": [1]}, [".steps: [1, 2] -> [1]"]),
+        ({"a": 1}, {"b": None, "a": 1.0}, [".b: '(absent)' -> None"]),
+        ("one\ntwo\n", "one\nthree\n", [" -two", " +three"]),
+        (None, "", [": None -> ''"]),
+    ],
+)
+def test_each_place_that_differs_is_named(before, after, lines):
+    assert list(differences(before, after)) == lines
