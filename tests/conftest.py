@@ -1,11 +1,13 @@
 """Fixtures for every test. They check that a test leaves nothing behind."""
 
+import contextlib
 import gc
 import os
 import random
 import shlex
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -78,7 +80,7 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 gc.disable()  # while tests are collected: what is imported and found stays
@@ -118,17 +120,34 @@ def what_earlier_files_left_is_not_looked_through_again():
     gc.collect()
 
 
+@contextlib.contextmanager
+def same_signal_handlers() -> Iterator[None]:
+    """Fail if the block leaves a signal handler behind, and restore the one before: no later test may fail for it."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    left = [number for number, handler in before.items() if handler is not None and signal.getsignal(number) != handler]
+    for number in left:
+        signal.signal(number, before[number])
+    assert not left, f"signal handlers left installed: {[number.name for number in left]}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_fixture_of_a_file_leaves_a_signal_handler():
+    """Fixtures of a file run outside of the check of each test. One that fails may leave what its library installed."""
+    with same_signal_handlers():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
-    before = [signal.getsignal(number) for number in SIGNALS]
-    yield
+    with same_signal_handlers():
+        yield
     ours = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]
     for thread in ours:
         thread.join(10)  # after Ctrl-C nothing waited for it, so it may still be ending
     left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
-    assert [signal.getsignal(number) for number in SIGNALS] == before, "a signal handler was left installed"
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
 
 

@@ -29,6 +29,7 @@ from integrated_trainings import (
     integrate,
     train,
 )
+from notebook_kernel import run_cells
 
 SCRIPT = Path(__file__).parents[1] / "integrated_trainings.py"
 HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
@@ -260,13 +261,9 @@ losses, _ = train({trainer!r}, Path({trainer!r}) / "again")
 
 
 def test_ctrl_c_in_a_notebook_ends_the_run_with_its_cell_and_the_magic_needs_no_callback(trainer, tmp_path):
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     names = {"trainer": trainer, "tests": str(SCRIPT.parent)}
     texts = [CELL.format(**names), LOOKING, "%load_ext kinetoscope", MAGIC.format(**names).strip(), LOOKING]
-    document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in texts])
-    place = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(document, timeout=150, resources=place, allow_errors=True).execute()
-    interrupted, looking, _, _, looking_again = [cell.outputs for cell in document.cells]
+    interrupted, looking, _, _, looking_again = run_cells(tmp_path, texts, allow_errors=True)
     error = next(output.ename for output in interrupted if output.output_type == "error")
     assert error in ("KeyboardInterrupt", "SystemExit")  # which Lightning makes of it
     assert [output.text for output in (*looking, *looking_again)] == ["active: None\n"] * 2

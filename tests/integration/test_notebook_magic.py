@@ -5,6 +5,7 @@ import pytest
 import kinetoscope
 from kinetoscope.errors import SettingsError
 from kinetoscope.integrations import notebook
+from notebook_kernel import run_cells
 from unmodified_runs import frame_of
 
 pytest.importorskip("ipykernel")
@@ -60,16 +61,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shown(folder):
-    """What each cell shows; one kernel runs them all."""
-    with pytest.MonkeyPatch.context() as patch:
-        for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
-            patch.setenv(variable, str(folder / variable))
-        nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))  # 0.2 s, so not in all who collect this
-        cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS.values()]
-        document = nbformat.v4.new_notebook(cells=cells)
-        place = {"metadata": {"path": str(folder)}}
-        nbclient.NotebookClient(document, timeout=150, resources=place, allow_errors=True).execute()
-    return {name: cell.outputs for name, cell in zip(CELLS, document.cells, strict=True)}
+    """The outputs of each cell; one kernel runs them all."""
+    return dict(zip(CELLS, run_cells(folder, CELLS.values(), allow_errors=True), strict=True))
 
 
 def texts(outputs):

@@ -5,9 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("ipykernel")
+from notebook_kernel import run_cells
 
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "\u202etxt.exe", "long " * 2_000]
 BASE_NS = 1_790_000_000_000_000_000
@@ -41,16 +39,11 @@ def write_run(folder, step_us, run_name, num_steps=1000):
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    """What each cell shows, by kind of output; one kernel runs them all."""
+    """The output of each cell, by its type; one kernel runs them all."""
     folder = tmp_path_factory.mktemp("notebook")
     write_run(folder / "before", 800, "before")
     write_run(folder / "after", 900, HOSTILE[0])
-    with pytest.MonkeyPatch.context() as patch:
-        for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
-            patch.setenv(variable, str(folder / variable))
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-        nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
-    return [cell.outputs[0].data for cell in notebook.cells[1:]]
+    return [outputs[0].data for outputs in run_cells(folder, CELLS)[1:]]
 
 
 class Page(HTMLParser):

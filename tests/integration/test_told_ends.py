@@ -15,6 +15,7 @@ from fcntl import ioctl
 
 import pytest
 
+from notebook_kernel import run_cells
 from page_columns import page_text
 from prepared_python import run_command, run_program
 
@@ -233,24 +234,10 @@ def test_a_search_that_was_cut_short_goes_on_in_the_next_command_which_keeps_wha
 
 # -- in a notebook
 
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("ipykernel")
-
-
-def outputs_of(folder, *cells):
-    """What each cell of a notebook shows; a real kernel runs them."""
-    with pytest.MonkeyPatch.context() as patch:
-        for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
-            patch.setenv(variable, str(folder / variable))
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
-    return [cell.outputs for cell in notebook.cells]
-
 
 def test_in_a_notebook_the_end_is_one_small_block_with_links(tmp_path):
     cell = training(settings=', run_name="a & b"')
-    first, second = outputs_of(tmp_path, cell, cell.replace('"run"', '"run2"'))
+    first, second = run_cells(tmp_path, [cell, cell.replace('"run"', '"run2"')])
     for outputs, folder in ((first, "run"), (second, "run2")):
         (block,) = outputs
         html, text = block.data["text/html"], block.data["text/plain"]
@@ -263,14 +250,14 @@ def test_in_a_notebook_the_end_is_one_small_block_with_links(tmp_path):
 
 def test_in_a_notebook_the_report_is_linked_too(tmp_path):
     before = "search.MOST_SECONDS_WITH_REPORT = 100"
-    (outputs,) = outputs_of(tmp_path, training(before=before, settings=", report=True"))
+    (outputs,) = run_cells(tmp_path, [training(before=before, settings=", report=True")])
     (block,) = outputs
     assert '<a href="run/report.html" target="_blank">' in block.data["text/html"]
     assert page_text((tmp_path / "run" / "report.html").read_text())
 
 
 def test_in_a_notebook_quiet_shows_nothing(tmp_path):
-    assert outputs_of(tmp_path, training(settings=", quiet=True")) == [[]]
+    assert run_cells(tmp_path, [training(settings=", quiet=True")]) == [[]]
 
 
 def test_in_ipythons_shell_on_a_terminal_the_end_is_told_as_on_any_other(tmp_path):

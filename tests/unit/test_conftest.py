@@ -1,10 +1,12 @@
-"""A failing property test prints a command that fails with the same example."""
+"""The fixtures and hooks of every test: commands that reproduce a failure, and checks that nothing is left behind."""
 
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).parents[1]
 FAILING = """
@@ -16,6 +18,36 @@ from hypothesis import Phase, given, settings, strategies
 def test_numbers_are_small(number):
     print("example", number)
     assert number < 2**8
+"""
+
+LEAVING = """
+import signal
+
+import pytest
+
+
+def install():
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+
+
+@pytest.fixture(scope="module")
+def failing():
+    install()
+    raise RuntimeError("planted")
+
+
+def test_one(failing):
+    pass
+"""
+NEXT = """
+import signal
+
+import pytest
+
+
+def test_ctrl_c():
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 """
 
 
@@ -35,3 +67,14 @@ def test_the_printed_command_of_a_failing_property_test_reproduces_its_example(t
     assert arguments[0] == "test_numbers.py::test_numbers_are_small"
     again = run_pytest(tmp_path, *arguments)
     assert re.findall(r"example \d+", again) == re.findall(r"example \d+", printed) != []
+
+
+@pytest.mark.parametrize("where", ["the test", "a fixture of the file"])
+def test_a_signal_handler_that_is_left_behind_fails_where_it_is_left_and_no_later_test(tmp_path, where):
+    leaving = LEAVING if where != "the test" else LEAVING.replace("(failing):\n    pass", "():\n    install()")
+    (tmp_path / "test_a.py").write_text(leaving)
+    (tmp_path / "test_b.py").write_text(NEXT)
+    printed = run_pytest(tmp_path)
+    assert "signal handlers left installed: ['SIGINT']" in printed
+    assert re.findall(r"(?:ERROR|FAILED) (test_\w+)\.py::\w+ - \w+", printed).count("test_b") == 0
+    assert "passed" in printed
