@@ -41,6 +41,12 @@ def test_what_is_covered_before_a_time_is_every_nanosecond_of_some_interval(pure
 
 
 @both
+@pytest.mark.parametrize("intervals", [[(1, 2), (2, 3)], [(2, 3), (1, 2)], [(1, 3), (2, 3)], [(2, 3), (1, 3)]])
+def test_intervals_that_touch_or_overlap_are_one(pure, intervals):
+    assert covered([intervals], [3], pure=pure)[0] == [(1, 3, 0)]
+
+
+@both
 def test_nothing_covers_nothing_and_no_time_is_before_everything(pure):
     assert covered([[]], [3], pure=pure) == ([], [0])
     assert covered([[(1, 2)]], [None, 5], pure=pure) == ([(1, 2, 0)], [0, 1])
