@@ -144,6 +144,8 @@ def fault_of(
         "cpu_optimizer": 0.8,
     }
     counts = {"items": max(8, step_ns // 60_000), "small_kernels": min(500, step_ns // 6_000)}
+    if kind not in costs and kind not in counts and kind != "leak":
+        raise ValueError(f"{kind} has no size: add it to the costs or counts of {__name__}.fault_of.")
     if size is None:
         size = draw.uniform(0.8, 1.2)
     else:

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import random
 from collections import defaultdict
 from dataclasses import replace
+from typing import get_args
 
 import polars as pl
 import pytest
@@ -25,6 +27,8 @@ from simulated_training.actions import (
 )
 from simulated_training.engine import CallKey, Engine, Host, Kernel, Loader
 from simulated_training.run import RankRun, SimulatedRun, recorded_windows
+from simulated_training.scenarios import fault_of
+from simulated_training.settings import FaultKind
 from trace_processor.trace_processor import load as load_in_perfetto
 
 SEEDS = range(12)
@@ -373,6 +377,17 @@ def test_backward_on_the_cpu_is_on_the_thread_of_the_loop():
         for has_device, run in runs.items()
     }
     assert threads == {True: {"autograd"}, False: {"loop"}}
+
+
+@pytest.mark.parametrize("kind", get_args(FaultKind))
+def test_a_drawn_fault_has_a_size(kind):
+    fault = fault_of(random.Random(0), kind, 10_000_000, 2, (), 1)
+    assert fault.cost_ns > 0 or fault.count > 1 or fault.num_bytes > 0
+
+
+def test_a_kind_without_a_size_is_an_error():
+    with pytest.raises(ValueError, match="new_fault has no size: add it to the costs or counts"):
+        fault_of(random.Random(0), "new_fault", 10_000_000, 2, (), 1)
 
 
 def test_settings_that_make_no_sense_say_so():
