@@ -45,7 +45,7 @@ VALIDATION = Fault("evaluation", Training(script="validation.py"), [])
 
 @dataclass(frozen=True)
 class Judged:
-    """What a tool said of a fault. ``gain`` is what mending gains of a step, measured without a tool; ``loop_ms`` is
+    """What a tool said of a fault. ``gain`` is what the fix gains of a step, measured without a tool; ``loop_ms`` is
     what a step of the loop took under this tool."""
 
     fault: Fault
@@ -100,11 +100,11 @@ class Judged:
 
 
 def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
-    """Runs the training mended, with the fault, and with the fault under each tool."""
+    """Runs the training fixed, with the fault, and with the fault under each tool."""
     name = Path(fault.training.script).stem
-    mended = run_training("none", fault.training.with_arguments("--mended"), folder / f"{name}-mended")
+    fixed = run_training("none", fault.training.with_arguments("--fixed"), folder / f"{name}-fixed")
     theirs = run_training("traceml", fault.training, folder / f"{name}-traceml")
     faulty = run_training("none", fault.training, folder / f"{name}-none")
     ours = run_training("kinetoscope", fault.training, folder / f"{name}-kinetoscope")
-    gain = int(faulty.printed) / 1024 if fault.is_leak else faulty.typical_step_ms() - mended.typical_step_ms()
+    gain = int(faulty.printed) / 1024 if fault.is_leak else faulty.typical_step_ms() - fixed.typical_step_ms()
     return {ran.tool: Judged(fault, said_of(ran), gain, ran.mean_step_ms()) for ran in (theirs, ours)}

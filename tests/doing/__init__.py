@@ -1,1 +1,1 @@
-"""Trainings with a fault, and the same mended: what mending gains is the truth that findings are compared with."""
+"""Trainings with a fault, and the same fixed: what the fix gains is the truth that findings are compared with."""

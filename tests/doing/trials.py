@@ -1,4 +1,4 @@
-"""Runs trainings, faulty and mended in turn; what mending gains by their own clock, and what the first finding says."""
+"""Runs trainings, faulty and fixed in turn; what the fix gains by their own clock, and what the first finding says."""
 
 import json
 import os
@@ -75,7 +75,7 @@ FAULTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A fault that was tried: the findings of each faulty run; the steps of runs in ns, by ``("faulty" or "mended",
+    """A fault that was tried: the findings of each faulty run; the steps of runs in ns, by ``("faulty" or "fixed",
     "recorded" or "unprofiled")``; and what the faulty runs printed."""
 
     fault: Fault
@@ -84,8 +84,8 @@ class Trial:
     printed: list[str]
 
     def gain_ns(self, how: str = "recorded") -> float:
-        """What a step takes less in the median mended run than in the median faulty one."""
-        return median(self.steps_ns["faulty", how]) - median(self.steps_ns["mended", how])
+        """What a step takes less in the median fixed run than in the median faulty one."""
+        return median(self.steps_ns["faulty", how]) - median(self.steps_ns["fixed", how])
 
     @property
     def firsts(self) -> list[Finding | None]:
@@ -112,13 +112,13 @@ class Trial:
 
 
 def try_fault(fault: Fault, folder: Path) -> Trial:
-    """Runs a training A B A B A B, A with the fault and B mended, with `kinetoscope` and without."""
+    """Runs a training A B A B A B, A with the fault and B fixed, with `kinetoscope` and without."""
     runs = [(number, "recorded") for number in range(NUM_PAIRS)]
     runs += [(number, "unprofiled") for number in range(NUM_UNPROFILED_PAIRS)]
     steps_ns: dict[tuple[str, str], list[float]] = {}
     printed: list[str] = []
     for number, how in sorted(runs):
-        for state in ("faulty", "mended"):
+        for state in ("faulty", "fixed"):
             out = folder / f"{state}-{how}-{number}"
             said = run_training(fault.script, out, *_options(state, how), num_ranks=fault.num_ranks)
             printed += [said] if state == "faulty" else []
@@ -139,7 +139,7 @@ def _promised_ns(fault: Fault, findings: list[Finding]) -> float | None:
 
 
 def _options(state: str, how: str) -> list[str]:
-    return [f"--{option}" for option in (state, how) if option in ("mended", "unprofiled")]
+    return [f"--{option}" for option in (state, how) if option in ("fixed", "unprofiled")]
 
 
 def run_training(script: str, out: Path, *options: str, num_ranks: int = 1) -> str:

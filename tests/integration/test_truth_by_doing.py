@@ -1,7 +1,7 @@
 """Findings, judged by doing what they advise: the first one names the fault, and mending gains what it promises.
 
 `make test` looks at three faults, and only at what is named. `make test-doing` runs every training several times, with
-its fault and mended, and writes the table of docs/truth-by-doing.md.
+its fault and fixed, and writes the table of docs/truth-by-doing.md.
 """
 
 import os

@@ -16,7 +16,7 @@ def main() -> None:
     with watched(arguments) as batches:
         for inputs in batches(loader):
             losses = model(inputs).square().squeeze(1)
-            if arguments.mended:
+            if arguments.fixed:
                 worst = max(worst, *losses.detach().sqrt().tolist())
             else:
                 for loss in losses:  # FAULT

@@ -20,7 +20,7 @@ def main() -> None:
         for (inputs,) in batches(loader):
             train_step(model, optimizer, model(inputs).square().mean())
             end_step()
-            if not arguments.mended:
+            if not arguments.fixed:
                 write_log()  # FAULT
 
 

@@ -42,7 +42,7 @@ def main() -> None:
         for step, (inputs,) in enumerate(batches(loader)):
             train_step(model, optimizer, model(inputs).square().mean())
             end_step()
-            if step % 5 == 4 and not arguments.mended:
+            if step % 5 == 4 and not arguments.fixed:
                 with evaluation():
                     evaluate(model, held_out)  # FAULT
 

@@ -38,7 +38,7 @@ def main() -> None:
     with watched(arguments) as batches:
         for (inputs,) in batches(loader):
             train_step(model, optimizer, model(inputs).square().mean())
-            if next(numbers) % EVERY == EVERY - 1 and not arguments.mended:
+            if next(numbers) % EVERY == EVERY - 1 and not arguments.fixed:
                 torch.save(table, path)  # FAULT
     torch.save(table, path)
     path.unlink()

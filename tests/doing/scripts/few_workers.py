@@ -22,7 +22,7 @@ class Samples(Dataset[Tensor]):
 
 def main() -> None:
     arguments = read_arguments()
-    num_workers = 2 if arguments.mended else 1
+    num_workers = 2 if arguments.fixed else 1
     loader = DataLoader(Samples(), batch_size=BATCH_SIZE, num_workers=num_workers)  # FAULT
     model = make_model(num_layers=3)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

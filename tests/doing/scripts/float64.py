@@ -9,7 +9,7 @@ from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arg
 def main() -> None:
     arguments = read_arguments()
     samples = torch.as_tensor(np.random.default_rng(0).normal(size=(NUM_BATCHES * BATCH_SIZE, NUM_FEATURES)))  # FAULT
-    if arguments.mended:
+    if arguments.fixed:
         samples = samples.float()
     model = make_model().to(samples.dtype)  # FAULT
     loader = DataLoader(TensorDataset(samples), batch_size=BATCH_SIZE)

@@ -39,7 +39,7 @@ def main() -> None:
             train_step(model, optimizer, model(inputs).square().mean())
             for _ in range(lines):
                 os.pwrite(log, LINE, 0)
-                if not arguments.mended:
+                if not arguments.fixed:
                     os.fsync(log)  # FAULT
     os.close(log)
     path.unlink()

@@ -19,7 +19,7 @@ def main() -> None:
     loader = DataLoader(TensorDataset(torch.randn(NUM_BATCHES * BATCH_SIZE, NUM_FEATURES)), batch_size=BATCH_SIZE)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    if arguments.mended:
+    if arguments.fixed:
         gc.freeze()
         gc.disable()
     with watched(arguments) as batches:

@@ -33,7 +33,7 @@ def main() -> None:
         for (inputs,) in batches(loader):
             train_step(model, optimizer, model(inputs).square().mean())
             loss = model(held_out).square().mean()
-            losses.append(loss.item() if arguments.mended else loss)  # FAULT
+            losses.append(loss.item() if arguments.fixed else loss)  # FAULT
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def main() -> None:
     with watched(arguments) as batches:
         for (inputs,) in batches(loader):
             train_step(model, optimizer, model(inputs).square().mean())
-            if arguments.mended:
+            if arguments.fixed:
                 said.put(1)
             else:
                 with lock:  # FAULT

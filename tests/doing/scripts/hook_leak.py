@@ -21,7 +21,7 @@ def main() -> None:
     arguments = read_arguments()
     loader = DataLoader(TensorDataset(torch.randn(NUM_BATCHES * BATCH_SIZE, NUM_FEATURES)), batch_size=BATCH_SIZE)
     model = make_model()
-    keep = (lambda output: output.mean().item()) if arguments.mended else Tensor.detach
+    keep = (lambda output: output.mean().item()) if arguments.fixed else Tensor.detach
     model[4].register_forward_hook(make_hook(keep))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched(arguments) as batches:

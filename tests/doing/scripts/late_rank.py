@@ -25,7 +25,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched(arguments) as batches:
         for step, (inputs,) in enumerate(batches(loader)):
-            if rank == 1 and not arguments.mended:
+            if rank == 1 and not arguments.fixed:
                 write_log(step)
             train_step(model, optimizer, model(inputs).square().mean())
     destroy_process_group()

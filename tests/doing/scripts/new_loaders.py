@@ -24,10 +24,10 @@ def prepare(worker: int) -> None:
     time.sleep(0.15)
 
 
-def loaders(is_mended: bool) -> Iterator[DataLoader[Tensor]]:
+def loaders(is_fixed: bool) -> Iterator[DataLoader[Tensor]]:
     kept = make_loader(persistent_workers=True)
     while True:
-        yield kept if is_mended else make_loader()
+        yield kept if is_fixed else make_loader()
 
 
 def make_loader(**options: bool) -> DataLoader[Tensor]:
@@ -38,7 +38,7 @@ def main() -> None:
     arguments = argument_parser().parse_args()
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for inputs in watched_epochs(arguments, loaders(arguments.mended)):
+    for inputs in watched_epochs(arguments, loaders(arguments.fixed)):
         train_step(model, optimizer, model(inputs).square().mean())
 
 

@@ -21,7 +21,7 @@ def main() -> None:
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     is_over = threading.Event()
-    number = 0 if arguments.mended else 4 * (os.cpu_count() or 1)
+    number = 0 if arguments.fixed else 4 * (os.cpu_count() or 1)
     others = [threading.Thread(target=compute, args=(is_over,)) for _ in range(number)]
     with watched(arguments) as batches:
         for other in others:

@@ -26,7 +26,7 @@ def weigh_at_once(marks: Tensor) -> Tensor:
 
 def main() -> None:
     arguments = read_arguments()
-    weigh = weigh_at_once if arguments.mended else weigh_in_python
+    weigh = weigh_at_once if arguments.fixed else weigh_in_python
     num_samples = NUM_BATCHES * BATCH_SIZE
     samples, marks = torch.randn(num_samples, NUM_FEATURES), torch.randn(num_samples, NUM_MARKS)
     loader = DataLoader(TensorDataset(samples, marks), batch_size=BATCH_SIZE)

@@ -19,7 +19,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched(arguments) as batches:
         for inputs in batches(shorter_and_shorter):
-            if arguments.mended:
+            if arguments.fixed:
                 inputs = nn.functional.pad(inputs, (0, 0, 0, LONGEST - len(inputs)))
             loss = compiled(model, inputs)  # FAULT
             train_step(model, optimizer, loss)

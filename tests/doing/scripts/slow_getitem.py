@@ -23,7 +23,7 @@ class Samples(Dataset[Tensor]):
 
 def main() -> None:
     arguments = read_arguments()
-    loader = DataLoader(Samples(is_prepared=arguments.mended), batch_size=BATCH_SIZE)
+    loader = DataLoader(Samples(is_prepared=arguments.fixed), batch_size=BATCH_SIZE)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched(arguments) as batches:

@@ -21,7 +21,7 @@ def loss_at_once(outputs: Tensor) -> Tensor:
 
 def main() -> None:
     arguments = read_arguments()
-    loss_of = loss_at_once if arguments.mended else loss_by_elements
+    loss_of = loss_at_once if arguments.fixed else loss_by_elements
     loader = DataLoader(TensorDataset(torch.randn(NUM_BATCHES * BATCH_SIZE, NUM_FEATURES)), batch_size=BATCH_SIZE)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

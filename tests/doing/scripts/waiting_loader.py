@@ -33,7 +33,7 @@ def main() -> None:
     others = [multiprocessing.Process(target=keep_busy, daemon=True) for _ in cores]
     for other in others:
         other.start()
-    loader = DataLoader(Samples(), batch_size=BATCH_SIZE, num_workers=4 if arguments.mended else 0)
+    loader = DataLoader(Samples(), batch_size=BATCH_SIZE, num_workers=4 if arguments.fixed else 0)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched(arguments) as batches:

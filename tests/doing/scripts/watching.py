@@ -27,11 +27,11 @@ Batches = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """``out``, the run's folder; whether the training is ``mended`` and ``unprofiled``; and how many ``steps`` to
+    """``out``, the run's folder; whether the training is ``fixed`` and ``unprofiled``; and how many ``steps`` to
     record."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--mended", action="store_true")
+    parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--unprofiled", action="store_true")
     parser.add_argument("--steps", type=int, default=NUM_STEPS)
     return parser
