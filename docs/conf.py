@@ -14,6 +14,8 @@ language = "en"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx_copybutton",
+    "sphinx_design",
     "generated_pages",
     "repository_links",
     "plain_docstrings",

@@ -101,6 +101,27 @@ def take_picture(browser: Browser, report: Path, scheme: str, picture: Path, siz
     page.close()
 
 
+NUMBER_PLACES = """places => places.forEach((place, index) => {
+  const box = document.querySelector(place).getBoundingClientRect();
+  const mark = document.body.appendChild(document.createElement("span"));
+  mark.textContent = index + 1;
+  mark.style.cssText = `position: absolute; left: ${box.right - 14}px; top: ${box.top - 6}px; width: 28px; height: 28px;
+    border-radius: 50%; background: #c2255c; color: white; font: bold 17px/28px sans-serif; text-align: center`;
+})"""
+REPORT_PLACES = (".headline", ".first-row > *", ".findings > ol > li", ".step-picture .numbers", ".step-picture h3")
+
+
+def take_numbered_picture(browser: Browser, report: Path, scheme: str, picture: Path) -> None:
+    """Take the first view with the number of each place that `docs/first-report.md` explains."""
+    page = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
+    page.goto(report.as_uri())
+    page.wait_for_selector(".findings > ol > li")
+    page.evaluate("document.fonts.ready")
+    page.evaluate(NUMBER_PLACES, REPORT_PLACES)
+    page.screenshot(path=picture, animations="disabled")
+    page.close()
+
+
 @contextmanager
 def training(run: Path) -> Iterator[None]:
     """A training of the digits that goes on."""
@@ -168,6 +189,8 @@ if __name__ == "__main__":
         browser = launch_chromium(playwright)
         take_picture(browser, report, "light", PICTURES / "report.png")
         take_picture(browser, report, "dark", PICTURES / "report-dark.png")
+        take_numbered_picture(browser, report, "light", PICTURES / "first-report.png")
+        take_numbered_picture(browser, report, "dark", PICTURES / "first-report-dark.png")
         take_pictures_of_tutorials(browser, Path(folder))
         take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
         take_picture(browser, record_training(Path(folder)), "light", PICTURES / "record.png")

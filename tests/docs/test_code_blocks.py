@@ -37,10 +37,16 @@ CODES = {"diff": (0, 1, 3), "upload": (0, 1)}
 
 
 def blocks(document):
-    """The blocks of code of a document: each with its language, what it says, and the mark before it."""
+    """Yield the blocks of code of a document, also in tabs: each with its language, text and the mark before it."""
+    yield from blocks_in((ROOT / document).read_text(encoding="utf-8"))
+
+
+def blocks_in(text):
     before = None
-    for token in WHOLE_BLOCKS.parse((ROOT / document).read_text(encoding="utf-8")):
-        if token.type in ("fence", "code_block") and not token.info.startswith("{"):
+    for token in WHOLE_BLOCKS.parse(text):
+        if token.info.startswith(("{tab-set}", "{tab-item}")):
+            yield from blocks_in(token.content)
+        elif token.type in ("fence", "code_block") and not token.info.startswith("{"):
             mark = before.content.strip() if before is not None and before.type == "html_block" else ""
             yield token.info.strip(), token.content, mark
         before = token
