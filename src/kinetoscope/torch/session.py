@@ -180,7 +180,7 @@ class Session:
     _is_replaced: bool = field(default=False, init=False)
     _others: ReplacedMethod | None = field(default=None, init=False)
     _profile_hook: Any = field(default=None, init=False)
-    """The function of `sys.setprofile` that torch has replaced, to record stacks."""
+    """The hook of `sys.setprofile` that torch has replaced, to record stacks."""
 
     @property
     def recording(self) -> bool:
@@ -301,9 +301,8 @@ class Session:
             self.autograd_profile.__exit__(None, None, None)
         _exit.note_end()
         hook, self._profile_hook = self._profile_hook, None
-        # cProfile's hook is in C, and Python code cannot set it again.
-        if callable(hook) and sys.getprofile() is None and self._thread == threading.get_ident():
-            sys.setprofile(hook)
+        if hook is not None and sys.getprofile() is None and self._thread == threading.get_ident():
+            _restore_profile_hook(hook)
 
     def _unprepare(self) -> None:
         # If another profiler is running by now, its prepare has replaced ours, and there is nothing to undo.
@@ -398,6 +397,15 @@ def _refuse_if_taken(holder: Session | None) -> None:
     if holder is not None and holder.phase is not Phase.IDLE:
         raise _taken_error()
     _refuse_if_somebody_records()
+
+
+def _restore_profile_hook(hook: Any) -> None:
+    """Set the hook of `sys.setprofile` again. Restart cProfile, a C hook that Python code cannot set."""
+    if callable(hook):
+        sys.setprofile(hook)
+    elif (module := sys.modules.get("cProfile")) and isinstance(hook, module.Profile):
+        hook.disable()  # it missed how the functions it was in have ended
+        hook.enable()
 
 
 def _refuse_if_somebody_records() -> None:

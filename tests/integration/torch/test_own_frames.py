@@ -169,3 +169,31 @@ def test_the_first_use_of_the_compiler_is_not_recorded_with_all_its_imports(tmp_
     names = [event.get("name", "") for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]]
     assert len(names) < 100_000
     assert not any("torch/_dynamo/__init__.py" in name and "<module>" in name for name in names)
+
+
+CPROFILE = """
+import cProfile, pstats, torch
+from kinetoscope.torch import profile
+
+def before(): pass
+def after(): pass
+def count(name):
+    return sum(row[0] for key, row in pstats.Stats(other).stats.items() if key[2] == name)
+
+other = cProfile.Profile()
+other.enable()
+before()
+for _ in range(2):
+    with profile(with_stack=True):
+        pass
+    after()
+with profile():
+    after()
+other.disable()
+print(count("before"), count("after"))
+"""
+
+
+def test_cprofile_continues_after_a_window_with_stacks():
+    done = run_with_torch(CPROFILE)
+    assert (done.returncode, done.stdout) == (0, "1 3\n"), done.stderr
