@@ -1,8 +1,10 @@
-"""benchmarks: what `kinetoscope.profile` costs a plain training loop with its defaults, beside torch.profiler alone.
+"""benchmarks: the cost of `kinetoscope.profile` in a plain training loop, compared with torch.profiler alone.
 
 Loops with different profilers take turns. A step is from one batch to the next, and the median of the steps of a loop
-counts, so neither the start of a recording nor its end is in it. Torch computes on the CPU, with one thread. What a
-step takes of the loop's thread is told beside its time, since it hardly depends on what else the machine does.
+counts, so neither the start of a recording nor its end is in it. Torch computes on the CPU, with one thread. The CPU
+time of the loop's thread is measured too, since it depends less on other load.
+
+Rows without some sources show the cost of each part. Both traces must have the same operators, allocations and FLOPs.
 """
 
 import random
@@ -12,17 +14,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import kinetoscope
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
+from benchmarks.torch.same_trace import contents_compared
 from benchmarks.torch_suite import on_one_thread
 
 _NO_PROFILER = "no profiler"
 _TWIN = "no profiler, once more (the noise)"
 _WIDTH, _NUM_LAYERS, _BATCH_SIZE = 128, 6, 32
 _FIRST_TIMED = 6
+_NUM_COMPARED = 20
 
 
 def run(*, quick: bool) -> SuiteResult:
@@ -42,7 +47,7 @@ def _measured(quick: bool) -> SuiteResult:
     return SuiteResult(
         suite="plain_loop",
         title=f"a plain loop: a step of {base:.2f} ms is slower by",
-        measures=[*_slower(elapsed, ""), *_slower(processor, ", processor time")],
+        measures=[*_slower(elapsed, ""), *_slower(processor, ", processor time"), *_contents()],
         recorder=recorder_name(),
         times_ns={**_times(elapsed, ""), **_times(processor, ", processor time")},
     )
@@ -64,14 +69,36 @@ def _times(steps_ms: dict[str, list[float]], what: str) -> dict[str, dict[str, f
     }
 
 
-def _torchs(folder: str) -> AbstractContextManager[Any]:
-    import torch
+def _contents() -> Iterator[Measure]:
+    """Compare the traces of a short window."""
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = Path(folder) / "torch.json"
+        _step_ms(
+            _torchs(folder, on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(theirs))), _NUM_COMPARED
+        )
+        _step_ms(_in_window(folder), _NUM_COMPARED)
+        yield from contents_compared(Path(folder) / "run" / "traces" / "merged_trace.json", theirs)
 
-    return torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU],
-        schedule=torch.profiler.schedule(wait=0, warmup=1, active=10_000),
+
+def _torchs(folder: str, **options: Any) -> AbstractContextManager[Any]:
+    import torch.profiler
+
+    return _profile_of(torch.profiler, **options)
+
+
+def _drop_in(folder: str) -> AbstractContextManager[Any]:
+    import kinetoscope.torch
+
+    return _profile_of(kinetoscope.torch)
+
+
+def _profile_of(module: Any, **options: Any) -> AbstractContextManager[Any]:
+    return module.profile(
+        activities=[module.ProfilerActivity.CPU],
+        schedule=module.schedule(wait=0, warmup=1, active=10_000),
         profile_memory=True,
         with_flops=True,
+        **options,
     )
 
 
@@ -89,8 +116,12 @@ _KINDS: dict[str, Callable[[str], AbstractContextManager[Any]]] = {
     _NO_PROFILER: lambda folder: nullcontext(),
     _TWIN: lambda folder: nullcontext(),
     "torch.profiler, with memory and FLOPs as ours": _torchs,
+    "kinetoscope.torch, with the same options": _drop_in,
     "kinetoscope, in its window": _in_window,
     "kinetoscope, in its window, without torch's operators": lambda folder: _in_window(folder, torch=False),
+    "kinetoscope, in its window, without torch's operators and the machine's counters": lambda folder: _in_window(
+        folder, torch=False, system=False
+    ),
     "kinetoscope, in its window, with diagnose=True": lambda folder: _in_window(folder, diagnose=True),
     "kinetoscope, outside of its window": _outside,
 }

@@ -1,0 +1,30 @@
+"""benchmarks: the numbers of operators, allocations and FLOPs that two traces of the same steps contain."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite import Measure
+
+_OPERATOR, _ALLOCATION = "cpu_op", "cpu_instant_event"
+
+
+def contents_compared(ours: Path, torchs: Path) -> Iterable[Measure]:
+    """Yield the ratio of each number, ours by torch.profiler's. With equal contents all are 1."""
+    our_numbers, torchs_numbers = map(_numbers, (ours, torchs))
+    for name, number in torchs_numbers.items():
+        detail = f"{our_numbers[name]:,} / {number:,}"
+        yield Measure(f"{name} in the trace / torch.profiler's", our_numbers[name] / number, "x", detail)
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    import kinetoscope
+
+    events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    flops_per_step = kinetoscope.analyze(path, cache=False).run["flops_per_step"]
+    return {
+        "operators": sum(event.get("cat") == _OPERATOR for event in events),
+        "allocations": sum(event.get("cat") == _ALLOCATION for event in events),
+        "FLOPs a step": round(flops_per_step or 0),
+    }
