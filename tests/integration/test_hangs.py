@@ -389,5 +389,5 @@ def test_a_save_that_takes_long_is_never_a_hang(tmp_path):
         [sys.executable, "-c", SLOW_SAVE, str(tmp_path / "run")], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "hangs" not in done.stderr
+    assert "hangs" not in done.stderr.replace(str(tmp_path), "")
     assert stuck_phases(tmp_path / "run") == []

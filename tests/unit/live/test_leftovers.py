@@ -44,9 +44,12 @@ def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
 
     others = threading.Thread(target=come_and_go)
     others.start()
+    num_reports = 0
     try:
-        for _ in range(3000):
+        # On a busy machine the other thread may get little of the GIL.
+        while num_reports < 3000 or (len(made) <= 100 and others.is_alive()):
             report_leftovers(tmp_path)
+            num_reports += 1
     finally:
         stop.set()
         others.join()
