@@ -10,12 +10,12 @@ from benchmarks.suite import Measure
 _OPERATOR, _ALLOCATION = "cpu_op", "cpu_instant_event"
 
 
-def contents_compared(ours: Path, torchs: Path) -> Iterable[Measure]:
-    """Yield the ratio of each number, ours by torch.profiler's. With equal contents all are 1."""
-    our_numbers, torchs_numbers = map(_numbers, (ours, torchs))
+def contents_compared(recorded: Path, torchs: Path) -> Iterable[Measure]:
+    """Yield the ratio of each number to that in the trace of torch.profiler. With equal contents all are 1."""
+    numbers, torchs_numbers = map(_numbers, (recorded, torchs))
     for name, number in torchs_numbers.items():
-        detail = f"{our_numbers[name]:,} / {number:,}"
-        yield Measure(f"{name} in the trace / torch.profiler's", our_numbers[name] / number, "x", detail)
+        detail = f"{numbers[name]:,} / {number:,}"
+        yield Measure(f"{name} in the trace / torch.profiler's", numbers[name] / number, "x", detail)
 
 
 def _numbers(path: Path) -> dict[str, int]:
