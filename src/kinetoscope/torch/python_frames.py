@@ -21,17 +21,19 @@ _BUILT_IN = "<built-in "
 
 
 def _prefixes() -> tuple[str, ...]:
-    """What the names of our frames begin with: our package's path, without whatever part of it is in `sys.path`.
+    """Return the prefixes of our frames' names: our package's path, without the part of it that is in `sys.path`.
 
-    The last two are the start and the end of each ``with marker:``, C functions called from the user's frame. CPython
-    shows the start from 3.14 on.
+    The last ones are the start and the end of each ``with marker:``, C functions called from the user's frame. CPython
+    shows the start from 3.14 on. A class in Python that inherits them is named without its module, and the end of a
+    marker that records nothing is no method.
     """
     folder = Path(kinetoscope.__file__).resolve().parent
     paths = [folder, Path(kinetoscope.__file__).parent]
     parts = [path.parts[first:] for path in paths for first in range(1, len(path.parts))]
     names = {"/".join(part) + "/" for part in parts} | {f"{path}/" for path in paths}
-    with_marker = (f"<built-in method {name} of kinetoscope." for name in ("__enter__", "__exit__"))
-    return (*sorted(names, key=len), *with_marker)
+    owners = ("kinetoscope.", "Marker object", "EngineMarker object")
+    with_marker = (f"<built-in method {name} of {owner}" for name in ("__enter__", "__exit__") for owner in owners)
+    return (*sorted(names, key=len), *with_marker, "<built-in function __exit__>")
 
 
 PREFIXES = _prefixes()
