@@ -18,7 +18,7 @@ from prepared_python import COMPILING, OURS, RUN_COMMAND, run_prepared
 _LONGEST_S = 300
 # Python runs this as it starts. Libraries that choose their way into the system as they are imported come first.
 _BEGIN = """
-import errno, io, mmap, os, resource, select, signal, socket, sys, sysconfig, time, types
+import errno, importlib, io, mmap, os, resource, select, signal, socket, sys, sysconfig, time, types
 import psutil
 
 sysconfig.get_config_vars()
@@ -60,6 +60,8 @@ def without_hidden(function):
             functions.add(called)
     return called
 
+if hasattr(os, "process_cpu_count"):  # it needs sched_getaffinity; CPython takes this one where that is missing
+    os.process_cpu_count = os.cpu_count
 sys.addaudithook(refuse_hidden)
 for name in ("stat", "lstat", "readlink", "access"):
     setattr(os, name, without_hidden(getattr(os, name)))
@@ -85,6 +87,7 @@ take_away(socket, *names_in(socket, "AF_NETLINK", "AF_VSOCK", "SO_PEERCRED", "SO
 
 proxies = sys.modules["_scproxy"] = types.ModuleType("_scproxy")  # the standard library imports it on macOS
 proxies._get_proxies = proxies._get_proxy_settings = dict
+import ctypes.util  # Linux distributions leave out the part of it that it imports on macOS
 sys.platform = "darwin"
 """
 )
@@ -93,7 +96,8 @@ sys.platform = "darwin"
 WINDOWS = (
     _BEGIN
     + """
-import asyncio, multiprocessing.connection, multiprocessing.reduction, rich.console  # they have other ways on Windows
+# These have other ways on Windows.
+import asyncio, multiprocessing.connection, multiprocessing.reduction, rich.console, shutil, subprocess
 if os.environ.get("WITH_TORCH"):
     import torch
 else:
@@ -113,6 +117,8 @@ take_away(socket, "AF_UNIX")
 take_away(time, *names_in(time, "CLOCK_", "clock_get", "clock_set", "pthread_"))
 for functions in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
     functions.clear()
+importlib.reload(shutil)  # it chooses its functions by os.supports_dir_fd
+subprocess._USE_POSIX_SPAWN = False
 sys.platform = "win32"
 """
 )

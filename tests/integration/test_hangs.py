@@ -305,7 +305,8 @@ class Rows(torch.utils.data.Dataset):
         return index
 
 with kinetoscope.profile(sys.argv[1], torch=False, system=False, quiet=True) as profiler:
-    for batch in profiler.batches(torch.utils.data.DataLoader(Rows(), num_workers=1)):
+    loader = torch.utils.data.DataLoader(Rows(), num_workers=1, multiprocessing_context="fork")
+    for batch in profiler.batches(loader):
         time.sleep(0.002)
 """
 
@@ -318,7 +319,7 @@ def test_a_worker_that_does_not_answer_is_a_hang_in_waiting_for_data(tmp_path):
     try:
         rank = training.wait_until_it_hangs()
         assert rank.phase == "data_wait"
-        assert "worker.py(13)" in rank.hang.place
+        assert "worker.py(14)" in rank.hang.place
     finally:
         os.system(f"pkill -KILL -P {training.process.pid}")
         training.process.kill()

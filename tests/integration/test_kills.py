@@ -78,7 +78,7 @@ def schedule(state):
     return ProfilerAction.ACTIVE if (state.timestamp.batch + 1) % 4 else ProfilerAction.ACTIVE_AND_SAVE
 
 with Profiler(schedule, JSONTraceHandler(folder + "/run/traces"), strict=True) as profiler:
-    loader = DataLoader(Items(), batch_size=4, num_workers=2)
+    loader = DataLoader(Items(), batch_size=4, num_workers=2, multiprocessing_context="fork")
     for _ in range(1000):
         for _ in profiler.batches(loader):
             for _ in range(5):

@@ -177,6 +177,7 @@ def test_after_a_run_sighup_has_its_handler_from_before(tmp_path):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_with_loader_workers_and_torch_too_the_window_is_saved(tmp_path, num_workers):
     pytest.importorskip("torch")
+    method = "fork" if num_workers else None
     program = f"""
     import torch
     from torch.utils.data import DataLoader
@@ -187,7 +188,7 @@ def test_with_loader_workers_and_torch_too_the_window_is_saved(tmp_path, num_wor
         def __getitem__(self, index):
             return torch.ones(4)
 
-    loader = DataLoader(Data(), batch_size=2, num_workers={num_workers})
+    loader = DataLoader(Data(), batch_size=2, num_workers={num_workers}, multiprocessing_context={method!r})
     profiler = kinetoscope.profile(os.path.dirname(folder), schedule=always)
     with profiler:
         for batch, _ in enumerate(profiler.batches(loader)):

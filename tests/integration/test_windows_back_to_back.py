@@ -47,7 +47,8 @@ class Items(IterableDataset):
                 yield number
 
 with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, JSONTraceHandler(sys.argv[1] + "/traces")) as profiler:
-    loader = iter(profiler.batches(DataLoader(Items(), batch_size=None, num_workers=1)))
+    loader = DataLoader(Items(), batch_size=None, num_workers=1, multiprocessing_context="fork")
+    loader = iter(profiler.batches(loader))
     for _ in range(NUM_WINDOWS):
         next(loader)
 """

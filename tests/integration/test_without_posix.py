@@ -18,7 +18,7 @@ WITHOUT_FOLDERS = (
 
 @pytest.fixture
 def windows(tmp_path):
-    return OtherSystem(WINDOWS, tmp_path, KINETOSCOPE_PURE="1")
+    return OtherSystem(WINDOWS, tmp_path, KINETOSCOPE_PURE="1", PATHEXT=".exe")
 
 
 @pytest.fixture(params=TWINS)
@@ -153,7 +153,10 @@ def test_a_training_whose_code_stays_as_it_is_does_so_too(windows, tmp_path):
 
 def test_the_command_that_records_any_training_runs_it_and_keeps_its_exit_code(windows, tmp_path):
     (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
-    done = windows.command("run", "-o", "run", sys.executable, "train.py", "--lr", "0.1")
+    python = tmp_path / "python.exe"  # Windows finds a program by the end of its name
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    done = windows.command("run", "-o", "run", python, "train.py", "--lr", "0.1")
     assert (done.returncode, done.stdout) == (7, "['--lr', '0.1']\n")
     assert done.stderr == f"warning: nothing is recorded: {WITHOUT_FOLDERS}\n"
     assert not (tmp_path / "run").exists()

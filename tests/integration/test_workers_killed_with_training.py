@@ -52,7 +52,8 @@ class Items:
 
 profiler = Profiler(lambda state: ProfilerAction.ACTIVE, Handler(folder), sources=[Source()])
 with profiler:
-    for number, batch in enumerate(profiler.batches(DataLoader(Items(), batch_size=4, num_workers=2))):
+    loader = DataLoader(Items(), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    for number, batch in enumerate(profiler.batches(loader)):
         with profiler.marker("step"):
             pass
         if number == 5:

@@ -148,9 +148,10 @@ def test_kernels_may_be_asked_for_before_the_file_is_named(tmp_path):
 
 @since_2_13
 def test_a_name_instead_of_an_activity_is_the_error_that_torch_raises():
-    for module in (ours, stock):
-        with pytest.raises(AssertionError):
-            module.profile(activities=["CPU"])
+    with pytest.raises((AssertionError, TypeError)) as raised:  # the latter since torch 2.15
+        stock.profile(activities=["CPU"])
+    with pytest.raises(raised.type):
+        ours.profile(activities=["CPU"])
 
 
 @since_2_13
