@@ -2,9 +2,11 @@
 
 import json
 
+import polars as pl
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.replay.even_loads import with_even_loads
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed, write_changed
 
@@ -28,6 +30,39 @@ def test_uneven_loads_are_one_finding_that_gains_what_even_loads_do(kind, settin
     gain_ns = run.saving_ns_per_step(run.without())
     assert found[0].saving_ns_per_step == pytest.approx(gain_ns, abs=0.02 * run.time_ns / run.num_steps)
     assert report.saving_of_fix(1) == pytest.approx(found[0].saving_ns_per_step, abs=1)
+
+
+def test_even_loads_do_not_remove_the_noise_of_other_kernels():
+    run, report = analysed(uneven(4, "unbalanced_experts", noise=0.1, **EXPERTS))
+    gain_ns = run.saving_ns_per_step(run.without())
+    assert report.findings[0].where.ranks == (0, 1, 2, 3)
+    assert report.findings[0].saving_ns_per_step == pytest.approx(gain_ns, abs=0.02 * run.time_ns / run.num_steps)
+
+
+def test_even_loads_change_no_kernel_that_takes_all_ranks_the_same():
+    batches, optimizer = [(100, 500), (400, 80), (150, 350)], 60
+    rows = [
+        {"rank": rank, "step": step, "piece": 0, "name": name, "time": place, "takes_ns": takes}
+        for step, of_ranks in enumerate(batches)
+        for rank, batch in enumerate(of_ranks)
+        for place, (name, takes) in enumerate([("matmul", batch), ("adam", optimizer + rank)])
+    ]
+    frame = pl.DataFrame(rows).with_row_index("edge")
+    changed = with_even_loads(frame, frame["takes_ns"])
+    found = frame.with_columns(takes_ns=changed)
+    assert found.filter(name="adam")["takes_ns"].to_list() == frame.filter(name="adam")["takes_ns"].to_list()
+    assert found.filter(name="matmul")["takes_ns"].to_list() == [300, 300, 240, 240, 250, 250]
+
+
+def test_even_loads_are_scaled_where_ranks_run_different_kernels():
+    rows = [(0, "long", 200), (0, "long", 200), (1, "short", 100)]
+    frame = pl.DataFrame(
+        [
+            {"rank": rank, "step": 0, "piece": 0, "name": name, "time": place, "takes_ns": takes}
+            for place, (rank, name, takes) in enumerate(rows)
+        ]
+    ).with_row_index("edge")
+    assert with_even_loads(frame, frame["takes_ns"]).to_list() == [125, 125, 250]
 
 
 @pytest.mark.parametrize("settings", [BATCHES, EXPERTS])
