@@ -36,6 +36,18 @@ def test_a_stage_that_is_slow_on_its_host_has_the_cause_host():
     assert [row.cause for row in report.stragglers if row.rank == 2] == ["host"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stage_with_more_host_work_that_delays_no_stage_is_not_named(seed):
+    settings = pipeline(
+        Fault(kind="late_device", cost_ns=4 * MS, ranks=(2,)),
+        Fault(kind="late_host", cost_ns=2 * MS, ranks=(0,)),
+        reads_loss="never",
+        seed=seed,
+    )
+    first = analysed(settings)[1].findings[0]
+    assert (first.kind, first.where.ranks) == ("straggler", (2,))
+
+
 @pytest.mark.parametrize("num_microbatches", [4, 8])
 def test_a_balanced_pipeline_has_its_bubble_and_nothing_else(num_microbatches):
     report = analysed(pipeline(num_microbatches=num_microbatches))[1]

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kinetoscope.analysis.run_report import RunReport
 
 
+_MIN_SHARE_OF_SAVING = 0.95
+"""Stages that gain this share of what all slow ones gain are the slow ones."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """The pipeline of a run: the ``stages`` of its ranks, counted from 0, and how many ``microbatches`` a step has, as
@@ -90,7 +94,10 @@ def _connected(pairs: Iterable[tuple[int, ...]]) -> list[set[int]]:
 
 def find_slow_stages(report: "RunReport", graph: FaultGraph, pipeline: Pipeline | None) -> SlowStages:
     """Return the ranks that have more to do than the others usually have, if the run gains enough without that; none
-    without a pipeline, and where no replay is trusted."""
+    without a pipeline, and where no replay is trusted.
+
+    A stage without which the run gains as much, such as the first one, which fetches the batches, is not among them.
+    """
     if pipeline is None or graph.as_recorded.why_untrusted is not None:
         return SlowStages()
     ranks = [rank for rank in report.run["ranks"] if rank in pipeline.stages]
@@ -101,8 +108,14 @@ def find_slow_stages(report: "RunReport", graph: FaultGraph, pipeline: Pipeline 
     slow = frozenset(rank for rank in ranks if max(device_ns[rank], host_ns[rank]) >= least_ns)
     if not slow or len(slow) == len(ranks):
         return SlowStages()
-    found = SlowStages(slow, *(sum(longer[rank] for rank in slow) / len(slow) for longer in (device_ns, host_ns)))
-    return found if (report.gained_ns(graph.saved_ns(found.change)) or 0.0) >= least_ns else SlowStages()
+    saved_ns = graph.saved_ns(Change(as_others=slow))
+    if (report.gained_ns(saved_ns) or 0.0) < least_ns:
+        return SlowStages()
+    for rank in sorted(slow, key=lambda rank: max(device_ns[rank], host_ns[rank])):
+        others = slow - {rank}
+        if others and graph.saved_ns(Change(as_others=others)) >= _MIN_SHARE_OF_SAVING * saved_ns:
+            slow = others
+    return SlowStages(slow, *(sum(longer[rank] for rank in slow) / len(slow) for longer in (device_ns, host_ns)))
 
 
 def _longer_ns(rows: pl.DataFrame, ranks: Collection[int], num_steps: int) -> dict[int, float]:
