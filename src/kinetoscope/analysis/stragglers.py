@@ -1,6 +1,6 @@
 """analysis: ranks that the others wait for, how often, and why."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -107,7 +107,7 @@ def late_ranks(
         is_costly = row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
         if is_costly or rank in late:
             found[rank] = row if is_costly else replace(row, steps=_late_steps(behind[rank], bound_ns))
-    rows = _with_causes(found, steps, peers)
+    rows = _with_causes(found, steps, {call.step for call in calls if call.step is not None}, peers)
     return LateRanks(
         sorted(
             (row for row in rows if row.cost_ns_per_step > least_ns), key=lambda row: (-row.cost_ns_per_step, row.rank)
@@ -128,7 +128,8 @@ def later_ranks(after_first: ByStep, steps: Sequence[StepRow]) -> list[Straggler
         for rank, row in found.items()
         if row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
     }
-    return sorted(_with_causes(late, steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
+    call_steps = {step for by_step in after_first.values() for step in by_step}
+    return sorted(_with_causes(late, steps, call_steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
 
 
 def wait_for_late_ns(calls: Iterable[CollectiveRow], late: LateRanks, num_steps: int) -> float:
@@ -262,9 +263,10 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
 def _with_causes(
     found: Mapping[int, StragglerRow],
     steps: Sequence[StepRow],
+    call_steps: Collection[int],
     peers: Mapping[int, Collection[int]] | None = None,
 ) -> list[StragglerRow]:
-    """Return the rows with what took their ranks longer than those that are not late.
+    """Return the rows with what took their ranks longer than those that are not late, since the last of ``call_steps``.
 
     These are the peers that are not late, or else all such ranks. Where all are late, each is compared with all others,
     in steps in which these are not.
@@ -281,7 +283,7 @@ def _with_causes(
         near = [outside[peer] for peer in (peers or {}).get(rank, ()) if peer in outside]
         return near or [*outside.values()] or [rows for other, rows in in_time.items() if other != rank]
 
-    return [_with_cause(row, by_rank[rank], others(rank), num_steps) for rank, row in found.items()]
+    return [_with_cause(row, by_rank[rank], others(rank), num_steps, call_steps) for rank, row in found.items()]
 
 
 def _but_for(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
@@ -290,24 +292,34 @@ def _but_for(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int,
 
 
 def _with_cause(
-    row: StragglerRow, own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]], num_steps: int
+    row: StragglerRow,
+    own: Mapping[int, StepRow],
+    others: Sequence[Mapping[int, StepRow]],
+    num_steps: int,
+    call_steps: Collection[int],
 ) -> StragglerRow:
     late_ns = row.cost_ns_per_step * num_steps / max(1, len(row.steps))
     found = _cause_of_lateness(row.steps, late_ns, own, others)
     if not found.explains_half:
-        before = _cause_of_lateness(steps_until_late(row.steps, own), late_ns, own, others, len(row.steps))
+        before = _cause_of_lateness(steps_until_late(row.steps, own, call_steps), late_ns, own, others, len(row.steps))
         found = before if before.explains_half else found
     evidence = tuple((f"{name}_longer_ns", round(ns)) for name, ns in found.longer_ns.items())
     return replace(row, cause=found.cause, evidence=evidence)
 
 
-def steps_until_late(late: Collection[int], own: Mapping[int, StepRow]) -> list[int]:
-    """Return late steps and those before them.
+def steps_until_late(late: Collection[int], own: Mapping[int, StepRow], call_steps: Collection[int]) -> list[int]:
+    """Return late steps and those before them, back to the last of ``call_steps``, in which ranks had a common call.
 
     A rank may be late to the first call of a step because of the end of the step before: a checkpoint, logging, an
-    evaluation. What takes it longer earlier in that step makes it late in that step already.
+    evaluation. What takes it longer earlier in that step makes it late in that step already. Steps that accumulate
+    gradients have no calls.
     """
-    return sorted({*late, *(step - 1 for step in late if step - 1 in own)})
+    found, ordered = set[int](), sorted(call_steps)
+    for step in late:
+        num_before = bisect_left(ordered, step)
+        last = ordered[num_before - 1] if num_before else min(own, default=step)
+        found.update(one for one in range(last, step + 1) if one in own or one == step)
+    return sorted(found)
 
 
 class _Cause(NamedTuple):

@@ -145,6 +145,18 @@ def test_the_cause_may_be_at_the_end_of_the_step_before(kind, every):
     assert [(row.rank, row.cause) for row in report.stragglers] == [(2, "host")]
 
 
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_cause_may_be_in_any_step_since_the_last_common_call(kind, every):
+    """Steps that accumulate gradients have no calls: the lateness of several adds up."""
+    fault = Fault(kind=kind, cost_ns=14_000_000, ranks=(1,), every=every)
+    settings = Settings(
+        num_ranks=4, num_steps=24, step_ns=6_000_000, optimizes_every=4, has_memory=False, faults=(fault,)
+    )
+    report = analysed(settings)[1]
+    assert [(row.rank, row.cause) for row in report.stragglers] == [(1, kind.removeprefix("late_"))]
+
+
 def test_the_cause_of_a_rank_that_is_late_once_may_be_in_the_step_before():
     fault = Fault(kind="late_host", cost_ns=60_000_000, ranks=(1,), every=100, first=7, at="end")
     settings = Settings(num_ranks=4, num_steps=12, step_ns=5_000_000, reads_loss="never", faults=(fault,))

@@ -143,7 +143,7 @@ def late_once(
         others = max((ns for other, ns in by_step.items() if other != step), default=0.0)
         is_much = by_step[step] >= max(_TIMES_USUAL * others, ONCE_SHARE * num_steps * step_ns)
         if is_much and num_steps >= _FEWEST_TO_COMPARE:
-            cause = _cause(rank, step, by_step[step], steps)
+            cause = _cause(rank, step, by_step, steps)
             cost_ns = round(by_step[step] / num_steps)
             found.append(
                 StragglerRow(rank=rank, cost_ns_per_step=cost_ns, steps=(step,), cause=cause, period=None, evidence=())
@@ -153,18 +153,17 @@ def late_once(
     ]
 
 
-def _cause(rank: int, step: int, late_ns: float, steps: Iterable[StepRow]) -> str:
-    """Return the cause that took a rank longer than the others until its calls of a step."""
+def _cause(rank: int, step: int, late_ns: Mapping[int, float], steps: Iterable[StepRow]) -> str:
+    """Return the cause that took a rank longer than the others until its calls of a step. ``late_ns`` is by step."""
     rows: defaultdict[int | None, dict[int, StepRow]] = defaultdict(dict)
     for row in steps:
-        if row.step in (step - 1, step):
-            rows[row.rank][row.step] = row
+        rows[row.rank][row.step] = row
     own = rows.pop(rank, {})
     if step not in own or not rows:
         return "unknown"
-    for steps_of_it in ([step], steps_until_late([step], own)):
+    for steps_of_it in ([step], steps_until_late([step], own, late_ns)):
         for cause, columns in _CAUSES.items():
-            if (longer_ns(steps_of_it, own, [*rows.values()], columns) or 0) * len(steps_of_it) > late_ns / 2:
+            if (longer_ns(steps_of_it, own, [*rows.values()], columns) or 0) * len(steps_of_it) > late_ns[step] / 2:
                 return cause
     return "unknown"
 
