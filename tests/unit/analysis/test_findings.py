@@ -577,3 +577,14 @@ def test_a_late_rank_is_named_with_the_line_that_was_executing(tmp_path):
     found = finding(report_after(add_samples, settings, tmp_path), "straggler")
     assert found.where.ranks == (1,)
     assert found.where.lines == ("log.py:7",)
+
+
+def test_small_kernels_are_named_where_the_device_is_busy_with_them():
+    """The device never waits for the host, but takes 7 % of a step for kernels that do next to nothing."""
+    fault = Fault(kind="small_kernels", count=450)
+    settings = Settings(num_ranks=2, num_steps=12, step_ns=6_000_000, layout="sharded", reads_loss="never")
+    run, report = analysed(replace(settings, kernel_gap_ns=0, faults=(fault,)))
+    (found,) = (finding for finding in report.findings if finding.kind == "small_kernels")
+    assert found.confidence == "medium"
+    gain_ns = run.saving_ns_per_step(run.without())
+    assert found.saving_ns_per_step == pytest.approx(gain_ns, abs=0.02 * run.time_ns / run.num_steps)

@@ -46,6 +46,7 @@ _MOST_LOST = 0.1
 """If more of the launches have no event on a device, the trace was thinned out."""
 
 _OF_DEVICES = ("exposed_communication", "idle_gaps", "exposed_copy", "float32_matmul", "float64", "pipeline_bubble")
+_OF_DEVICES += ("small_kernels",)
 """Kinds of faults that take a device's time. All others cost no more than what the device, or the loop, waits."""
 
 _OF_LEDGER = ("input_bound",)
@@ -91,7 +92,6 @@ was a finding of high confidence."""
 
 _MOST_TIMES_MEAN = 4
 """What costs less on average, even so many times, is not looked at: ranks that wait for each other lose little more."""
-
 
 _SAME_SHARE = 0.02
 """Savings that differ by less than this part of a step are the same."""
@@ -139,7 +139,6 @@ class Case:
         self._steps = [row for row in report.steps if row.rank not in self.late_ranks]
 
     # -- what a step takes, on average over ranks that are not late
-
     def mean_ns(self, name: str) -> float:
         """A column of steps."""
         values = [value for row in self._steps if (value := getattr(row, name)) is not None]
@@ -277,10 +276,11 @@ class Case:
             totals[one.rank] += one.num_operators
         return {rank: num / num_steps[rank] for rank, num in totals.items() if num_steps[rank]}
 
-    def small_kernels(self) -> tuple[float, float]:
-        """How many kernels of runs of small ones a step has, and what the host takes for them."""
-        small = self._patients.filter("in_run")
-        return len(small) / max(1, len(self._steps)), int(small["weight"].sum()) / max(1, len(self._steps))
+    def small_kernels(self) -> tuple[float, float, float]:
+        """Return kernels per step of runs of small ones, the host's ns for them, and the device's for empty ones."""
+        num_steps = max(1, len(self._steps))
+        small, empty = self._patients.filter("in_run"), self._patients.filter("is_empty")
+        return len(small) / num_steps, int(small["weight"].sum()) / num_steps, int(empty["weight"].sum()) / num_steps
 
     def where(self, stops: pl.DataFrame, *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
         """The places of signs; ``with_steps``, also those steps. Lines are in order of the column ``lines_by``."""

@@ -192,13 +192,13 @@ def small_kernels(case: Case) -> Finding | None:
     """Many small kernels, each of which takes the host longer than the device; on the CPU many small operators."""
     if not case.has_device:
         return _small_operators(case)
-    num_kernels, host_ns = case.small_kernels()
+    num_kernels, host_ns, empty_ns = case.small_kernels()
     return case.finding(
         "small_kernels",
         lambda _: f"Small kernels: {format_rate(num_kernels)} kernels/step finish faster than they launch",
         "Fuse them: model = torch.compile(model), and fused=True for an optimizer that has it. Work on one large "
         "tensor instead of many small ones in a loop.",
-        cost_ns=host_ns,
+        cost_ns=min(host_ns, case.without_work_ns()) + empty_ns,
         fix=Fix(Change(frozenset(["launch", "transfer"])), variant=FaultGraph.only_small_runs),
         evidence={
             "num_small_kernels": num_kernels,
