@@ -76,3 +76,22 @@ def test_loops_that_are_ahead_of_their_devices_do_not_hide_the_rank_with_the_slo
     assert (first.kind, first.where.ranks, first.confidence) == ("straggler", (2,), "high")
     saving_ns = run.saving_ns_per_step(run.without())
     assert first.saving_ns_per_step == pytest.approx(saving_ns, abs=0.02 * run.time_ns / run.num_steps)
+
+
+def test_a_rank_with_the_slowest_of_slow_loaders_is_not_named_with_high_confidence():
+    """Rank 0 waits for its first batches, too: without the delay of rank 1, it would wait for more of them."""
+    fault = Fault(kind="slow_loader", cost_ns=40_917_644)
+    settings = Settings(
+        seed=3_203_310_230,
+        num_ranks=2,
+        num_steps=32,
+        num_warmup_steps=6,
+        step_ns=10_000_000,
+        num_workers=4,
+        loader_noise=0.538,
+        noise=0.06,
+        faults=(fault,),
+    )
+    report = analysed(settings)[1]
+    assert "input_bound" in [finding.kind for finding in report.findings]
+    assert [one.where.ranks for one in report.findings if one.kind == "straggler" and one.confidence == "high"] == []

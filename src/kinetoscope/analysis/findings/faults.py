@@ -74,7 +74,7 @@ def find_faults(
         return Faults([], {}, report.stragglers)
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
     found += [*cpu_operators(case), *group_faults.uneven_loads(case), *group_faults.slow_stages(case)]
-    found += late_faults.stragglers(case, are_loaders_told="input_bound" in [finding.kind for finding in found])
+    found += late_faults.stragglers(case, has_input_bound="input_bound" in [finding.kind for finding in found])
     findings = ranked((_with_saving_share(finding, case.step_ns) for finding in found), case.step_ns)
     is_waiting = group_faults.waits_for_slow_stages(case)
     return Faults(findings, case.fixes_of(findings), group_faults.with_causes(case), is_waiting)

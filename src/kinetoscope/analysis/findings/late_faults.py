@@ -50,16 +50,19 @@ _CAUSES = {
 """Causes in titles."""
 
 
-def stragglers(case: Case, *, are_loaders_told: bool) -> Iterable[Finding]:
-    """Ranks that the others wait for: those that hold them up together, or else each one that is waited for much.
-    ``are_loaders_told`` is whether there is a finding on all loaders: then it is theirs that some ranks' are slow."""
+def stragglers(case: Case, *, has_input_bound: bool) -> Iterable[Finding]:
+    """Yield findings on ranks that the others wait for: those that delay them together, or else each costly one.
+
+    With ``has_input_bound``, a finding on the loaders of the other ranks explains slow loaders of some ranks alone, and
+    a faster loader of the late ranks may gain less than a replay shows: then the others wait for their own loaders.
+    """
     if case.late:
-        yield from _late(case, case.late)
+        yield from _late(case, case.late, has_input_bound)
     for row in case.report.stragglers:
         is_costly = row.cost_ns_per_step >= _ALWAYS_TOLD * case.step_ns
-        is_told = are_loaders_told and row.cause == "data"
-        if is_costly and not is_told and not case.late and row.rank not in case.late_ranks | case.explained_ranks:
-            yield from _late(case, [row])
+        is_explained = has_input_bound and row.cause == "data"
+        if is_costly and not is_explained and not case.late and row.rank not in case.late_ranks | case.explained_ranks:
+            yield from _late(case, [row], has_input_bound)
     for row in case.late_once:
         yield from _once(case, row)
 
@@ -85,7 +88,7 @@ def _once(case: Case, row: StragglerRow) -> Iterable[Finding]:
     yield case.keep_fix(found, fix)
 
 
-def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
+def _late(case: Case, rows: Sequence[StragglerRow], has_input_bound: bool) -> Iterable[Finding]:
     """The finding on some ranks, if they cost enough."""
     ranks = frozenset(row.rank for row in rows)
     fix = Fix(Change(on_time=ranks))
@@ -100,7 +103,7 @@ def _late(case: Case, rows: Sequence[StragglerRow]) -> Iterable[Finding]:
         "straggler",
         _title(case, rows, cost_ns),
         _advice(case, rows) + on_most + (case.may_wait_for_core() if _may_be_chance(rows) else ""),
-        confidence=_confidence(case, rows, share),
+        confidence=_confidence(case, rows, share, has_input_bound),
         evidence={
             **_evidence(rows),
             "share_of_operators": _share_of_more_operators(case, ranks),
@@ -128,12 +131,14 @@ def _where(case: Case, rows: Sequence[StragglerRow]) -> Where:
     return replace(where, spans=(*dict.fromkeys(one.marker for one in late if one.marker), *where.spans))
 
 
-def _confidence(case: Case, rows: Sequence[StragglerRow], share: float) -> str:
-    """Where loops wait much for processors, or may do so, ranks that are late now and then may be so by chance."""
+def _confidence(case: Case, rows: Sequence[StragglerRow], share: float, has_input_bound: bool) -> str:
+    """Return the confidence: at most medium where the loaders of other ranks may be slow, too, and where ranks that are
+    late now and then may be so by chance, since loops wait much for CPUs, or may do so."""
     is_guess = case.is_guess or bool(case.late_phases)
     confidence = (confidence_without_replay if is_guess else confidence_in)(share)
     by_chance = (case.run_queue_delay.is_high or case.on_full_cores is not None) and _may_be_chance(rows)
-    return "medium" if by_chance and confidence == "high" else confidence
+    is_uncertain = by_chance or (has_input_bound and _cause(rows) == "data")
+    return "medium" if is_uncertain and confidence == "high" else confidence
 
 
 def _may_be_chance(rows: Sequence[StragglerRow]) -> bool:
