@@ -35,8 +35,11 @@ class Stage(nn.Module):
 
 
 def pipeline(name: str, rank: int, num_ranks: int, is_late: bool) -> Callable[[], None]:
-    """Return a step of a pipeline."""
-    module = Stage(is_late)
+    """Return a step of a pipeline.
+
+    It sleeps for longer, since Python of other stages takes long where many programs share the cores.
+    """
+    module = Stage(is_late, 4 * SLEEP_S)
     stage = PipelineStage(module, rank, num_ranks, torch.device("cpu"))
     schedule = SCHEDULES[name](stage, NUM_PARTS, loss_fn=nn.functional.mse_loss)
     optimizer = torch.optim.SGD(module.parameters(), 0.01)
