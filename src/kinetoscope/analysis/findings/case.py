@@ -469,7 +469,7 @@ class Case:
         is_small = _MOST_TIMES_MEAN * self.run_queue_delay.share_of_step(kind, cost_ns) < LEAST_SHARE * high_share
         if not self.step_ns or (is_small and kind not in self.proven.by_kind):
             return None
-        fix = fix and replace(fix, late=self.on_time)
+        fix = fix and replace(fix, late=self.on_time, slow=self.slow.ranks)
         saving_ns = self.saving_ns(fix) if fix else None
         share = self.run_queue_delay.share_of_step(kind, cost_ns if saving_ns is None else saving_ns)
         held_ns = self._held_ns(fix, saving_ns)

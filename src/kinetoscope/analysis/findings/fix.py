@@ -17,12 +17,14 @@ def as_recorded(graph: FaultGraph) -> ReplayGraph:
 @dataclass(frozen=True)
 class Fix:
     """A ``change`` of one ``variant`` of the run's graph. It must be worth as much if nobody waited for the ranks
-    ``late``, and without the parts ``beyond``: what it saves at most is worth it with them."""
+    ``late``, if the pipeline stages ``slow`` had no more to do than others, and without the parts ``beyond``: what it
+    saves at most is worth it with them."""
 
     change: Change
     variant: Variant = as_recorded
     beyond: frozenset[str] = frozenset()
     late: frozenset[int] = field(default_factory=frozenset)
+    slow: frozenset[int] = field(default_factory=frozenset)
     most_variant: Variant | None = None
     """The graph in which the change saves the most that it can; that of ``variant``, if there is no other."""
 
@@ -41,9 +43,9 @@ class Fix:
 
     def _saved_ns(self, saved_with: Callable[[Change], int], saved_without: Callable[[Change], int]) -> int:
         saved_ns = saved_with(self.change)
-        others = Change(self.beyond, on_time=self.late)
+        others = Change(self.beyond, on_time=self.late, as_others=self.slow)
         if others != Change():
-            on_time = self.late | self.change.on_time
-            both = replace(self.change, without=self.change.without | self.beyond, on_time=on_time)
+            on_time, slow = self.late | self.change.on_time, self.slow | self.change.as_others
+            both = replace(self.change, without=self.change.without | self.beyond, on_time=on_time, as_others=slow)
             saved_ns = min(saved_ns, saved_with(both) - saved_without(others))
         return saved_ns
