@@ -73,7 +73,8 @@ class NativeRecorder(_native.Recorder):
             parked.release()
             self._unreleased.discard(window)
             # A child process's file may hold records of several windows: it stays while an earlier one is needed.
-            if folder is not None and not any(other < window for other in self._unreleased):
+            # `min` reads the set in one piece: the training thread may add a window meanwhile.
+            if folder is not None and min(self._unreleased, default=window) >= window:
                 delete_child_records(folder, closed_ns)
 
         def keep_on_disk() -> int:
