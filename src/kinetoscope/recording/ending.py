@@ -66,13 +66,17 @@ class Ending:
         """Whether Ctrl-C was pressed since this began."""
 
     def __enter__(self) -> Self:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._holds_back = on_main_thread() and take_signal(signal.SIGINT, self._on_signal)
         try:
+            if on_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._holds_back = True  # before: another handler may raise as soon as ours is installed
+                self._holds_back = take_signal(signal.SIGINT, self._on_signal)
             for number in signal.valid_signals() if on_main_thread() else ():
                 self._defer(number)
         except BaseException:  # of a handler that is not deferred yet
-            self._restore_handlers()
+            try:
+                self._restore_handlers()
+            finally:  # a handler that has been restored may raise above
+                self._restore_handlers()
             raise
         return self
 
