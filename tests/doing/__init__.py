@@ -1,1 +1,1 @@
-"""Trainings with a fault, and the same fixed: what the fix gains is the truth that findings are compared with."""
+"""Training runs with a fault and without it: what the fix gains is the truth for the findings."""
