@@ -28,7 +28,7 @@ _TASKS = {
         "upload": "upload the files that a run could not upload",
     },
     "look": {
-        "status": "show step, phase and memory of each rank, and stragglers, killed and hung ranks",
+        "status": "show step, phase and memory of each rank; stragglers, killed and hung ranks",
         "summary": "show findings on a run, and where its time goes",
         "explain": "explain a kind of finding, and how to fix it",
         "report": "write findings and the timeline of all ranks to one HTML file",
@@ -247,7 +247,10 @@ def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse
 
 def _overview() -> str:
     """Return the verbs by task."""
-    lines = ["Kinetoscope profiles training runs, finds what slows them down and estimates the saving of each fix."]
+    lines = [
+        "Kinetoscope finds what slows a PyTorch training run down: the rank, the line, and the",
+        "milliseconds per step that a fix saves.",
+    ]
     width = max(map(len, _VERBS))
     for task, verbs in _TASKS.items():
         lines += ["", f"{task}:", *([_RECORDING] if task == "record" else [])]

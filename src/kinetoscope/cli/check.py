@@ -26,7 +26,7 @@ from kinetoscope.texts.wording import counted, printable_lines
 _EXAMPLES = """\
 examples:
   kinetoscope check trace.json
-      check that a trace is complete, its spans nest, its flows are valid, and it has a clock
+      check that a trace is complete, that spans nest, and flows and clock are valid
   kinetoscope check runs/digits --json
       check all traces of a run, as JSON; ranks without a file are listed
   kinetoscope check broken.json -o fixed.json

@@ -23,7 +23,7 @@ examples:
   kinetoscope convert trace.json.gz -o trace.pftrace
       write Perfetto's own format: a third of the size, and faster to open
   kinetoscope convert trace.json -o trace.parquet
-      write columns for polars, pandas or DuckDB: a thirtieth of the size; converting back restores every event
+      write columns for polars, pandas or DuckDB, at a thirtieth of the size
   kinetoscope convert runs/digits -o packed --suffix .json.zst
       convert many files in parallel, into a folder
   kinetoscope convert - -o trace.pftrace < trace.json
@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.usage = (
         "kinetoscope convert PATH -o OUTPUT [--attempt N] [--force] [--json]\n"
-        "       kinetoscope convert PATH... -o FOLDER --suffix SUFFIX [--attempt N] [--jobs N] [--force] [--json]"
+        "       kinetoscope convert PATH... -o FOLDER --suffix SUFFIX [--attempt N]\n"
+        "                           [--jobs N] [--force] [--json]"
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help=PATH + "; - is stdin")
     add_output(parser, "output file; its suffix selects the format; - is stdout")

@@ -26,9 +26,9 @@ examples:
   kinetoscope diff 'old/rank*.json.gz' 'new/rank*.json.gz' --step train_step -r 0 --json
       compare rank 0 of the traces of any profiler, as JSON
 
-Exit codes: 1 a regression beyond --fail-over and beyond noise; 3 inconclusive, the step time needs more steps; 2 wrong
-usage, or an unreadable trace; else 0. Longer waits do not count where the step time is unchanged or better: faster work
-waits longer.
+Exit codes: 1 a regression beyond --fail-over and beyond noise; 3 inconclusive, the step
+time needs more steps; 2 wrong usage, or an unreadable trace; else 0. Longer waits do
+not count where the step time is unchanged or better: faster work waits longer.
 """
 _WORSE, _UNSURE = 1, 3
 

@@ -28,9 +28,9 @@ examples:
   kinetoscope merge 'logs/*.pt.trace.json' -o merged.json --align-on 'ProfilerStep#100'
       align traces without a comparable clock on a span that all of them have
   kinetoscope merge runs/digits -o some.pftrace -r 0,4-7 --batches 10-14
-      merge five batches of five ranks, in Perfetto's own format: smaller, and faster to open
-  kinetoscope merge --from-manifest runs/digits/traces -o runs/digits/traces/merged_trace.json --wait 30
-      merge the finished traces of this node, after waiting up to 30 s for ranks that are still writing
+      merge five batches of five ranks, in Perfetto's format: smaller, faster to open
+  kinetoscope merge --from-manifest runs/digits/traces -o merged.json --wait 30
+      merge this node's finished traces; wait up to 30 s for ranks that still write
 
 Open the merged trace in https://ui.perfetto.dev or chrome://tracing.
 """
@@ -40,9 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``merge``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
-        "kinetoscope merge PATH... -o OUTPUT [--align-on SPAN [--align-all]] [--ranks LIST]\n"
-        "                         [--batches N-M | --last SECONDS] [--attempt N] [--nice] [--force] [--json]\n"
-        "       kinetoscope merge --from-manifest FOLDER -o OUTPUT [--wait SECONDS] [--node-rank N] [--json]"
+        "kinetoscope merge PATH... -o OUTPUT [--align-on SPAN [--align-all]]\n"
+        "                         [--ranks LIST] [--batches N-M | --last SECONDS] [--attempt N]\n"
+        "                         [--nice] [--force] [--json]\n"
+        "       kinetoscope merge --from-manifest FOLDER -o OUTPUT [--wait SECONDS]\n"
+        "                         [--node-rank N] [--json]"
     )
     parser.add_argument("paths", metavar="PATH", nargs="*", help=PATH + "; - is stdin")
     add_output(parser, "output file: .json or .pftrace, compressed with .gz or .zst; may be an input; - is stdout")

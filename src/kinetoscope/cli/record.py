@@ -39,8 +39,9 @@ examples:
   kinetoscope record runs/digits -n 20 -r 0,3 --report
       record 20 steps of two ranks, and write a report
 
-The job must run under Kinetoscope, for example under kinetoscope run; its schedule may skip every step. All ranks
-record the same steps, a few seconds from now, into the run folder. Exit code 0: all selected ranks recorded them.
+The job must run under Kinetoscope, for example under kinetoscope run; its schedule may
+skip every step. All ranks record the same steps, a few seconds from now, into the run
+folder. Exit code 0: all selected ranks recorded them.
 """
 _LEAD_S, _LEAD_STEPS = 5.0, 2
 _COPIES_OLD = 3  # on a network file system, a rank may see the request after so many times the age of a copy

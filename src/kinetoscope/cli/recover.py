@@ -27,11 +27,12 @@ examples:
   kinetoscope recover runs/digits --discard
       do the same, and delete unreadable data as well
   kinetoscope recover /local/live --traces /nfs/runs/digits/traces
-      recover a run with live_folder=/local/live; --traces allows writing outside the given folder
+      recover a run with live_folder=/local/live, whose traces are in another folder
 
-Spans that were open at the kill end with the last record of their process, and are marked as truncated. The events of
-torch's own profiler in the open profiling window are lost: they were in the memory of the process. Exit code 1: some
-data could not be read, written or merged; the output names it.
+Spans that were open at the kill end with the last record of their process, and are
+marked as truncated. The events of torch's own profiler in the open profiling window are
+lost: they were in the memory of the process. Exit code 1: some data could not be read,
+written or merged; the output names it.
 """
 
 

@@ -48,8 +48,8 @@ examples:
   kinetoscope report runs/digits --redact -o to_send.html
       replace names of your code, for readers who must not see them
 
-The file needs no network: it opens in any browser. It contains no home folder, no user name and no source code. See
-docs/report.md for its contents.
+The file needs no network: it opens in any browser. It contains no home folder, no user
+name and no source code. See docs/report.md for its contents.
 """
 
 

@@ -30,14 +30,15 @@ _EXAMPLES = """\
 examples:
   kinetoscope run python train.py --epochs 3
       record steps 11 to 20, after one warm-up step, into a new folder in ./runs
-  kinetoscope run -o runs/digits --diagnose --report torchrun --nproc-per-node 4 train.py
-      record four ranks with everything that findings use, and write runs/digits/report.html
+  kinetoscope run -o runs/ddp --diagnose --report torchrun --nproc-per-node 4 train.py
+      record four ranks with all that findings use, and write runs/ddp/report.html
   kinetoscope run --after 1000 -n 20 -- ./train.sh
       record 20 steps after the first 1,000, of a shell script that starts the training
 
-Output, exit code and losses of the command stay the same. A step ends when the loop fetches the next batch from a
-DataLoader after an optimizer step; without a DataLoader, at each step of the first optimizer. Every step is timed, and
-the selected steps are recorded in full.
+Output, exit code and losses of the command stay the same. A step ends when the loop
+fetches the next batch from a DataLoader after an optimizer step; without a DataLoader,
+at each step of the first optimizer. Every step is timed, and the selected steps are
+recorded in full.
 """
 
 

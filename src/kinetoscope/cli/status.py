@@ -23,16 +23,17 @@ from kinetoscope.texts.wording import printable_lines
 _EXAMPLES = """\
 examples:
   kinetoscope status runs/digits
-      show step, step time, phase, memory and loss of each rank; stragglers, killed and hung ranks
+      show step, phase, memory and loss of each rank; stragglers, killed and hung ranks
   kinetoscope status runs/digits --watch
       refresh every second, until Ctrl-C
   kinetoscope status runs/digits --json || echo "check the job"
       print JSON
 
-status only reads, so run it at any time. Whether a process was killed is known on its own machine only; elsewhere, a
-rank without heartbeat is unresponsive.
+status only reads, so run it at any time. Whether a process was killed is known on its
+own machine only; elsewhere, a rank without heartbeat is unresponsive.
 
-Exit codes: 0 recording or finished, 2 wrong usage, 3 a rank is hung or unresponsive, 4 a rank was killed, 5 no pulse.
+Exit codes: 0 recording or finished, 2 wrong usage, 3 a rank is hung or unresponsive, 4
+a rank was killed, 5 no pulse.
 """
 _SCHEMA = 1
 _EXIT_CODES = {RunState.HANGING: 3, RunState.SILENT: 3, RunState.KILLED: 4, RunState.UNKNOWN: 5}

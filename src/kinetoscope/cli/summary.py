@@ -21,7 +21,7 @@ examples:
   kinetoscope summary
       summarize the newest run in ./runs
   kinetoscope summary runs/digits
-      show findings with cost and estimated saving, the time breakdown of each rank, and the slowest operators
+      show findings with cost and saving, time breakdowns, and the slowest operators
   kinetoscope summary trace.json.gz --step train_step
       read a trace of any profiler, with the spans called train_step as steps
   kinetoscope summary runs/digits -r 0,4-7 --json
@@ -29,7 +29,7 @@ examples:
   kinetoscope summary runs/digits --last 30
       summarize the last 30 seconds, also of a run that is still recording
   kinetoscope summary /nfs/runs/large --dask tcp://10.0.0.1:8786
-      read many ranks on a Dask cluster; its workers must see the files under the same path
+      read many ranks on a Dask cluster whose workers see the files under the same path
 """
 
 

@@ -26,9 +26,10 @@ examples:
   kinetoscope upload runs/digits --to s3://bucket/runs
       upload the files whose destination is this URL, or below it
 
-Files are uploaded only to stores given with --to, and only from the run folder and folders given with --also. Each
-upload is confirmed by size and checksum in the store. A failed upload is retried until no upload has succeeded for
-60 s (--retry-for); pending files stay in the queue.
+Files are uploaded only to stores given with --to, and only from the run folder and
+folders given with --also. Each upload is confirmed by size and checksum in the store. A
+failed upload is retried until no upload has succeeded for 60 s (--retry-for); pending
+files stay in the queue.
 """
 
 

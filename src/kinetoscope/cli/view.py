@@ -38,12 +38,13 @@ examples:
   kinetoscope view runs/digits --no-open
       serve one run, and print the link instead of opening a browser
   kinetoscope view /nfs/runs --port 8123
-      serve on a machine that you reach by SSH; also prints the ssh command for your own machine
+      serve on a machine that you reach by SSH, and print the ssh command to use
   kinetoscope view runs --perfetto-url http://127.0.0.1:9001
       open traces in the Perfetto at this address, for machines without internet
 
-Only browsers on this machine that have the link can read the runs; nothing outside the folder is served. A click on a
-trace opens Perfetto in another tab and passes the file to it within the browser: nothing is uploaded. Ctrl-C stops it.
+Only browsers on this machine that have the link can read the runs; nothing outside the
+folder is served. A click on a trace opens Perfetto in another tab and passes the file
+to it within the browser: nothing is uploaded. Ctrl-C stops it.
 """
 
 

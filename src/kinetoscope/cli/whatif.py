@@ -34,10 +34,10 @@ examples:
   kinetoscope whatif runs/digits --on-time 2,4-7 --json
       remove the delay of ranks 2 and 4 to 7
   kinetoscope whatif runs/digits --fix 1
-      fix finding 1 of `kinetoscope summary`: the replay that its estimated saving comes from
+      fix finding 1 of `kinetoscope summary`: the replay behind its estimated saving
 
-Times are means per step of the recording. The run is replayed: work moves earlier until it waits for something else.
-DataLoader workers keep their recorded speed.
+Times are means per step of the recording. The run is replayed: work moves earlier until
+it waits for something else. DataLoader workers keep their recorded speed.
 """
 
 
@@ -53,7 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="run an operator or kernel N times faster",
     )
-    parser.add_argument("--without", choices=CAUSES, action="append", default=[], help="remove this cost")
+    parser.add_argument(
+        "--without",
+        metavar="COST",
+        choices=CAUSES,
+        action="append",
+        default=[],
+        help=f"remove this cost: {', '.join(CAUSES)}",
+    )
     parser.add_argument(
         "--on-time",
         metavar="LIST",

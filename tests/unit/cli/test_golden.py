@@ -14,6 +14,8 @@ from kinetoscope.cli import main
 
 GOLDEN = Path(__file__).parents[2] / "data" / "commands"
 SAME_ARGPARSE = pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse prints options in another form")
+SITE_COLUMNS = 88
+"""The widest line that a page of the docs shows without clipping it."""
 VERBS = sorted(kinetoscope.cli._VERBS)
 MISTAKES = [
     "sumary runs/digits",
@@ -51,7 +53,7 @@ def check(name, text):
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", str(SITE_COLUMNS + 2))  # argparse leaves two free
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
 
 
@@ -63,6 +65,7 @@ def test_help(verb, capsys):
     assert text.startswith("exit code 0\n")
     if verb:
         assert output_of([verb, "--help"], capsys) == text
+    assert max(map(len, text.splitlines())) <= SITE_COLUMNS
     check(f"help_{verb or 'overview'}.txt", text)
 
 
