@@ -11,6 +11,12 @@ project = "Kinetoscope"
 version = release = kinetoscope.__version__
 language = "en"
 
+# The maintainer sets both before the first release; links to this project's hosts are left out until then.
+html_baseurl = ""
+"""The address of these pages, such as ``https://HOST/docs/``: for canonical links and OpenGraph."""
+edit_url = ""
+"""The address that edits a file, without its path, such as ``https://HOST/OWNER/kinetoscope/edit/main/``."""
+
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -20,6 +26,7 @@ extensions = [
     "repository_links",
     "plain_docstrings",
     "keyboard",
+    "page_metadata",
 ]
 exclude_patterns = ["extensions", "images"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -39,6 +46,7 @@ python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = f"Kinetoscope {release}"
+html_favicon = "images/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False

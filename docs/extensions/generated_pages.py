@@ -127,7 +127,7 @@ def command_pages() -> dict[str, str]:
 def _help(*verb: str) -> str:
     """What ``kinetoscope VERB --help`` prints."""
     printed = io.StringIO()
-    with mock.patch.dict(os.environ, COLUMNS="100"), contextlib.redirect_stdout(printed):
+    with mock.patch.dict(os.environ, COLUMNS="90"), contextlib.redirect_stdout(printed):
         with contextlib.suppress(SystemExit):
             main([*verb, "--help"])
     return printed.getvalue()

@@ -21,7 +21,8 @@ _IMAGES = "\n".join(
     f"```{{image}} {picture}\n:alt: {alt}\n:class: only-{scheme}\n```\n"
     for scheme, picture, alt in (("dark", r"\1", r"\2"), ("light", r"\3", r"\2"))
 )
-_ORIGINS = {f"generated/{Path(page).with_suffix('')}": path for path, page in FROM_FILES.items()}
+ORIGINS = {f"generated/{Path(page).with_suffix('')}": path for path, page in FROM_FILES.items()}
+"""Documents outside of this folder, by the page that has a copy."""
 
 
 def setup(app: Any) -> dict[str, Any]:
@@ -30,8 +31,8 @@ def setup(app: Any) -> dict[str, Any]:
 
 
 def _rewrite_links(_: Any, page: str, source: list[str]) -> None:
-    if page in _ORIGINS or not page.startswith("generated/"):
-        origin = ROOT / _ORIGINS.get(page, f"docs/{page}.md")
+    if page in ORIGINS or not page.startswith("generated/"):
+        origin = ROOT / ORIGINS.get(page, f"docs/{page}.md")
         source[0] = rewritten(_PICTURE.sub(_IMAGES, source[0]), origin)
 
 
