@@ -1,4 +1,4 @@
-"""Kinetoscope, a profiler for training runs: one trace of all ranks, on one clock, for every viewer."""
+"""Profiler of PyTorch training runs, on all ranks."""
 
 from typing import TYPE_CHECKING, Any
 
