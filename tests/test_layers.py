@@ -1,8 +1,9 @@
-"""Which room may import which. docs/map.md has the same table."""
+"""Imports between packages, as docs/architecture.md lists them."""
 
 import ast
 import functools
 import graphlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,7 +108,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_file_imports_only_what_its_room_may(path):
     room = room_of(path)
-    assert room in ALLOWED, f"{room} is not a room of the house: add it to ALLOWED and to docs/map.md"
+    assert room in ALLOWED, f"{room} is no package: add it to ALLOWED and to docs/architecture.md"
     ours = {name.split(".")[1] for name in imports_of(path) if name.startswith("kinetoscope.")}
     public = {"__version__"}  # the package itself knows its version
     strangers = ours - ALLOWED[room] - {room, "errors"} - public
@@ -164,16 +165,28 @@ def test_one_file_says_whether_c_or_python_does_the_work():
     assert reading == [SOURCE / "native.py"]
 
 
-def test_the_map_names_every_room():
-    written = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
-    rooms = {room_of(path) for path in FILES} - {"__init__", "__main__", "errors"}
-    assert not [room for room in sorted(rooms) if f"`{room}" not in written]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_the_map_fits_two_screens():
-    lines = (ROOT / "docs" / "map.md").read_text(encoding="utf-8").splitlines()
+def test_the_architecture_page_has_the_same_table():
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.+) \|$", ARCHITECTURE, re.M)
+    sets = {"core": GROUND, "live half": LIVE, "none": set()}
+    for name, cell in rows[:-1]:
+        parts = cell.split(", ")
+        listed = set().union(*(sets[part] if part in sets else {part.strip("`")} for part in parts))
+        assert listed == ALLOWED[name] - {"native", "_native"}, name
+    assert rows[-1] == ("cli", "all but `composer`, `integrations` and `auto`")
+    files = {"errors", "native", "__main__", "__init__"}
+    assert {name for name, _ in rows} == ALLOWED.keys() - files
+    assert ALLOWED["cli"] >= ALLOWED.keys() - files - {"composer", "integrations", "auto", "cli"}
+
+
+def test_the_architecture_page_fits_two_screens_and_its_files_exist():
+    lines = ARCHITECTURE.splitlines()
     assert len(lines) <= 100
     assert not [line for line in lines if len(line) > 140]
+    files = re.findall(r"`(\w+/[\w/]+\.py)`", ARCHITECTURE)
+    assert not [file for file in files if not (SOURCE / file).exists() and not (ROOT / file).exists()]
 
 
 LIVE_ROOMS = ("recording", "sources", "writing")
