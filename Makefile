@@ -168,6 +168,12 @@ $(HTA_VENV)/stamp: $(PACKAGE)
 test-hta: $(HTA_VENV)/stamp  ## test: Compare our numbers with those of HolisticTraceAnalysis, also on the traces of TRACES=DIR
 	KINETOSCOPE_TRACES=$(TRACES) $(HTA_VENV)/bin/python -m pytest tests/compat/hta
 
+# fastai brings a torchvision that is built for CUDA. Beside a torch without it, Transformers fails on importing that.
+$(VENV)/trainers.stamp: pyproject.toml $(VENV)/package.stamp
+	$(BIN)/pip install --quiet $(CONSTRAINT) --group trainers
+	$(BIN)/python -c "import torchvision" 2>/dev/null || $(BIN)/pip uninstall --quiet --yes torchvision
+	touch $@
+
 # With these libraries in .venv, `make test` runs their tests as well.
 test-trainers: $(VENV)/trainers.stamp  ## test: Run our integrations with Transformers, Lightning, accelerate and trackers (10 minutes)
 	KINETOSCOPE_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest $(addprefix tests/integration/test_,trainers.py libraries.py integrations.py trackers.py)
