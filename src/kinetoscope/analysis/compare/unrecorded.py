@@ -8,8 +8,9 @@ from typing import NamedTuple
 MIN_STEPS = 12
 """With fewer steps of a run the verdict rests on its recorded steps."""
 
-_MAX_BLOCKS, _MIN_BLOCK_STEPS = 8, 3
-"""The shorter run has at most so many blocks. A block has at least so many steps, and as many in both runs."""
+_NUM_BLOCKS, _NUM_MEANS, _MIN_BLOCK_STEPS = 3, 8, 3
+"""The shorter run has at most so many blocks, and for means so many. A block has at least so many steps, and as many in
+both runs."""
 
 _QUANTILE = 1.96
 """A standard normal value is within this with 95 % probability."""
@@ -17,6 +18,11 @@ _QUANTILE = 1.96
 NOISE = 0.08
 """Natural logarithm by which the fastest steps of two runs of one program differ at most. They differed by up to 6 %
 beside 20 busy processes on two cores; see docs/comparing.md."""
+
+MIN_NOISE = 0.12
+"""The same of the single fastest step of a run, which no rank test supports. Of pairs of one program that were recorded
+beside two busy processes on two cores, 3 % had a verdict with this; where each step took 25 % longer, 95 % were slower:
+benchmarks/analysis/compare_pairs.py."""
 
 MEAN_NOISE = math.log(3.5)
 """The same of means: beside two busy processes, medians of two runs of one program differed by a factor of 3."""
@@ -55,19 +61,18 @@ class StepChange(NamedTuple):
 def compare_steps(before: Sequence[float], after: Sequence[float], threshold: float) -> StepChange | None:
     """Compare the durations of the unrecorded steps of two runs; None with fewer than `MIN_STEPS` in one of them.
 
-    Other processes make most steps longer, but leave some of each block of steps alone. So the fastest steps of blocks
-    are compared by ranks, and the interval contains that of the fastest step of all. A change that these do not show,
-    as where every second batch comes late, shows in the means of blocks if it is larger than the effect of a busy
-    machine.
+    Other processes make most steps longer, but leave some alone. So the fastest steps are compared (see `_fastest`). A
+    change that these do not show, as where every second batch comes late, shows in the means of blocks if it is larger
+    than the effect of a busy machine.
     """
     if min(len(before), len(after)) < MIN_STEPS:
         return None
-    size = max(_MIN_BLOCK_STEPS, min(len(before), len(after)) // _MAX_BLOCKS)  # of more steps, the fastest is faster
-    sides = [_blocks(times, size) for times in (before, after)]
-    fastest = _shift(*([min(block) for block in side] for side in sides)).widened(NOISE)
-    of_all = math.log(max(min(after), 1.0) / max(min(before), 1.0))
-    fastest = Shift(fastest.log, min(fastest.low, of_all - NOISE), max(fastest.high, of_all + NOISE))
-    means = _shift(*([fmean(block) for block in side] for side in sides))
+    size = _block_steps(before, after, _NUM_BLOCKS)
+    minima = [[min(block) for block in _blocks(times, size)] for times in (before, after)]
+    fastest = _fastest(*minima)
+    size_of_means = _block_steps(before, after, _NUM_MEANS)
+    averages = [[fmean(block) for block in _blocks(times, size_of_means)] for times in (before, after)]
+    means = _shift(*averages)
     found = fastest
     verdict = _sign(fastest)
     if verdict is None and (verdict := _sign(means.widened(MEAN_NOISE))):
@@ -76,10 +81,9 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
         limit = math.log1p(threshold)
         is_same = all(-limit <= shift.low and shift.high <= limit for shift in (fastest, means))
         verdict = "same" if is_same else "unsure"
-    of_blocks = min if found is fastest else fmean
-    values = [median(of_blocks(block) for block in side) for side in sides]
+    values = minima if found is fastest else averages
     return StepChange(
-        *values,
+        *map(median, values),
         shift=found,
         verdict=verdict,
         block_steps=size,
@@ -116,6 +120,25 @@ def compare_with_recorded(
 
 def _sign(shift: Shift) -> str | None:
     return "slower" if shift.low > 0 else "faster" if shift.high < 0 else None
+
+
+def _fastest(before: Sequence[float], after: Sequence[float]) -> Shift:
+    """Return the shift of the fastest steps of blocks, with the intersection of two intervals.
+
+    One is of the rank test, widened by `NOISE`, also around the fastest step of all. The other one is `MIN_NOISE`
+    around that step, and half of that around the shift: a busy machine may slow a run down for most of its time, so
+    that few blocks have a step that it left alone.
+    """
+    by_rank = _shift(before, after).widened(NOISE)
+    of_all = math.log(max(min(after), 1.0) / max(min(before), 1.0))
+    low = max(min(by_rank.low, of_all - NOISE), min(of_all - MIN_NOISE, by_rank.log - MIN_NOISE / 2))
+    high = min(max(by_rank.high, of_all + NOISE), max(of_all + MIN_NOISE, by_rank.log + MIN_NOISE / 2))
+    return Shift(by_rank.log, low, high)
+
+
+def _block_steps(before: Sequence[float], after: Sequence[float], num_blocks: int) -> int:
+    """Return the steps of a block in both runs: of more steps, the fastest would be faster."""
+    return max(_MIN_BLOCK_STEPS, min(len(before), len(after)) // num_blocks)
 
 
 def _blocks(times: Sequence[float], size: int) -> list[Sequence[float]]:
