@@ -52,8 +52,16 @@ class Fault:
 FAULTS = (
     Fault(script="slow_getitem", kind="input_bound", advice="DataLoader(..., num_workers="),
     Fault(script="few_workers", kind="input_bound", advice="DataLoader(..., num_workers="),
-    Fault(script="python_loss", kind="python_overhead", advice="Move Python code between operators out of the loop"),
-    Fault(script="late_rank", kind="straggler", period=3, num_ranks=2, advice="CPU work that other ranks do not do"),
+    Fault(script="python_loss", kind="python_overhead", advice="Replace loops over elements"),
+    # A rank that sleeps is blocked. Where the replay of that has no late rank left, it is the finding.
+    Fault(
+        script="late_rank",
+        kind="straggler",
+        kinds=("blocked",),
+        period=3,
+        num_ranks=2,
+        advice="CPU work that other ranks do not do",
+    ),
     Fault(script="gc_pressure", kind="garbage_collection", in_some_steps=True, advice="Allocate fewer objects at"),
     Fault(script="recompilation", kind="recompilation", in_some_steps=True, advice="Give each batch the same shape"),
     Fault(script="graph_leak", kind="memory_growth", is_saved=False, advice="Keep numbers, not tensors"),

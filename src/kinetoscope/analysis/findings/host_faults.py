@@ -35,6 +35,7 @@ _ON_LONG_PAUSES = (
 _WHAT_RUNS = "runs Python code, or reads or writes files"
 _WHAT_IS_NOT_KNOWN = "runs Python code, reads or writes files, or waits"
 _WHAT_WAITS = "waits, for example for a lock, a file, the network or another process"
+_ADVICE_ON_LOOPS = "Replace loops over elements, if there are any, with tensor operators. "
 _ADVICE_ON_LONG_PAUSES = "Do this work every n-th step, or ahead of the step in a background thread or process."
 _WITHOUT_LINES = "Pass diagnose=True to record the lines, and what the loop waits for there. "
 _MOSTLY_NOT_RUNNING = 0.5
@@ -178,7 +179,8 @@ def _advice_on_python(case: Case, *, hardly_runs: bool) -> str:
         what=_WHAT_WAITS if hardly_runs else _WHAT_RUNS if case.run_queue_delay.is_known else _WHAT_IS_NOT_KNOWN,
     )
     is_sampled = any(one.is_sampled for one in case.signs)
-    return said + ("" if is_sampled else _WITHOUT_LINES) + _ADVICE_ON_LONG_PAUSES
+    on_loops = "" if hardly_runs else _ADVICE_ON_LOOPS
+    return said + ("" if is_sampled else _WITHOUT_LINES) + on_loops + _ADVICE_ON_LONG_PAUSES
 
 
 def synchronisation(case: Case) -> Finding | None:
