@@ -13,15 +13,22 @@ from unittest import mock
 
 import kinetoscope
 from kinetoscope import errors
+from kinetoscope.analysis.findings.explanations import explanations
 from kinetoscope.cli import main
 
 ROOT = Path(__file__).parents[2]
 
-FROM_FILES = {
-    "src/kinetoscope/analysis/findings/chapters.md": "findings.md",
-    "src/native/README.md": "native.md",
-    "tests/README.md": "project/tests.md",
-} | {path.name: f"project/{path.stem.lower()}.md" for path in sorted(ROOT.glob("*.md")) if path.stem != "README"}
+RULES = "src/kinetoscope/analysis/findings/rules"
+
+FROM_FILES = (
+    {
+        f"{RULES}/README.md": "findings/index.md",
+        "src/native/README.md": "native.md",
+        "tests/README.md": "project/tests.md",
+    }
+    | {f"{RULES}/{kind}.md": f"findings/{kind}.md" for kind in explanations()}
+    | {path.name: f"project/{path.stem.lower()}.md" for path in sorted(ROOT.glob("*.md")) if path.stem != "README"}
+)
 """Documents outside of this folder, and their pages."""
 
 TOP_LEVEL = {
@@ -96,7 +103,13 @@ def write_pages(folder: Path) -> None:
 
 
 def copied_pages() -> dict[str, str]:
-    return {page: (ROOT / path).read_text(encoding="utf-8") for path, page in FROM_FILES.items()}
+    """Return the documents of `FROM_FILES`, with the list of all kinds on the page about findings."""
+    pages = {page: (ROOT / path).read_text(encoding="utf-8") for path, page in FROM_FILES.items()}
+    rows = "".join(f"| [{kind}]({kind}.md) | {one.title} | {one.meaning} |\n" for kind, one in explanations().items())
+    table = f"| kind | title | meaning |\n|---|---|---|\n{rows}"
+    title, _, text = pages["findings/index.md"].partition("\n\n")
+    pages["findings/index.md"] = f"{title}\n\n{table}\n{text}\n{_toctree(explanations())}"
+    return pages
 
 
 def example_pages() -> dict[str, str]:

@@ -46,7 +46,7 @@ def check_package(expected: str | None) -> None:
     require({re.split(r"[ <>=!~;]", line)[0] for line in base} == DECLARED, f"it declares {base}")
     for name in set(kinetoscope.__all__) - (set() if find_spec("torch") else {"TorchProfiler"}):
         require(bool(getattr(kinetoscope, name).__doc__), f"{name} can be imported, and has a docstring")
-    for part in ("py.typed", "_native.pyi", "pages/page.html", "serving/page.css", "analysis/findings/chapters.md"):
+    for part in ("py.typed", "_native.pyi", "pages/page.html", "serving/page.css", "analysis/findings/rules/hang.md"):
         require((Path(kinetoscope.__file__).parent / part).is_file(), f"{part} is there")
     if expected is not None:
         require((native_module() is not None) == (expected == "native"), f"not {expected}: {why_pure() or 'C is used'}")
@@ -63,7 +63,7 @@ def check_file_commands(traces: list[Path], folder: Path) -> None:
     for name in ("packed.json.gz", "trace.pftrace", "trace.parquet"):
         command("convert", traces[0], "-o", folder / name)
         require((folder / name).stat().st_size > 0, f"{name} is written")
-    require("Other ranks wait for one rank" in command("explain", "straggler"), "chapters are there")
+    require("the others wait for them" in command("explain", "straggler"), "explanations are there")
 
 
 def check_recording(run: Path, expected: str | None) -> None:

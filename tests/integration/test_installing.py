@@ -112,10 +112,10 @@ def installed_python(tmp_path, *arguments):
     return ended.stdout
 
 
-def test_the_chapters_on_findings_come_with_the_wheel(wheel_without_c, tmp_path):
+def test_the_explanations_of_findings_come_with_the_wheel(wheel_without_c, tmp_path):
     with zipfile.ZipFile(wheel_without_c) as files:
         files.extractall(tmp_path / "installed")
-    assert "Other ranks wait for one rank" in installed_command(tmp_path, "explain", "straggler")
+    assert "the others wait for them" in installed_command(tmp_path, "explain", "straggler")
 
 
 def test_a_module_that_was_built_before_does_not_stay_when_it_cannot_be_built_again(source):

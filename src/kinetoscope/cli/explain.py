@@ -1,10 +1,11 @@
-"""``kinetoscope explain``: says what a kind of finding is, how it is found, and what helps."""
+"""``kinetoscope explain``: explains a kind of finding, and how to fix it."""
 
 import argparse
 import difflib
 import json
+from collections.abc import Mapping
 
-from kinetoscope.analysis.findings.chapters import chapters, introduction
+from kinetoscope.analysis.findings.explanations import Explanation, explanations, introduction, link_to
 from kinetoscope.cli.options import add_json
 from kinetoscope.errors import SettingsError
 from kinetoscope.texts.wording import shown
@@ -12,44 +13,73 @@ from kinetoscope.texts.wording import shown
 _EXAMPLES = """\
 examples:
   kinetoscope explain input_bound
-      explain the finding, how its saving is estimated, and how to fix it
+      explain the finding: a command that checks it, and code that fixes it
+  kinetoscope explain input_bound --details
+      also print other fixes, and how the finding and its saving are determined
   kinetoscope explain
-      list all kinds, and what they have in common
+      list all kinds
 """
+_FIELDS = "kinetoscope explain --details"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``explain``."""
+    """Add the arguments of ``explain``."""
     parser.epilog = _EXAMPLES
     kind = parser.add_argument("kind", metavar="KIND", nargs="?", help="kind of finding (default: list all)")
-    vars(kind)["completer"] = lambda **_: list(chapters())  # for argcomplete
+    vars(kind)["completer"] = lambda **_: list(explanations())  # for argcomplete
+    parser.add_argument("--details", action="store_true", help="print all of the explanation")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a chapter, or which there are."""
-    kind, known = arguments.kind, chapters()
+    """Print an explanation, or the list of all."""
+    kind, known = arguments.kind, explanations()
     if kind is not None and kind not in known:
-        raise SettingsError(_unknown(kind, known))
-    text = known[kind] if kind is not None else f"{introduction()}\n\n## Every kind\n\n{_listed(known)}"
+        raise SettingsError(_describe_unknown(kind, known))
     if arguments.json:
+        text = known[kind].text if kind is not None else introduction()
         print(json.dumps({"kind": kind, "kinds": list(known), "text": text}))
-        return 0
-    from rich.console import Console
-
-    from kinetoscope.report.chapters import render_chapter
-
-    Console(highlight=False).print(render_chapter(kind or "Findings", text))
+    elif kind is not None:
+        _print_explanation(known[kind], is_whole=arguments.details)
+    else:
+        _print_list(known, is_whole=arguments.details)
     return 0
 
 
-def _listed(known: dict[str, str]) -> str:
-    """Each kind, with the first sentence of its chapter."""
-    firsts = {kind: " ".join(text.partition("\n\n")[0].split()).partition(". ")[0] for kind, text in known.items()}
-    return "\n".join(f"- `{kind}`: {first.rstrip('.:')}." for kind, first in firsts.items())
+def _print_explanation(explanation: Explanation, *, is_whole: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from kinetoscope.report.explanations import render_sections
+
+    sections = dict(explanation.sections if is_whole else explanation.first_sections())
+    meaning = sections.pop("Meaning")
+    console = Console(highlight=False)
+    console.print(Text.assemble((f"{explanation.kind}: ", "bold"), meaning), "", sep="\n")
+    console.print(render_sections(sections))
+    if not is_whole:
+        console.print(f"\nMore: {link_to(explanation.kind)} --details", markup=False)
 
 
-def _unknown(kind: str, known: dict[str, str]) -> str:
+def _print_list(known: Mapping[str, Explanation], *, is_whole: bool) -> None:
+    """Print one line per kind; with ``is_whole`` also the fields of all findings."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from kinetoscope.report.explanations import render_markdown
+
+    console = Console(highlight=False)
+    table = Table.grid("kind", "meaning", padding=(0, 2, 0, 0))
+    for kind, explanation in known.items():
+        table.add_row(kind, explanation.meaning)
+    console.print(table)
+    if is_whole:
+        console.print("", render_markdown(introduction()), sep="\n")
+    else:
+        console.print(f"\nThe fields of findings: {_FIELDS}", markup=False)
+
+
+def _describe_unknown(kind: str, known: Mapping[str, Explanation]) -> str:
     close = difflib.get_close_matches(kind, known, 1)
     hint = f"Did you mean {close[0]}?" if close else f"Kinds: {', '.join(known)}."
     return f"Unknown kind of finding {shown(kind)!r}. {hint}"

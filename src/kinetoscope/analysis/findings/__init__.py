@@ -5,5 +5,5 @@ A `case` is a run as rules see it; `faults` has all rules (`host_faults`, `waiti
 `proven_causes` those that spans explain, `uneven_loads` those late in turns. `pipeline` has the stages of a pipeline,
 and `group_faults` the rules on how ranks share the work. `fault_graph` has the graphs for replays of them, `fix` what
 a finding changes in one, and `signs` what a window shows beside its rows, also in sampled stacks (`sampled_lines`).
-`chapters` explain each kind of finding, from the file ``chapters.md``.
+`explanations` reads the page of each kind, ``rules/KIND.md``.
 """

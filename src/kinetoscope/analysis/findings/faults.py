@@ -48,7 +48,7 @@ _RULES: tuple[Callable[[Case], Finding | None], ...] = (
 )
 
 KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
-"""Every kind of finding, and the heading of its chapter."""
+"""Kinds of findings on steps; each has a page in ``rules``."""
 
 
 class Faults(NamedTuple):

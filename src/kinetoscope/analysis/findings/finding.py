@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kinetoscope.analysis.findings.chapters import link_to
+from kinetoscope.analysis.findings.explanations import link_to
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.texts.wording import shown
 
@@ -56,7 +56,7 @@ class Finding(ShownInNotebooks):
     the user's. ``saving_share`` is the saving as a share of the recorded step; None without a saving.
     ``cost_ns_per_step`` is what the fault takes now; ``saving_ns_per_step`` what a step would gain without it, by a
     replay; savings of several findings do not add up. ``evidence`` are pairs of name and number, ``confidence`` is
-    ``high``, ``medium`` or ``low``, ``link`` the command that prints the chapter of its kind. With a ``period`` of n it
+    ``high``, ``medium`` or ``low``, ``link`` the command that explains its kind. With a ``period`` of n it
     comes in every n-th step; None where it comes irregularly, or that is not known.
     """
 

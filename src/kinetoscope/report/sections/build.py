@@ -8,14 +8,14 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.compare.comparison import Comparison
-from kinetoscope.analysis.findings.chapters import chapters
+from kinetoscope.analysis.findings.explanations import explanations
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import call_tables
-from kinetoscope.report.chapters import html_of_chapter
 from kinetoscope.report.comparison import comparison_sentences
+from kinetoscope.report.explanations import html_of_explanation
 from kinetoscope.report.sections.calling_lines import CallingLinesBuilder
 from kinetoscope.report.sections.communication import communication, waits
 from kinetoscope.report.sections.flame_graph import FlameGraphBuilder
@@ -52,7 +52,7 @@ def build_page(
 ) -> PageData:
     """Return the page of a run, with what was ``recorded`` over time, without homes and names of users' accounts."""
     page = without_paths(_build(report, version, comparison, recorded))
-    return replace(page, chapters=_chapters(report.findings))
+    return replace(page, chapters=_explanations(report.findings))
 
 
 def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:
@@ -101,10 +101,10 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
     )
 
 
-def _chapters(findings: Iterable[Finding]) -> dict[str, str]:
-    """What explains each kind of the findings, as HTML."""
-    kinds, known = dict.fromkeys(finding.kind for finding in findings), chapters()
-    return {kind: html_of_chapter(known[kind]) for kind in kinds if kind in known}
+def _explanations(findings: Iterable[Finding]) -> dict[str, str]:
+    """Return the explanation of each kind among the findings, as HTML."""
+    kinds, known = dict.fromkeys(finding.kind for finding in findings), explanations()
+    return {kind: html_of_explanation(known[kind].text) for kind in kinds if kind in known}
 
 
 class _Shown:
