@@ -11,6 +11,8 @@ from textwrap import indent
 from typing import Any
 from unittest import mock
 
+from thresholds import render_thresholds
+
 import kinetoscope
 from kinetoscope import errors
 from kinetoscope.analysis.findings.explanations import explanations
@@ -92,6 +94,7 @@ def setup(app: Any) -> dict[str, Any]:
 def write_pages(folder: Path) -> None:
     """Writes all pages. One that has not changed keeps its time, so that Sphinx does not read it again."""
     pages = copied_pages() | example_pages() | command_pages() | reference_pages()
+    pages["thresholds.md"] = render_thresholds()
     for path in [path for path in folder.rglob("*") if path.is_file()]:
         if path.relative_to(folder).as_posix() not in pages:
             path.unlink()
