@@ -46,3 +46,13 @@ def test_troubleshooting_has_every_variable_that_we_read_and_no_other():
     page = (PAGES / "troubleshooting.md").read_text(encoding="utf-8")
     assert read == {*VARIABLE.findall(page)}
     assert {*re.findall(r"^\| `(KINETOSCOPE_\w+)` \|", page, re.M)} == read
+
+
+def test_the_errors_of_troubleshooting_are_those_of_the_code():
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "kinetoscope").rglob("*.py"))
+    section = (PAGES / "troubleshooting.md").read_text(encoding="utf-8").split("## Errors\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.M)
+    assert len(rows) > 10
+    # Without placeholders and line breaks: "No run in ./runs" is written with the name of the folder.
+    written = re.sub(r'"\n\s+f?"', "", source).replace("./{folder}", "./runs")
+    assert [text for row in rows for text in re.findall("`(.*?)`", row) if text not in written] == []
