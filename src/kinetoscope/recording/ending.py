@@ -224,9 +224,14 @@ class RunEnd:
 
     def close_sources(self, callbacks: Callbacks) -> None:
         """Close the sources: Kineto's stop alone may take half of the close."""
+        self.time_stop(callbacks.close_sources)
+        self._line.note_sources_closed()
+
+    def time_stop(self, stop: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
+        """Call ``stop``, in which sources end a window: what they collected may still be saved when the run ends."""
         began_s = time.monotonic()
-        callbacks.close_sources()
-        self._line.note_sources_closed(time.monotonic() - began_s)
+        stop(*arguments, **options)
+        self._line.add_stop(time.monotonic() - began_s)
 
     def stop_writer(self) -> None:
         """At the exit of the interpreter, where no thread can be started: lets the writer thread finish its jobs. Later

@@ -133,15 +133,13 @@ class Run:
         """The action of the current batch, once the run has begun."""
         self.notes_phases: bool = False
         """Whether windows have the phases that the pulse is told of as spans: in a loop without spans of its own."""
-        self.is_held = self.is_paused = self.tolerates_active_run = False
+        self.is_held = self.is_paused = self.tolerates_active_run = self._has_told = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
         self._slow_steps: SlowStepWatch | None = None
         self._search: FindsFirst | None = None
-        self._phase, self._pid = _Phase.NEW, os.getpid()
-        self._once = OnceLog()
+        self._phase, self._pid, self._once = _Phase.NEW, os.getpid(), OnceLog()
         self._longest_epoch = self._num_taken = self._skips_until = 0
-        self._has_told = False
         self.training: TrainingFacts | None = None
         """What tells this run from others of its process, to be set before it begins."""
         self.command_pid = self._num_past_steps = 0
@@ -151,8 +149,7 @@ class Run:
         self.set_handlers(handlers)
 
     def _make_parts(self) -> None:
-        recorder, clock = self.markers.recorder, self.markers.clock
-        self._recorder, self.clock = recorder, clock
+        self._recorder, self.clock = recorder, clock = self.markers.recorder, self.markers.clock
         self._window = Window(recorder, clock, self.ranks, self.attempt)
         self.lasting: LastingSpans = LastingSpans(recorder, clock)
         save_cost = self.marker("kinetoscope/save", OWN_CATEGORY)
@@ -359,9 +356,11 @@ class Run:
         the timestamp ``left_at`` if that epoch was left in its middle.
         """
         before = self.next_action()
-        self.callbacks.fire(Event.EPOCH_START)
         if self.is_broken_off(before):
+            self._end.time_stop(self.callbacks.fire, Event.EPOCH_START)
             self.save_window(timestamp=left_at, continues=True)
+        else:
+            self.callbacks.fire(Event.EPOCH_START)
         self.apply_action()
 
     def batch_ended(self, end_ns: int | None = None) -> None:
@@ -375,10 +374,11 @@ class Run:
             return
         self.action = self.memory_limit.last_action(self.action)
         before = self.next_action()
-        self.callbacks.fire(Event.BATCH_END)
-        saves = before is ProfilerAction.ACTIVE_AND_SAVE
-        if saves:
+        if saves := before is ProfilerAction.ACTIVE_AND_SAVE:
+            self._end.time_stop(self.callbacks.fire, Event.BATCH_END)
             self.save_window(continues=True)
+        else:
+            self.callbacks.fire(Event.BATCH_END)
         self.apply_action()
         if saves or before is not self.action:  # what a window takes to begin or to end is no step's
             self.pulse.begin_step()

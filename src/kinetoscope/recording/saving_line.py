@@ -25,8 +25,10 @@ class SavingLine:
 
     def __init__(self, num_records: Callable[[], int], *, is_quiet: bool) -> None:
         self._num_records, self._is_quiet = num_records, is_quiet
-        self._began_s = self._stopped_s = time.monotonic()
-        self._stop_s: float | None = None
+        self._began_s = self._saved_s = time.monotonic()
+        """``_saved_s``: when the results of all sources that have stopped are saved, by the estimate."""
+        self._closed_s: float | None = None
+        self._has_results = False
         self._num_lines = 0
         self._is_over = False
 
@@ -34,9 +36,15 @@ class SavingLine:
         """Note that saving begins."""
         self._began_s = time.monotonic()
 
-    def note_sources_closed(self, took_s: float) -> None:
-        """Note how long the sources took to stop: what they have collected takes about as long to be saved."""
-        self._stopped_s, self._stop_s = time.monotonic(), took_s
+    def add_stop(self, took_s: float) -> None:
+        """Add a stop of the sources at the end of a window: what they collected takes about as long to be saved."""
+        if took_s >= _MIN_STOP_S:
+            self._saved_s = max(self._saved_s, time.monotonic()) + _SAVE_PER_STOP * took_s
+            self._has_results = True
+
+    def note_sources_closed(self) -> None:
+        """Note that the last stop is over: from now on the rest of the close can be estimated."""
+        self._closed_s = time.monotonic()
 
     def end(self) -> None:
         """Note that all is saved."""
@@ -55,14 +63,13 @@ class SavingLine:
 
     def _what(self) -> str:
         num_records = self._num_records()
-        if not num_records:
+        if not num_records or self._has_results:  # Kineto has most of the events, and does not count them
             return "what was recorded"
         return f"{num_records / _MILLION:,.1f} M events" if num_records >= _MILLION else counted(num_records, "event")
 
     def _seconds_left(self, now_s: float) -> float | None:
         """Return an estimate; None while the sources stop, and once it is over."""
-        if self._stop_s is None:
+        if self._closed_s is None:
             return None
-        source_s = _SAVE_PER_STOP * self._stop_s if self._stop_s >= _MIN_STOP_S else 0.0
-        left_s = source_s + _SECONDS_PER_RECORD * self._num_records() - (now_s - self._stopped_s)
+        left_s = max(self._saved_s, self._closed_s) + _SECONDS_PER_RECORD * self._num_records() - now_s
         return left_s if left_s > 0 else None

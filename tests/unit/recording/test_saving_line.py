@@ -28,7 +28,8 @@ def look(line, at, seconds):
 def test_a_short_close_is_silent_and_a_long_one_says_how_long_it_takes_once(at, capsys):
     line = make_line(num_records=90_000_000)
     at(1)
-    line.note_sources_closed(took_s=0.01)
+    line.add_stop(0.01)
+    line.note_sources_closed()
     look(line, at, 4.9)
     assert not capsys.readouterr().err
     for seconds in (5, 30, 300):
@@ -40,16 +41,31 @@ def test_an_estimate_that_comes_later_is_a_second_line(at, capsys):
     line = make_line()
     look(line, at, 6)
     at(40)
-    line.note_sources_closed(took_s=40)
+    line.add_stop(40)
+    line.note_sources_closed()
     look(line, at, 41)
     look(line, at, 42)
     said = capsys.readouterr().err.splitlines()
     assert said == ["Kinetoscope: saving what was recorded.", "Kinetoscope: saving what was recorded, about 39 s left."]
 
 
+def test_a_window_that_ended_before_the_close_counts_with_what_is_left_of_it(at, capsys):
+    line = make_line(num_records=3)
+    line.add_stop(30)
+    at(1)
+    line.add_stop(40)
+    at(20)
+    line.begin()
+    line.note_sources_closed()
+    look(line, at, 24)
+    assert not capsys.readouterr().err
+    look(line, at, 30)
+    assert capsys.readouterr().err == "Kinetoscope: saving what was recorded, about 40 s left.\n"
+
+
 def test_an_estimate_that_is_over_is_none(at, capsys):
     line = make_line(num_records=2000)
-    line.note_sources_closed(took_s=0.0)
+    line.note_sources_closed()
     look(line, at, 60)
     assert capsys.readouterr().err == "Kinetoscope: saving 2,000 events.\n"
 
