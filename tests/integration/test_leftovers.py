@@ -209,22 +209,25 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler("run/traces", 
 
 
 @needs_live_folder
-@pytest.mark.parametrize("by", ["recover", "the next start"])
-def test_an_empty_folder_of_a_dead_process_goes_and_a_new_one_and_readers_leave_it(tmp_path, by):
+@pytest.mark.parametrize("by", ["recover", "summary", "info", "the next start"])
+def test_an_empty_folder_of_a_dead_process_is_deleted_but_no_other_one_nor_by_load_or_status(tmp_path, by):
     traces = JSONTraceHandler(str(tmp_path / "run" / "traces"), overwrite=True)
     with Profiler(lambda state: ProfilerAction.ACTIVE, traces) as profiler:
         profiler.step()
-    old, new = (tmp_path / "run" / "live" / name for name in ("20261128T071948-4426-76d613b1", "new"))
-    for folder in (old, new):
+    names = ("20261128T071948-4426-76d613b1", "20261128T071949-4426-76d613b1", "mine")
+    old, new, mine = (tmp_path / "run" / "live" / name for name in names)
+    for folder in (old, new, mine):
         folder.mkdir(parents=True)
-    os.utime(old, (1, 1))
+    for folder in (old, mine):
+        os.utime(folder, (1, 1))
     kinetoscope.load(tmp_path / "run")
+    run_command("status", tmp_path / "run")
     assert old.exists()
-    if by == "recover":
-        run_command("recover", tmp_path / "run")
-    else:
+    if by == "the next start":
         report_leftovers(tmp_path / "run")
-    assert (old.exists(), new.exists()) == (False, True)
+    else:
+        run_command(by, tmp_path / "run")
+    assert [folder.exists() for folder in (old, new, mine)] == [False, True, True]
 
 
 def test_recover_removes_nothing_through_a_link(tmp_path):

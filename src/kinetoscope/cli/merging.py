@@ -1,4 +1,4 @@
-"""Merged traces that are not there yet: commands wait for the process that writes one, or write it if that is dead."""
+"""Merged traces that do not exist yet: commands wait for the process that writes one, or write it if that is dead."""
 
 import re
 import sys
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.errors import UnsafePathError
+from kinetoscope.live.folders import delete_what_is_empty
 from kinetoscope.merge.merge_mark import is_being_merged
 from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_places, places_of_traces
 from kinetoscope.paths.file_kinds import is_folder, is_there
@@ -22,11 +23,13 @@ def require_merged(names: Iterable[str]) -> None:
     """Wait while another process merges traces of these runs. Write a merged trace that is named and missing.
 
     A run waits at its end for some seconds only. The process that merges then continues, unless it is killed, as in a
-    container whose first process has ended.
+    container whose first process has ended. Empty live folders of dead processes are deleted.
     """
     for name in names:
         path = Path(name)
         with suppress(OSError, UnsafePathError):  # the command itself reports what it cannot read
+            if is_folder(path / "pulse"):  # else it may be a folder of the user's
+                delete_what_is_empty(path)
             for folder in _folders_of_traces(path):
                 _wait_for_merge(folder)
         merged = _MERGED.fullmatch(path.name)

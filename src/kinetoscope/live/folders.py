@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ _POINTER_BYTES = 1 << 16
 _MOST_NAMED = 8
 _EMPTY_FOR_S = 60.0
 _RUN = "run.json"
+_START = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9]+-[0-9a-f]{8}")
+"""`Attempt.start`, the name of a live folder."""
 Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -138,13 +141,15 @@ def delete_what_is_empty(run_folder: Path) -> None:
 
     A process fills its folder right after it has made it. One that is still empty after a minute was killed between.
     """
-    run = RunFolder(run_folder)
+    if not HAS_RUN_FOLDERS:
+        return
+    run, old_s = RunFolder(run_folder), time.time() - _EMPTY_FOR_S
     for name in run.names(_LIVE):
         place = f"{_LIVE}/{name}"
         with suppress(OSError, TraceFileError):  # a link stays, and is reported by those who need it
             if name.endswith(_POINTER) and _folder_behind(run, name) is None:
                 run.delete(place)
-            elif (status := run.status(place)) is not None and time.time() - status.st_mtime > _EMPTY_FOR_S:
+            elif _START.fullmatch(name) and (status := run.status(place)) is not None and status.st_mtime < old_s:
                 run.delete_empty(place)
     with suppress(OSError):
         run.delete_empty(_LIVE)
