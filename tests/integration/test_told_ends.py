@@ -24,6 +24,7 @@ TRAINING = """
 import logging, sys, time
 import kinetoscope
 import kinetoscope.handlers.first_finding as search
+import kinetoscope.handlers.merge_process as merge
 {before}
 
 def load():
@@ -31,6 +32,9 @@ def load():
         time.sleep(0.02)
         yield batch
 
+# The merge of a run with two ranks waits for the other one, and on a busy machine 10 s may be too short for the merge.
+merge._WAIT_FOR_RANKS_S = 0.5
+kinetoscope.Profiler.__init__.__kwdefaults__["close_timeout_s"] = 100.0
 with kinetoscope.profile("run", torch=False, system=False{settings}) as profiler:
     for batch in profiler.batches(load()):
         pass
