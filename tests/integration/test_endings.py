@@ -344,6 +344,7 @@ def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it
     status, _, err = run(tmp_path, FILL_THE_DISK.format(num_windows=num_windows, after=""))
     assert status == 0, err
     on_disk, in_memory = said_of(err, "on disk"), said_of(err, "in memory only")
+    assert bool(on_disk) == bool(re.search(r": kinetoscope recover \S+$", err, re.MULTILINE)), err
     disk = os.statvfs(small_run)
     if in_memory:
         assert disk.f_bavail < disk.f_blocks / 4

@@ -290,17 +290,15 @@ class RunEnd:
         _log.error("%s, and %s", why, " ".join([saves, *self._where_left(is_known)]))
 
     def _where_left(self, is_known: bool) -> Iterator[str]:
-        """Where the records of windows that are not saved are: on disk, in memory only, or lost; in sentences."""
+        """Yield sentences on the records of unsaved windows: on disk, in memory only, or lost. A command comes last."""
         unsaved, folder = self._delivery.unsaved, self._live.path
         on_disk, in_memory = unsaved.num_records_on_disk, unsaved.num_records_in_memory
-        run = quote(str(self._live.run_folder))
-        later = f"Call close() once more, or when this process has ended: kinetoscope recover {run}"
         if folder is None:
             yield "There is no live folder, so they are lost when this process ends. Call close() once more before."
         elif not is_known:
-            yield f"What was recorded of them and is on disk stays in {folder}. {later}"
+            yield f"What was recorded of them and is on disk stays in {folder}."
         elif on_disk:
-            yield f"{_are(on_disk, 'record')} on disk, in {folder}. {later}"
+            yield f"{_are(on_disk, 'record')} on disk, in {folder}."
         if folder is not None and is_known and in_memory:
             yield (
                 f"{_are(in_memory, 'record')} in memory only, because the disk is full, and lost when this process "
@@ -308,6 +306,10 @@ class RunEnd:
             )
         if unsaved.num_lost_records:
             yield f"{_are(unsaved.num_lost_records, 'record')} lost: there was no space to keep them in."
+        if folder is not None and (on_disk or not is_known):
+            run = quote(str(self._live.run_folder))
+            when = "When" if is_known and in_memory else "Call close() once more, or when"
+            yield f"{when} this process has ended: kinetoscope recover {run}"
 
 
 def _are(number: int, thing: str) -> str:
