@@ -25,7 +25,7 @@ extensions = [
     "generated_pages",
     "repository_links",
     "plain_docstrings",
-    "keyboard",
+    "accessibility",
     "page_metadata",
 ]
 exclude_patterns = ["extensions", "images"]
@@ -44,6 +44,7 @@ add_module_names = False
 toc_object_entries = False
 python_use_unqualified_type_names = True
 
+html_search_scorer = str(Path(__file__).parent / "extensions" / "scorer.js")
 html_theme = "furo"
 html_title = f"Kinetoscope {release}"
 html_favicon = "images/favicon.svg"

@@ -20,6 +20,9 @@ from kinetoscope.cli import main
 
 ROOT = Path(__file__).parents[2]
 
+_OPTION = re.compile(r"^  (-.*?)(?:  +|\n)((?:.+\n)(?: {8,}.+\n)*)", re.M)
+"""An option in the help of a command: its names, and its description on the same line or below."""
+
 RULES = "src/kinetoscope/analysis/findings/rules"
 
 FROM_FILES = (
@@ -108,8 +111,8 @@ def write_pages(folder: Path) -> None:
 def copied_pages() -> dict[str, str]:
     """Return the documents of `FROM_FILES`, with the list of all kinds on the page about findings."""
     pages = {page: (ROOT / path).read_text(encoding="utf-8") for path, page in FROM_FILES.items()}
-    rows = "".join(f"| [{kind}]({kind}.md) | {one.title} | {one.meaning} |\n" for kind, one in explanations().items())
-    table = f"| kind | title | meaning |\n|---|---|---|\n{rows}"
+    rows = "".join(f"| [{kind}]({kind}.md) | {one.meaning} |\n" for kind, one in explanations().items())
+    table = f"| kind | meaning |\n|---|---|\n{rows}"
     title, _, text = pages["findings/index.md"].partition("\n\n")
     pages["findings/index.md"] = f"{title}\n\n{table}\n{text}\n{_toctree(explanations())}"
     return pages
@@ -129,10 +132,10 @@ def example_pages() -> dict[str, str]:
 
 
 def command_pages() -> dict[str, str]:
-    """What each command says of itself when it is asked for ``--help``."""
+    """Return a page per command, from its ``--help``."""
     overview = _help()
     pages = {
-        f"commands/{verb}.md": f"# kinetoscope {verb}\n\n{what[0].upper()}{what[1:]}.\n\n{_block('text', _help(verb))}"
+        f"commands/{verb}.md": _command_page(verb, f"{what[0].upper()}{what[1:]}.")
         for verb, what in re.findall(r"^  ([a-z]+) +(\S.*)$", overview, re.M)
     }
     toctree = _toctree(Path(page).stem for page in pages)
@@ -140,8 +143,24 @@ def command_pages() -> dict[str, str]:
     return pages
 
 
+def _command_page(verb: str, sentence: str) -> str:
+    """Return the help of a command; each option is an entry to which links and the search lead."""
+    usage, _, rest = _help(verb).partition("\noptions:\n")
+    options, _, examples = rest.partition("\n\n")
+    entries = "\n".join(_option(names, text) for names, text in _OPTION.findall(f"{options}\n"))
+    program = f"```{{program}} kinetoscope {verb}\n```\n"
+    parts = (f"# kinetoscope {verb}\n", f"{sentence}\n", _block("text", usage), "## Options\n", program, entries)
+    return "\n".join([*parts, "## Examples\n", _block("text", examples.removeprefix("examples:\n"))])
+
+
+def _option(names: str, text: str) -> str:
+    """Return the entry of an option; options in its description stay code, with their dashes."""
+    described = re.sub(r"(?<!\S)--?[a-z][\w-]*", r"`\g<0>`", " ".join(text.split()))
+    return f"```{{option}} {names}\n{described}\n```\n"
+
+
 def _help(*verb: str) -> str:
-    """What ``kinetoscope VERB --help`` prints."""
+    """Return the output of ``kinetoscope VERB --help``."""
     printed = io.StringIO()
     with mock.patch.dict(os.environ, COLUMNS="90"), contextlib.redirect_stdout(printed):
         with contextlib.suppress(SystemExit):
