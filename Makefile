@@ -206,9 +206,11 @@ check-web: web  ## test: Check the types, the lint and the tests of web/, and th
 pictures: $(VENV)/test.stamp  ## build: Take the README's pictures of a report again (needs Chromium)
 	PYTHONPATH=tests $(BIN)/python docs/images/make_pictures.py
 
-# All pages are read again: of one that has not changed, Sphinx says a warning once.
-docs: $(VENV)/docs.stamp  ## build: Build the docs into build/docs, without a network; a warning is an error
+# All pages are read again: Sphinx shows the warnings of an unchanged page once. Pages that are gone must not stay.
+docs: $(VENV)/docs.stamp $(VENV)/test.stamp  ## build: Build the docs into build/docs, without a network, and test them; a warning is an error
+	rm -rf build/docs
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --fresh-env -d build/doctrees docs build/docs
+	KINETOSCOPE_SITE=build/docs $(BIN)/python -m pytest -q tests/docs/test_built_site.py
 	@echo "The docs, for a browser: build/docs/index.html"
 
 check: $(VENV)/dev.stamp  ## test: Check lint, formatting, types, layers, language and commit messages
