@@ -16,14 +16,14 @@ WORKERS := --tx '4*popen//python=$(BIN)/python tests/forked_worker.py'
 # Four processes share the cores, so polars gets one thread in each: a fifth less processor time.
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
 PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
-# Tests of code that exists in C and in Python, and so must pass with both; the longest files first.
-TWINS := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
+# Tests of packages with C; the longest files first.
+OF_NATIVE := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \
 	$(addprefix tests/unit/,formats handlers live merge pulse recording sources table torch) tests/unit/test_native.py
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-pure test-long score same test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-long score same test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 # Each target names its group at the start of its description.
 FIRST := setup demo test-quick test check docs
@@ -75,9 +75,6 @@ test: $(VENV)/test.stamp  ## test: Run all tests but those of test-targets
 test-quick: $(VENV)/test.stamp  ## test: Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main
 	$(BIN)/python tests/quick.py $(if $(FOR),--seconds $(FOR)) $(if $(BASE),--base $(BASE))
 
-test-pure: $(VENV)/test.stamp  ## test: Run the tests of packages that exist in C and in Python, with Python only
-	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
-
 # 64 ranks, 100 comparisons of clocks, 200 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 200 of any
 # and 200 with new faults, 500 examples of each property.
 test-long: $(VENV)/test.stamp  ## test: Run in full length the tests that `make test` shortens (hours); and `make test-trainers`
@@ -113,12 +110,12 @@ coverage: $(VENV)/coverage.stamp  ## test: Measure the branch coverage of each p
 
 # The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.
 test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C under AddressSanitizer and UndefinedBehaviorSanitizer
-	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
+	KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo $(CURDIR)/build/sanitized/lib*):$(CURDIR)/tests/sanitizers PYTHONMALLOC=malloc \
 	LD_PRELOAD="$$(echo $$(for library in libasan libubsan libstdc++; do gcc -print-file-name=$$library.so; done))" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	KINETOSCOPE_MUTATED_TRACES=1800 KINETOSCOPE_MUTATED_FOLDERS=200 \
-	$(PYTEST) --timeout 600 $(TWINS) --ignore tests/unit/table/test_foreign_parquet.py
+	$(PYTEST) --timeout 600 $(OF_NATIVE) --ignore tests/unit/table/test_foreign_parquet.py
 
 test-targets: $(VENV)/targets.stamp  ## test: Compile the C for Linux on x86-64 and ARM, and parts of it for macOS and Windows (first time: minutes)
 	$(BIN)/python -m pytest tests/unit/test_any_machine.py

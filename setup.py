@@ -1,11 +1,11 @@
 """Builds kinetoscope._native, in C, and kinetoscope._kineto_save, Kineto's save without the GIL, in C++.
 
-What cannot be built is done in Python, and by torch's own save. On macOS and Windows only the first is built, without
-the recorder and the pulse, which need Linux. A wheel without either is one for every machine.
+The first is required: without a compiler the build fails, and a wheel is the way to install. Without the second, torch
+saves its traces itself. On macOS and Windows only the first is built, without the recorder and the pulse, which need
+Linux. A Python without the GIL gets neither: training goes unrecorded there.
 
-`KINETOSCOPE_REQUIRE_NATIVE=1` makes a failed build an error; `KINETOSCOPE_WITHOUT_NATIVE=1` builds neither, for the
-wheel for every machine; `KINETOSCOPE_WITHOUT_RECORDER=1` builds on Linux what macOS gets; `KINETOSCOPE_SANITIZE=1`
-builds both for the tests under AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
+`KINETOSCOPE_WITHOUT_RECORDER=1` builds on Linux what Windows gets; `KINETOSCOPE_SANITIZE=1` builds both for the tests
+under AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
 """
 
 import os
@@ -26,12 +26,9 @@ def _is_set(name: str) -> bool:
     return os.environ.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
-IS_REQUIRED = _is_set("KINETOSCOPE_REQUIRE_NATIVE")
-IS_UNWANTED = _is_set("KINETOSCOPE_WITHOUT_NATIVE")
 IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
-IS_SUPPORTED = sys.platform in ("linux", "darwin", "win32") and not sysconfig.get_config_var("Py_GIL_DISABLED")
-IS_BUILT = IS_SUPPORTED and not IS_UNWANTED
+IS_BUILT = not sysconfig.get_config_var("Py_GIL_DISABLED")
 HAS_RECORDER = sys.platform == "linux" and not _is_set("KINETOSCOPE_WITHOUT_RECORDER")
 IN_TRAINING = ("recorder", "pulse")
 
@@ -39,6 +36,10 @@ IN_TRAINING = ("recorder", "pulse")
 QUICK_TLS = "-mtls-dialect=gnu2"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-cast-function-type", "-fvisibility=hidden"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
+MISSING = """
+Kinetoscope's native extension could not be built: see the compiler's messages above. It needs GCC or Clang and Python's
+headers (Debian: apt install gcc g++ python3-dev). Without them, install a wheel: docs/install.md.
+"""
 HERE = Path(__file__).parent
 SOURCES = HERE / "src" / "native"
 
@@ -67,7 +68,7 @@ def _extension(
         include_dirs=[str(SOURCES.relative_to(HERE))],
         define_macros=[("Py_LIMITED_API", "0x030B0000"), *macros],
         py_limited_api=True,
-        optional=not IS_REQUIRED,
+        optional=name == "_kineto_save",
         language=language,
         extra_compile_args=[*flags, *(["-O1", *SANITIZERS] if IS_SANITIZED else ["-O2"])],
         extra_link_args=SANITIZERS if IS_SANITIZED else [],
@@ -95,10 +96,9 @@ class BuildExtensions(build_ext):
             super().build_extension(ext)
         except Exception:
             Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+            if not ext.optional:
+                print(MISSING, file=sys.stderr, flush=True)
             raise
-
-    def num_built(self) -> int:
-        return sum(Path(self.get_ext_fullpath(ext.name)).exists() for ext in self.extensions)
 
     def _takes(self, flag: str) -> bool:
         with TemporaryDirectory() as folder:
@@ -112,19 +112,12 @@ class BuildExtensions(build_ext):
 
 
 class BuildWheel(bdist_wheel):
-    """Names the wheel by what is in it: an extension that could not be built is in none."""
+    """Names the wheel after the system and the Python that built it, also where it has no extension."""
 
-    def run_command(self, command: str) -> None:
-        super().run_command(command)
-        if command == "build" and IS_BUILT and self.get_finalized_command("build_ext").num_built() == 0:
-            self.distribution.ext_modules = []
-            self.root_is_pure = True
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.root_is_pure = False
 
-
-if IS_REQUIRED and not IS_SUPPORTED:
-    sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1, but the C needs Linux, macOS or Windows and a Python with the GIL.")
-if IS_REQUIRED and IS_UNWANTED:
-    sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1 and KINETOSCOPE_WITHOUT_NATIVE=1 are opposites. Unset one of them.")
 
 setup(
     ext_modules=extensions() if IS_BUILT else [],

@@ -14,7 +14,6 @@ import hypothesis
 import pytest
 
 import kinetoscope
-from twins import TWINS
 
 # No deadline: no test depends on the speed of the machine. `make test-long` uses more examples.
 hypothesis.settings.register_profile(
@@ -158,12 +157,3 @@ def sighup_ends_programs():
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
-
-
-@pytest.fixture(params=TWINS)
-def twin(request, monkeypatch) -> str:
-    """Runs a test with each twin, and tells it which. For files whose code asks `KINETOSCOPE_PURE` at each call."""
-    if request.param == "native":
-        pytest.importorskip("kinetoscope._native")
-    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
-    return request.param

@@ -76,8 +76,8 @@ def _text(path: Path) -> str:
 
 
 def _tests_of_c(path: Path, tests: list[Path]) -> dict[Path, float]:
-    """How far the tests are that the table of twins names beside a file in C, or else beside its folder, and those that
-    import what uses it, or its twin."""
+    """Return the distance of the tests that the table of references names for a file in C, or for its folder, and of
+    those that import its user."""
     rows = [row.split("|") for row in _text(ROOT / "src/native/README.md").splitlines() if row.startswith("| `")]
     of_file = [row for row in rows if f"{path.stem}.c" in row[1]]
     of_folder = [row for row in rows if f"{path.parent.name}/" in row[1]]

@@ -1,14 +1,12 @@
-"""Shared by tests of scanners: a trace read by one of them, as plain Python values to compare."""
+"""Shared by tests of the scanner: a trace that it or its reference has read, as plain Python values to compare."""
 
 import io
 from typing import Any, NamedTuple
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_scan import ChromeScan, Scanner, TwinScanner, decode_json_text, new_scanner
+from kinetoscope.formats.chrome_scan import ChromeScan, Scanner, decode_json_text
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.table.events import block_frame, build_events
-
-SCANNERS = {"native": new_scanner, "pure": TwinScanner}
 
 
 class Reading(NamedTuple):

@@ -25,14 +25,14 @@ ALLOWED: dict[str, set[str]] = {
     "writing": set(),
     "pages": set(),
     "formats": {"paths", "texts", "training", "native"},
-    "live": {"paths", "texts", "training", "clock", "writing", "formats", "native", "_native"},
-    "pulse": {"paths", "texts", "training", "clock", "writing", "formats", "native", "_native"},
-    "recording": GROUND | {"formats", "live", "pulse", "native", "_native"},
-    "torch": GROUND | {"formats", "pages", "recording", "native", "_native"},
+    "live": {"paths", "texts", "training", "clock", "writing", "formats", "native"},
+    "pulse": {"paths", "texts", "training", "clock", "writing", "formats", "native"},
+    "recording": GROUND | {"formats", "live", "pulse", "native"},
+    "torch": GROUND | {"formats", "pages", "recording", "native"},
     "storage": {"paths", "texts", "training", "writing", "formats"},
-    "sources": GROUND | {"formats", "recording", "torch", "storage"},
-    "merge": {"paths", "texts", "clock", "writing", "formats", "live", "native", "_native"},
-    "handlers": GROUND | {"formats", "live", "pulse", "recording", "storage", "merge", "_native"},
+    "sources": GROUND | {"formats", "recording", "torch", "storage", "native"},
+    "merge": {"paths", "texts", "clock", "writing", "formats", "live", "native"},
+    "handlers": GROUND | {"formats", "live", "pulse", "recording", "storage", "merge", "native"},
     "assemble": LIVE | {"native"},
     "testing": LIVE,
     "table": {"paths", "texts", "clock", "writing", "formats", "live", "pulse", "native"},
@@ -144,25 +144,10 @@ def test_no_file_imports_an_underscore_from_another_file(path):
 TORCHS_UNDERSCORES = {"_ExperimentalConfig", "_KinetoProfile", "_ITraceObserver", "_WARNINGS_SHOWN"}
 
 
-# They import it only where C was chosen, or for types.
-ONLY_WITH_C = {
-    "handlers/cycle_events.py",
-    "live/parked_window.py",
-    "merge/cycle_text.py",
-    "merge/native_rewrite.py",
-    "native.py",
-    "recording/native_recorder.py",
-    "recording/recorder_choice.py",
-    "torch/kineto_text.py",
-}
-
-
-def test_one_file_says_whether_c_or_python_does_the_work():
+def test_one_file_loads_the_native_extension():
     in_c = ("kinetoscope._native", "kinetoscope._kineto_save")
     found = {path for path in FILES if any(name.startswith(in_c) for name in imports_of(path))}
-    assert {path.relative_to(SOURCE).as_posix() for path in found} == ONLY_WITH_C
-    reading = [path for path in FILES if '"KINETOSCOPE_PURE"' in path.read_text(encoding="utf-8")]
-    assert reading == [SOURCE / "native.py"]
+    assert [path.relative_to(SOURCE).as_posix() for path in found] == ["native.py"]
 
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -174,7 +159,7 @@ def test_the_architecture_page_has_the_same_table():
     for name, cell in rows[:-1]:
         parts = cell.split(", ")
         listed = set().union(*(sets[part] if part in sets else {part.strip("`")} for part in parts))
-        assert listed == ALLOWED[name] - {"native", "_native"}, name
+        assert listed == ALLOWED[name] - {"native"}, name
     assert rows[-1] == ("cli", "all but `composer`, `integrations` and `auto`")
     files = {"errors", "native", "__main__", "__init__"}
     assert {name for name, _ in rows} == ALLOWED.keys() - files

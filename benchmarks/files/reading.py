@@ -78,7 +78,7 @@ def _write_cache(trace: Path, cache: Path) -> int:
 
 
 def _read(name: str, trace: Path, cache: Path) -> _Reading:
-    environment = os.environ | {"POLARS_MAX_THREADS": "1", "KINETOSCOPE_PURE": "0", "XDG_CACHE_HOME": str(cache)}
+    environment = os.environ | {"POLARS_MAX_THREADS": "1", "XDG_CACHE_HOME": str(cache)}
     command = [sys.executable, "-c", _PROGRAM.format(work=_WORKS[name]), str(trace)]
     done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
     return _Reading(*map(float, done.stdout.split()))

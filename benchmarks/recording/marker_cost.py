@@ -4,8 +4,6 @@ F is the cost of an empty ``with`` on a C type, a connection of sqlite3. Its `__
 `__exit__` checks for an open transaction, which there never is. That is within a tenth of a C type written to do
 nothing (1.58 times `time.time_ns()` against 1.43). A lock costs twice as much, because it locks. A closed `os.scandir`
 costs a third more, because its `__exit__` takes its arguments as a tuple.
-
-With `KINETOSCOPE_PURE=1` it is what the recorder in Python costs, and the result has a name of its own.
 """
 
 import sqlite3
@@ -39,7 +37,7 @@ def run(*, quick: bool) -> SuiteResult:
         timings = measure(candidates, rounds=8 if quick else 60, round_ms=1 if quick else 4)
     f_ns = timings.cost_ns(candidates[1])
     return SuiteResult(
-        suite="marker_cost" if recorder_name() == "NativeSpan" else "marker_cost_pure",
+        suite="marker_cost",
         title=f"tight loop, over the empty loop; F = {_F}",
         measures=[*_costs(candidates, timings, f_ns), *_against(candidates, timings), *_bytes_per_span()],
         recorder=recorder_name(),

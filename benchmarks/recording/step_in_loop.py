@@ -21,9 +21,8 @@ from benchmarks.interleaved import measure, statement
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import cyclic_schedule
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 from kinetoscope.pulse.layout import FILE_BYTES, Phase
-from kinetoscope.pulse.pure_writer import PulseWriter
 from kinetoscope.recording.profiler import active_profiler
 from kinetoscope.unmodified.settings import AutoSettings
 from kinetoscope.unmodified.training import ProcessRuns, UnmodifiedTraining
@@ -128,8 +127,7 @@ def _of_slow_steps(rounds: int) -> Measure:
 
 def _of_writer() -> list[Measure]:
     """What the pulse itself takes, in a tight loop: the end of a step, and the begin of a phase."""
-    native = native_module()
-    writer = (PulseWriter if native is None else native.PulseWriter)(bytearray(FILE_BYTES), None)
+    writer = native.PulseWriter(bytearray(FILE_BYTES), None)
     calls = {"end of a step": lambda: writer.end_step(7, 0), "begin of a phase": lambda: writer.enter(Phase.FORWARD)}
     return [
         Measure(f"pulse alone: {name}", min(timeit.repeat(call, number=20_000, repeat=15)) / 20_000 * 1e6, "us")

@@ -74,7 +74,7 @@ def _native() -> dict[str, bool]:
     from kinetoscope import native
 
     return {
-        "recorder": native.native_module() is not None,
+        "recorder": not native.why_not_recorded(),
         "kineto_save": _can_import("kinetoscope._kineto_save"),
     }
 

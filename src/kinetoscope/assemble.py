@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
-from kinetoscope.errors import FolderNotWritableError, SettingsError, UnsupportedSystemError
+from kinetoscope.errors import FolderNotWritableError, SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
-from kinetoscope.native import WITHOUT_GIL, has_gil
+from kinetoscope.native import require_recorder, why_not_recorded
 from kinetoscope.paths.remote_url import missing_library
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.recording.launch_folder import choose_run_folder
@@ -103,7 +103,7 @@ def profile(
 
     If ``out`` cannot be written, or another Profiler is active when this one starts, nothing is recorded, and one
     warning gives the reason; with ``strict`` that raises. So it is on Windows, which cannot keep the files of a run's
-    processes apart (`UnsupportedSystemError`).
+    processes apart (`UnsupportedSystemError`), and without the native extension (`NativeExtensionError`).
     """
     _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
     check_keep(num_traces_to_keep)
@@ -125,14 +125,13 @@ def profile(
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
     _check_can_keep(keep, [*handlers, *asked])
     out = _checked_out(out)
-    if not has_gil():
-        if strict:
-            raise UnsupportedSystemError(WITHOUT_GIL)
-        return _without_recording(WITHOUT_GIL)
-    if not HAS_RUN_FOLDERS:
-        if strict:
-            require_run_folders(out)
+    if strict:
+        require_run_folders(out)
+        require_recorder()
+    elif not HAS_RUN_FOLDERS:
         return _without_recording(WITHOUT_RUN_FOLDERS)
+    elif reason := why_not_recorded():
+        return _without_recording(reason)
     if isinstance(upload_to, str) and not strict and (missing := missing_library(upload_to, "upload_to")):
         _log.warning("Nothing is uploaded, and files stay on this machine. %s", missing)
         upload_to = None
@@ -168,7 +167,9 @@ def profile(
 
 def _without_recording(reason: object) -> Profiler:
     _log.warning("Nothing is recorded; training continues. %s", reason)
-    return Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
+    profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True)
+    profiler.run.is_unrecorded = True
+    return profiler
 
 
 def _records_operators(source: object) -> bool:

@@ -19,6 +19,7 @@
     ├── UnsupportedSystemError(also OSError)                      something that this operating system cannot do
     ├── MergeError            (also ValueError)                   traces that cannot be put together
     ├── ClusterError          (also RuntimeError)                 a Dask cluster that cannot do the work
+    ├── NativeExtensionError  (also ImportError)                  the native extension is missing or incomplete
     └── MissingExtraError     (also ImportError)                  a package that is not installed
 
 An error also derives from the builtin that torch or Composer raises in the same place, so that code written for them
@@ -100,6 +101,10 @@ class MergeError(KinetoscopeError, ValueError):
 
 class ClusterError(KinetoscopeError, RuntimeError):
     """A Dask cluster cannot be reached, or cannot do the work: no workers, other versions, workers that end."""
+
+
+class NativeExtensionError(KinetoscopeError, ImportError):
+    """The native extension cannot be used here; the message gives the reason and the remedy."""
 
 
 class MissingExtraError(KinetoscopeError, ImportError):

@@ -1,102 +1,138 @@
-"""Native or pure: whether our modules in C and C++ do the work, or Python does it. No other file decides.
+"""The native extension `kinetoscope._native`, and the reason where it cannot be used. No other file imports it.
 
-Python does it where the modules were not built or cannot be loaded, in a Python without the GIL, in other interpreters
-of a process than the first, and where `KINETOSCOPE_PURE` asks for it: by any value but an empty one, ``0``, ``false``,
-``no`` and ``off``, in capitals or not. Outside of Linux, the module in C has no recorder and no pulse: Python does
-those. The functions ask it at each call. A process keeps the recorder that it began with
-(`recording/recorder_choice.py`).
+It records, writes the pulse, and scans and rewrites traces. It is missing where it was not built or cannot be loaded,
+in a Python without the GIL, and in every interpreter of a process but the first; on Windows it has no recorder. Then
+`native` has stand-ins: markers do nothing, and any other use raises `NativeExtensionError`.
 """
 
+import errno
 import os
 import sys
 from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-_MEANS_NO = ("", "0", "false", "no", "off")
+from kinetoscope.errors import NativeExtensionError
 
-
-def is_pure_wanted() -> bool:
-    """Whether `KINETOSCOPE_PURE` asks for Python."""
-    return os.environ.get("KINETOSCOPE_PURE", "").strip().lower() not in _MEANS_NO
-
-
-def native_module():  # its type is the module's own, which has no other name
-    """`kinetoscope._native`, which reads and writes files, or None where its twins in Python do the work."""
-    return None if is_pure_wanted() else _load_native()[0]
-
-
-def native_recorder_module():
-    """`kinetoscope._native`, if it also has what runs in training: the recorder and the pulse. None where their twins
-    in Python do the work."""
-    module = native_module()
-    return module if hasattr(module, "Recorder") else None
-
-
-def kineto_save_module():
-    """`kinetoscope._kineto_save`, or None where torch saves its traces itself."""
-    return None if is_pure_wanted() else _load_kineto_save()
-
-
-def why_pure() -> str:
-    """Why Python does all the work; empty if C does any."""
-    if is_pure_wanted():
-        return "KINETOSCOPE_PURE is set"
-    return _load_native()[1]
-
-
-def why_pure_recorder() -> str:
-    """Why Python records; empty if C does."""
-    if native_recorder_module() is not None:
-        return ""
-    return why_pure() or (
-        "the one in C was left out when this was built" if sys.platform == "linux" else "the one in C is for Linux"
-    )
-
-
-@cache
-def _load_native():
-    """The module and an empty text; or None, and why Python does its work."""
-    if not has_gil():
-        return None, "this Python has no GIL, which the module in C relies on"
-    try:
-        from kinetoscope import _native
-    except ImportError as error:
-        return None, _why_not_loaded(error)
-    if not _native.is_usable_here():
-        return None, "the module in C works in the first interpreter of a process only"
-    return _native, ""
-
-
-WITHOUT_GIL = (
+_INSTALL = "Install a wheel for this system, or build one where there is a compiler: docs/install.md."
+_WITHOUT_GIL = (
     "This Python runs without the GIL, on which the recorder relies. Use the Python of the same version that has it: "
-    "docs/decisions/028-free-threaded-python-trains-unrecorded.md."
+    "docs/install.md."
 )
 
 
-def has_gil() -> bool:
-    """Return whether this Python has a global interpreter lock, switched on or not to be switched off."""
-    asked = getattr(sys, "_is_gil_enabled", None)  # from 3.13 on
-    is_free_threaded = "t" in getattr(sys, "abiflags", "")  # a GIL that was switched on does not make it the usual ABI
-    return not is_free_threaded and (asked is None or asked())
+def why_not_loaded() -> str:
+    """Return the reason why the extension cannot be used at all, and the remedy; empty if it can."""
+    return _REASON
 
 
-def _why_not_loaded(error: ImportError) -> str:
-    if find_spec("kinetoscope._native") is not None:
-        return f"the module in C cannot be loaded here ({error})"
-    if sys.platform == "win32":
-        return "this installation has no module in C; on Windows only MinGW builds it"
-    return (
-        "this installation has no module in C; install the sdist or the repository with KINETOSCOPE_REQUIRE_NATIVE=1 "
-        "to build it, or to see why it cannot be built"
-    )
+def why_not_recorded() -> str:
+    """Return the reason why nothing can be recorded here, and the remedy; empty if recording works."""
+    if _REASON or hasattr(_MODULE, "Recorder"):
+        return _REASON
+    return "The native extension was built without the recorder, which Windows does not have."
+
+
+def require_recorder() -> None:
+    """Raise `NativeExtensionError` where nothing can be recorded."""
+    if reason := why_not_recorded():
+        raise NativeExtensionError(reason)
 
 
 @cache
-def _load_kineto_save():
-    if native_module() is None:
-        return None
+def kineto_save_module() -> Any:
+    """Return `kinetoscope._kineto_save`, or None where torch saves its traces itself."""
     try:
         from kinetoscope import _kineto_save
     except ImportError:
         return None
-    return _kineto_save
+    return None if _REASON else _kineto_save
+
+
+def _load() -> tuple[Any, str]:
+    """Return the extension and an empty string; or None and the reason."""
+    if not _has_gil():
+        return None, _WITHOUT_GIL
+    try:
+        from kinetoscope import _native
+    except ImportError as error:
+        if find_spec("kinetoscope._native") is None:
+            return None, f"The native extension is not installed. {_INSTALL}"
+        return None, f"The native extension cannot be loaded ({error}). See docs/install.md."
+    if not _native.is_usable_here():
+        return None, "The native extension works in the first interpreter of a process only."
+    return _native, ""
+
+
+def _has_gil() -> bool:
+    """Return whether this Python has a global interpreter lock that cannot be switched off."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)  # from 3.13 on
+    is_free_threaded = "t" in getattr(sys, "abiflags", "")  # a GIL that was switched on does not make it the usual ABI
+    return not is_free_threaded and (is_enabled is None or is_enabled())
+
+
+class _IdleRecorder:
+    """A recorder of processes in which nothing can be recorded."""
+
+    loss = float("nan")
+    window = 0
+
+    def __init__(self, now: object = None) -> None:
+        del now
+        self.action = self.batch = 0
+        self.listener = self.request = None
+
+    def follow_parent(self, *_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    def forget(self) -> None:
+        pass
+
+
+class _IdleSpan:
+    """A span of an `_IdleRecorder`."""
+
+    __slots__ = ("_recorder", "edges", "mask", "name_id")
+
+    def __init__(self, recorder: Any, name_id: int, mask: int, edges: int = 0) -> None:
+        self._recorder, self.name_id, self.mask, self.edges = recorder, name_id, mask, edges
+
+    def attach(self, recorder: Any, name_id: int) -> None:
+        self._recorder, self.name_id = recorder, name_id
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def _do_nothing(self, *_: object) -> None:
+        pass
+
+    begin = end = begin_at = end_at = abandon = instant = counter = _do_nothing
+
+
+class _StandIn:
+    """The value of `native` where the extension, or a part of it, is missing."""
+
+    Recorder, Span = _IdleRecorder, _IdleSpan
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(self._module, name):
+            return getattr(self._module, name)
+        return type(name, (Exception,), {"__new__": _refuse})  # a base class, or what ``except`` names, may be loaded
+
+
+def _refuse(*_: object, **__: object) -> Any:
+    raise NativeExtensionError(why_not_recorded())
+
+
+_MODULE, _REASON = _load()
+
+if TYPE_CHECKING:
+    from kinetoscope import _native as native
+else:
+    native = _MODULE if hasattr(_MODULE, "Recorder") else _StandIn(_MODULE)

@@ -10,7 +10,7 @@
 #include "text/bytes.h"
 
 #ifdef Py_GIL_DISABLED
-    #error "The native recorder relies on the GIL; free-threaded builds use the pure one."
+    #error "The recorder relies on the GIL, which free-threaded builds of Python do not have."
 #endif
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,

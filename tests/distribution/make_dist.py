@@ -1,8 +1,8 @@
 """Builds what is published, and tries it in fresh environments: ``python make_dist.py FOLDER`` (``make dist``).
 
-FOLDER gets the sdist, a wheel with the C for this machine, and one for every machine; both wheels are built from the
-sdist. twine, abi3audit and auditwheel check them. Then each is installed, and tried by `smoke.py`, on every Python of
-this machine that it is for; the sdist with a compiler and without one. Older Pythons must refuse it. Needs a network.
+FOLDER gets the sdist, and a wheel for this machine that is built from it. twine, abi3audit and auditwheel check them.
+Then each is installed, and tried by `smoke.py`, on every Python of this machine that it is for. Without a compiler the
+sdist must fail, and name the remedy. Older Pythons must refuse the wheel. Needs a network.
 """
 
 import json
@@ -53,67 +53,57 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Installation:
-    """One way to install: a file, with a compiler or without one, and whether the C must then be in use."""
+    """One way to install: a file, with a compiler or without one."""
 
     file: Path
     has_compiler: bool
-    expected: str
 
     def __str__(self) -> str:
         with_one = "with a compiler" if self.has_compiler else "without a compiler"
         return f"{self.file.name}, {with_one}" if self.file.suffix == ".gz" else self.file.name
 
+    @property
+    def is_refused(self) -> bool:
+        """True for sources without a compiler, which must fail."""
+        return self.file.suffix == ".gz" and not self.has_compiler
+
 
 def main(folder: Path) -> None:
-    sdist, native, pure = build_all(folder)
-    check_files(sdist, native, pure)
-    installations = [
-        Installation(native, False, "native"),
-        Installation(pure, False, "pure"),
-        Installation(sdist, True, "native"),
-        Installation(sdist, False, "pure"),
-    ]
+    sdist, wheel = build_all(folder)
+    check_files(sdist, wheel)
+    installations = [Installation(wheel, False), Installation(sdist, True), Installation(sdist, False)]
     failures = list(try_all(installations))
     if failures:
         raise DistError("\n".join(["Not to be published:", *failures]))
-    print(f"\nIn {folder}: {', '.join(file.name for file in (sdist, native, pure))}. Nothing was uploaded.")
+    print(f"\nIn {folder}: {', '.join(file.name for file in (sdist, wheel))}. Nothing was uploaded.")
 
 
 # -- build ----------------------------------------------------------------------------------------------------
 
 
-def build_all(folder: Path) -> tuple[Path, Path, Path]:
-    """The sdist, the wheel with the C, and the one for every machine, the only files of ours in ``folder``."""
+def build_all(folder: Path) -> tuple[Path, Path]:
+    """Build the sdist and the wheel, the only files of ours in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("kinetoscope-*"):
         old.unlink()
     run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, HOUSE)
     (sdist,) = folder.glob("kinetoscope-*.tar.gz")
-    native = build_wheel(sdist, folder, "KINETOSCOPE_REQUIRE_NATIVE")
-    return sdist, native, build_wheel(sdist, folder, "KINETOSCOPE_WITHOUT_NATIVE")
-
-
-def build_wheel(sdist: Path, folder: Path, variable: str) -> Path:
-    before = set(folder.glob("*.whl"))
-    pip("wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, sdist, environment={variable: "1"})
-    (wheel,) = set(folder.glob("*.whl")) - before
-    return wheel
+    pip("wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, sdist)
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
 
 
 # -- check ----------------------------------------------------------------------------------------------------
 
 
-def check_files(sdist: Path, native: Path, pure: Path) -> None:
-    require("-cp311-abi3-linux_" in native.name, f"{native.name} is no wheel with the C for all Pythons")
-    require(pure.name.endswith("-py3-none-any.whl"), f"{pure.name} is no wheel for every machine")
-    require(len(modules_in(native)) == 2, f"{native.name} has the modules {modules_in(native)}")
-    require(not modules_in(pure), f"{pure.name} has the modules {modules_in(pure)}")
-    for wheel in (native, pure):
-        require(len(top_folders(wheel)) == 2, f"{wheel.name} installs {top_folders(wheel)}")
+def check_files(sdist: Path, wheel: Path) -> None:
+    require("-cp311-abi3-linux_" in wheel.name, f"{wheel.name} is no wheel for all Pythons")
+    require(len(modules_in(wheel)) == 2, f"{wheel.name} has the modules {modules_in(wheel)}")
+    require(len(top_folders(wheel)) == 2, f"{wheel.name} installs {top_folders(wheel)}")
     require(not (built := built_files_in(sdist)), f"{sdist.name} has built files: {built}")
-    run(sys.executable, "-m", "twine", "check", "--strict", sdist, native, pure)
-    run(sys.executable, "-m", "abi3audit", "--strict", "--summary", native)
-    print(run(sys.executable, "-m", "auditwheel", "show", native))
+    run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
+    run(sys.executable, "-m", "abi3audit", "--strict", "--summary", wheel)
+    print(run(sys.executable, "-m", "auditwheel", "show", wheel))
 
 
 def modules_in(wheel: Path) -> list[str]:
@@ -139,9 +129,9 @@ def try_all(installations: list[Installation]) -> Iterator[str]:
     """Says how each installation went on each Python; yields a sentence for each that failed."""
     for interpreter in interpreters():
         if not interpreter.is_new_enough:
-            yield from attempt(interpreter, "must refuse it", lambda on: check_refusal(on, installations[1].file))
+            yield from attempt(interpreter, "must refuse it", lambda on: check_refusal(on, installations[0].file))
             continue
-        for way in [way for way in installations if interpreter.takes_c or way.expected == "pure"]:
+        for way in installations if interpreter.takes_c else []:
             yield from attempt(interpreter, str(way), lambda on, way=way: check_installation(on, way))
 
 
@@ -195,14 +185,26 @@ def check_installation(interpreter: Interpreter, way: Installation) -> str:
         folder = Path(name)
         run(interpreter.path, "-m", "venv", "--without-pip", folder / "env")
         python = folder / "env" / "bin" / "python"
+        if way.is_refused:
+            return check_refused_build(way, python)
         install(way, python)
-        said = run(python, SMOKE, way.expected, cwd=folder)
+        said = run(python, SMOKE, cwd=folder)
         if way.has_compiler:
             said += try_own_tests(python, way.file, folder)
         pip("uninstall", "--yes", "kinetoscope", into=python)
         left = [path.name for path in (folder / "env").rglob("*inetoscope*")]
         require(not left, f"uninstalling leaves {left}")
         return said
+
+
+def check_refused_build(way: Installation, python: Path) -> str:
+    """Require that the sources cannot be installed without a compiler, and that the remedy is named."""
+    try:
+        install(way, python)
+    except DistError as error:
+        require("Without them, install a wheel" in str(error), f"pip failed for another reason:\n{error}")
+        return "refused"
+    raise DistError("pip installed it without a compiler")
 
 
 def install(way: Installation, python: Path) -> None:

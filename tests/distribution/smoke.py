@@ -1,7 +1,7 @@
-"""Tries an installed Kinetoscope as a stranger would: ``python smoke.py [native | pure]``.
+"""Tries an installed Kinetoscope as a stranger would: ``python smoke.py``.
 
-Needs only what a base install has: no torch, no pytest. The argument says whether the C must be in use. On a system
-without run folders, such as Windows, nothing is recorded: the commands get traces that are written here.
+Needs only what a base install has: no torch, no pytest. On a system without run folders, such as Windows, nothing is
+recorded: the commands get traces that are written here.
 """
 
 import importlib.metadata
@@ -16,15 +16,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import kinetoscope
-from kinetoscope.native import native_module, why_pure
+from kinetoscope.native import why_not_loaded, why_not_recorded
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS
 
 DECLARED = {"psutil", "msgspec", "isal", "rich", "polars"}
 BASE_NS = 1_790_857_026_000_000_000
 
 
-def main(expected: str | None) -> None:
-    check_package(expected)
+def main() -> None:
+    check_package()
     with tempfile.TemporaryDirectory(prefix="kinetoscope smoke ö ") as name:
         folder = Path(name).resolve()
         os.chdir(folder)
@@ -32,12 +32,13 @@ def main(expected: str | None) -> None:
         traces = [write_trace(folder / f"rank{rank}.json", rank) for rank in range(2)]
         check_file_commands(traces, folder)
         if HAS_RUN_FOLDERS:
-            check_recording(folder / "run", expected)
+            require(not why_not_recorded(), why_not_recorded())
+            check_recording(folder / "run")
         os.chdir(Path(__file__).parent)  # Windows deletes no folder that is in use
-    print(f"kinetoscope {kinetoscope.__version__} works: {'C' if native_module() else why_pure()}")
+    print(f"kinetoscope {kinetoscope.__version__} works")
 
 
-def check_package(expected: str | None) -> None:
+def check_package() -> None:
     """The package is whole, is the installed one, and declares what it should."""
     require(Path(kinetoscope.__file__).is_relative_to(sys.prefix), f"{kinetoscope.__file__} is not what was installed")
     metadata = importlib.metadata.metadata("kinetoscope")
@@ -48,8 +49,7 @@ def check_package(expected: str | None) -> None:
         require(bool(getattr(kinetoscope, name).__doc__), f"{name} can be imported, and has a docstring")
     for part in ("py.typed", "_native.pyi", "pages/page.html", "serving/page.css", "analysis/findings/rules/hang.md"):
         require((Path(kinetoscope.__file__).parent / part).is_file(), f"{part} is there")
-    if expected is not None:
-        require((native_module() is not None) == (expected == "native"), f"not {expected}: {why_pure() or 'C is used'}")
+    require(not why_not_loaded(), why_not_loaded())
 
 
 def check_file_commands(traces: list[Path], folder: Path) -> None:
@@ -66,7 +66,7 @@ def check_file_commands(traces: list[Path], folder: Path) -> None:
     require("the others wait for them" in command("explain", "straggler"), "explanations are there")
 
 
-def check_recording(run: Path, expected: str | None) -> None:
+def check_recording(run: Path) -> None:
     """A loop is recorded, and the run has an answer and a page. A second run of the process is as good as the first."""
     for folder in (run, run.with_name("run2")):
         record(folder)
@@ -118,4 +118,4 @@ def require(is_true: bool, what: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2] or [None])
+    main()

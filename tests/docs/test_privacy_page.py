@@ -18,7 +18,6 @@ import kinetoscope.pulse
 import kinetoscope.storage
 import kinetoscope.training
 from kinetoscope.formats.field_owners import STRUCT_TEXTS, describe_fields
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training.ranks import Attempt
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
@@ -60,7 +59,7 @@ def test_the_examples_run_and_hide_what_they_say(tmp_path, monkeypatch):
     assert [path for path in files if b"project-x" in path.read_bytes()] == []
 
 
-@pytest.mark.skipif(IS_PURE or sys.platform != "linux", reason="what a thread waits for is not known")
+@pytest.mark.skipif(sys.platform != "linux", reason="states of threads are unknown")
 def test_with_the_example_that_lets_only_known_names_through_findings_are_still_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[1]

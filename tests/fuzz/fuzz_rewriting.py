@@ -1,4 +1,4 @@
-"""A coverage-guided fuzzer: checks, merges and repairs any bytes as a trace, in C and in Python.
+"""A coverage-guided fuzzer: checks, merges and repairs any bytes as a trace, and compares with the reference.
 
     make fuzz                                        a minute of it, from a corpus of small traces
     python tests/fuzz/fuzz_rewriting.py CORPUS ...   as long as you like; arguments are libFuzzer's
@@ -14,10 +14,12 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import atheris
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -31,6 +33,7 @@ from corpus import CHANGE, write_corpus
 from guarded import guard_texts
 
 from merged_traces import meaning
+from reference.rewriting import use_reference
 
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files need several windows
 _TMPFS = Path("/dev/shm")
@@ -48,14 +51,14 @@ def go_through(data: bytes) -> None:
         _write_while_it_changes(source, target, before, after)
         return
     source.write_bytes(data)
-    repaired = [_repaired(source, target, pure) for pure in ("0", "1")]
+    repaired = [_repaired(source, target), _with_reference(_repaired, source, target)]
     if repaired[0] != repaired[1]:
-        raise AssertionError(f"C and Python repair differently:\n{repaired[0]}\n{repaired[1]}")
+        raise AssertionError(f"The reference repairs differently:\n{repaired[0]}\n{repaired[1]}")
     if repaired[0] is None:
         return
-    merged = [_merged(source, target, pure) for pure in ("0", "1")]
+    merged = [_merged(source, target), _with_reference(_merged, source, target)]
     if merged[0] != merged[1]:
-        raise AssertionError(f"C and Python merge differently:\n{merged[0]}\n{merged[1]}")
+        raise AssertionError(f"The reference merges differently:\n{merged[0]}\n{merged[1]}")
 
 
 def _write_while_it_changes(source: Path, target: Path, before: bytes, after: bytes) -> None:
@@ -63,7 +66,6 @@ def _write_while_it_changes(source: Path, target: Path, before: bytes, after: by
     must be JSON, though that it is right nobody can promise."""
     size = max(len(before), len(after))
     before, after = before.ljust(size), after.ljust(size)
-    os.environ["KINETOSCOPE_PURE"] = "0"
 
     def on_progress(num_done: int, num_all: int) -> None:
         if 2 * num_done >= num_all and source.read_bytes() == before:
@@ -78,9 +80,14 @@ def _write_while_it_changes(source: Path, target: Path, before: bytes, after: by
             json.loads(target.read_bytes(), parse_constant=_refuse)
 
 
-def _merged(source: Path, target: Path, pure: str) -> Any:
+def _with_reference(call: Callable[[Path, Path], Any], source: Path, target: Path) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        use_reference(patch)
+        return call(source, target)
+
+
+def _merged(source: Path, target: Path) -> Any:
     """The meaning of the merged trace; None if it has no clock."""
-    os.environ["KINETOSCOPE_PURE"] = pure
     try:
         merge_traces(target, source)
     except MergeError:
@@ -88,9 +95,8 @@ def _merged(source: Path, target: Path, pure: str) -> Any:
     return meaning(_require_whole(target, _MENDED_BY_MERGE))
 
 
-def _repaired(source: Path, target: Path, pure: str) -> Any:
+def _repaired(source: Path, target: Path) -> Any:
     """The repaired trace; None if nothing is left of it."""
-    os.environ["KINETOSCOPE_PURE"] = pure
     check = check_trace(source)
     try:
         repair = repair_trace(source, target)

@@ -1,4 +1,4 @@
-"""A coverage-guided fuzzer: both scanners read any bytes as a trace. They must agree, and neither crash nor hang.
+"""A coverage-guided fuzzer: the scanner and its reference must agree on any bytes, and not crash or hang.
 
     make fuzz                                        a minute of it, from a corpus of small traces
     python tests/fuzz/fuzz_traces.py CORPUS ...      as long as you like; arguments are libFuzzer's
@@ -16,7 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.table"]):
     from kinetoscope.formats import chrome_stream
-    from scanning import SCANNERS, read_with
+    from kinetoscope.formats.chrome_scan import new_scanner
+    from reference.scanning import ReferenceScanner
+    from scanning import read_with
 
 from corpus import write_corpus
 from guarded import guard_texts
@@ -26,11 +28,11 @@ _SMALL_WINDOW_BYTES = 1 << 10  # so that small files need several windows
 
 @atheris.instrument_func
 def compare(data: bytes) -> None:
-    """Reads ``data`` with both scanners; its first bit chooses the size of the window."""
+    """Read ``data`` with both; its first bit chooses the size of the window."""
     chrome_stream._PIECE_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 18
-    native, twin = (repr(read_with(make(), data)) for make in SCANNERS.values())
-    if native != twin:
-        raise AssertionError(f"The scanners disagree:\n{native}\n{twin}")
+    native, expected = (repr(read_with(scanner, data)) for scanner in (new_scanner(), ReferenceScanner()))
+    if native != expected:
+        raise AssertionError(f"The scanner disagrees with its reference:\n{native}\n{expected}")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training import ranks
 from prepared_python import OURS, TORCH, run_command, run_with_torch, start_prepared
-
-needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
 # Trains in a folder, and kills itself or ends in a batch. If a file is named, it waits for that first.
 TRAIN = """
@@ -75,7 +72,6 @@ def span_names(trace: Path) -> set[str]:
     return {event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"}
 
 
-@needs_files
 def test_a_second_start_with_the_same_pid_keeps_the_files_of_the_killed_first_one(tmp_path):
     first = start_in_container(tmp_path, "first", "kill")
     pid, _ = first.communicate(timeout=120)
@@ -91,7 +87,6 @@ def test_a_second_start_with_the_same_pid_keeps_the_files_of_the_killed_first_on
     assert "second" in span_names(saved)
 
 
-@needs_files
 def test_a_process_that_lives_in_another_container_is_not_recovered(tmp_path):
     running = start_in_container(tmp_path, "alive", "wait")
     assert running.stdout is not None
@@ -120,7 +115,6 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(folder + "/t
 """
 
 
-@needs_files
 def test_a_forked_worker_that_ends_does_not_make_its_parent_look_dead(tmp_path):
     running = subprocess.Popen(
         [sys.executable, "-c", WITH_WORKERS, str(tmp_path / "run")],
@@ -137,7 +131,6 @@ def test_a_forked_worker_that_ends_does_not_make_its_parent_look_dead(tmp_path):
     assert running.returncode == 0
 
 
-@needs_files
 def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, caplog):
     from kinetoscope import Profiler, ProfilerAction
     from kinetoscope.testing import MemoryTraceHandler
@@ -281,7 +274,6 @@ def test_a_merged_trace_without_a_rank_whose_file_is_there_says_so_in_header_log
 # -- a kill, and what `recover` makes of it ------------------------------------------------------------------------
 
 
-@needs_files
 def test_recovering_one_killed_rank_keeps_the_others_in_the_merged_trace_and_queues_it_for_upload(tmp_path):
     run_ranks(tmp_path, "store kill1 url")
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3}
@@ -293,7 +285,6 @@ def test_recovering_one_killed_rank_keeps_the_others_in_the_merged_trace_and_que
     assert json.loads(entry.read_text())["url"].endswith("/store/merged.json")
 
 
-@needs_files
 @pytest.mark.parametrize("how", ["store", "no process group"])
 def test_recovering_a_killed_attempt_does_not_touch_the_merged_trace_of_the_next_one(tmp_path, how):
     port = free_port()
@@ -311,7 +302,6 @@ def test_recovering_a_killed_attempt_does_not_touch_the_merged_trace_of_the_next
     assert str(recovered) in done.stdout
 
 
-@needs_files
 def test_a_merged_trace_made_by_hand_is_not_replaced_by_a_recovered_one(tmp_path):
     run_ranks(tmp_path, "no process group kill1")
     merged_trace(tmp_path).write_text(json.dumps({"traceEvents": [{"ph": "X", "pid": 7, "tid": 7, "ts": 1, "dur": 1}]}))
@@ -348,5 +338,5 @@ def test_a_relative_live_folder_stays_where_it_was(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     with profiler:
-        assert (tmp_path / "run" / "live").exists() != IS_PURE
+        assert (tmp_path / "run" / "live").exists()
     assert not list((tmp_path / "elsewhere").iterdir())

@@ -14,7 +14,6 @@ import kinetoscope
 from canaries import CANARY, canaries_in, plant
 from kinetoscope import ProfilerAction, TorchProfiler
 from kinetoscope.cli import main
-from kinetoscope.recording.recorder_choice import IS_PURE
 from page_columns import page_text
 from simulated_training import Settings, simulate
 from simulated_training.settings import Fault
@@ -125,7 +124,6 @@ profiler.close()
 """
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder to look at")
 def test_a_redacted_report_of_a_run_that_still_records_has_no_canary(tmp_path):
     run = tmp_path / CANARY
     command = [sys.executable, "-c", LIVE, str(run)]

@@ -17,10 +17,7 @@ import pytest
 
 from kinetoscope.cli import main
 from kinetoscope.live.chunk import read_chunk
-from kinetoscope.recording.recorder_choice import IS_PURE
 from trace_processor.trace_processor import load
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
 NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "10"))
 NUM_WORK = 26_000

@@ -17,7 +17,6 @@ import kinetoscope
 from kinetoscope.analysis import sample
 from kinetoscope.cli import dask_cluster, main
 from kinetoscope.errors import ClusterError, TraceFileError, UnsafePathError
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.table.executors import each_with
 from kinetoscope.table.load import load_one, names_in
 from ports import free_port
@@ -286,7 +285,6 @@ def test_ctrl_c_takes_the_work_back_and_leaves_the_cluster_alone(client, runs):
     assert client.submit(abs, -1).result(LONGEST_WAIT_S) == 1
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill leaves nothing")
 def test_a_live_folder_that_goes_away_before_a_worker_opens_it_is_no_error(client, tmp_path):
     """As at the end of a run: its process saves what is in it, and deletes it."""
     done = run_program(KILLED, tmp_path / "run")

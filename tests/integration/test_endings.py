@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_command, run_program, run_with_torch
 from trace_processor.trace_processor import load
 
@@ -163,7 +162,7 @@ def test_a_forked_child_saves_nothing_has_no_part_in_its_parents_tracks_and_its_
     on_main = [event for event in trace["traceEvents"] if event["name"] == "train" and event["tid"] in main]
     assert len(on_main) == 2
     # Spans that a child itself recorded, as a DataLoader's worker does, are on tracks of their own.
-    assert span_names(tmp_path).count("train") == (2 if IS_PURE else 4)
+    assert span_names(tmp_path).count("train") == 4
 
 
 def test_a_forked_child_may_have_a_profiler_of_its_own(tmp_path):
@@ -297,13 +296,12 @@ def test_a_full_disk_does_not_stop_training_and_recover_finds_the_unsaved_window
     assert (status, out.split()) == (0, ["trained", "20"])
     assert "No space left" in err
     assert [path for path in small_disk.iterdir() if "partial" in path.name] == []
-    if not IS_PURE:
-        num_saved = span_names(tmp_path).count("train")
-        assert 0 < num_saved < 20 * 500
-        subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
-        assert recover(tmp_path).returncode == 0
-        assert span_names(tmp_path).count("train") == 20 * 500
-        assert list((tmp_path / "live").glob("*")) == []
+    num_saved = span_names(tmp_path).count("train")
+    assert 0 < num_saved < 20 * 500
+    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
+    assert recover(tmp_path).returncode == 0
+    assert span_names(tmp_path).count("train") == 20 * 500
+    assert list((tmp_path / "live").glob("*")) == []
 
 
 @pytest.fixture
@@ -338,7 +336,6 @@ def said_of(err, what):
     return int(found[1].replace(",", "")) if found else 0
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 @pytest.mark.parametrize("num_windows", [8, 16])
 def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it_is(tmp_path, small_run, num_windows):
     status, _, err = run(tmp_path, FILL_THE_DISK.format(num_windows=num_windows, after=""))
@@ -359,7 +356,6 @@ def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it
     assert (num_found < all_spans) == (in_memory > 0)
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 def test_once_a_full_disk_has_space_again_a_kill_loses_nothing_of_what_was_in_memory_only(tmp_path, small_run):
     after = """if batch == 12:
             assert profiler.run.drain(60)
@@ -413,7 +409,6 @@ def test_a_disk_that_is_full_for_a_while_loses_no_span(tmp_path, small_disk):
     assert not (tmp_path / "live").exists()
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 def test_a_kill_while_a_cycle_waits_to_be_saved_again_loses_none(tmp_path):
     status, _, err = run(
         tmp_path,
@@ -512,9 +507,6 @@ def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_
     count, *rest = out.split()
     assert rest == ["KeyboardInterrupt", "True", "True", "SIG_DFL"]
     assert err.count("Traceback") == 1, "where training was"
-    if IS_PURE:
-        assert "they are lost when this process ends" in err
-        return
     assert "kinetoscope recover" in err
     assert recover(tmp_path).returncode == 0
     assert abs(span_names(tmp_path).count("train") - int(count)) <= 1  # Ctrl-C may come between the span and the count

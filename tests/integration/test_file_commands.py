@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope import __version__
 from kinetoscope import load as load_trace
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
@@ -262,15 +261,6 @@ def test_the_error_says_that_a_path_has_no_traces(tmp_path):
     (tmp_path / "folder").mkdir()
     done = kinetoscope("merge", "-o", tmp_path / "out.json", tmp_path / "folder")
     assert (done.returncode, b"no file ends in .json" in done.stderr) == (1, True)
-
-
-def test_the_version_says_whether_the_part_in_c_is_in_use():
-    said = kinetoscope("--version")
-    assert said.returncode == 0
-    assert said.stdout.decode().startswith(f"kinetoscope {__version__} (")
-    command = [sys.executable, "-m", "kinetoscope", "--version"]
-    pure = subprocess.run(command, env=os.environ | {"KINETOSCOPE_PURE": "1"}, capture_output=True, check=True)
-    assert pure.stdout.decode() == f"kinetoscope {__version__} (pure Python: KINETOSCOPE_PURE is set)\n"
 
 
 ENDING = """

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_command, run_program
-
-needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
 KILLED = """
 import os, sys, time
@@ -91,7 +88,6 @@ def spans(path, name):
 # -- recover -------------------------------------------------------------------------------------------------------
 
 
-@needs_files
 @pytest.mark.parametrize("folder", ["../../outside/new", "../../outside", "{outside}/new", "link", "link/traces"])
 def test_recover_writes_into_the_runs_own_folder_whatever_folder_run_json_names(run, outside, folder):
     (run / "link").symlink_to(outside)
@@ -104,7 +100,6 @@ def test_recover_writes_into_the_runs_own_folder_whatever_folder_run_json_names(
     assert "--traces" in done.stdout + done.stderr
 
 
-@needs_files
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -127,7 +122,6 @@ def test_recover_gives_its_own_names_to_traces_whose_handlers_names_lead_elsewhe
     assert len(spans(run / "traces" / "ep0-ba5-rank0.json", "work")) == 4
 
 
-@needs_files
 @pytest.mark.parametrize("name", ["../../../outside/x", "/", "a\x1bb"], ids=ascii)
 def test_a_run_name_with_slashes_does_not_lead_out_of_the_run_folder(run, outside, name):
     change_run(run, {"filename": "{run_name}/{rank}.json"}, run_name=name)
@@ -137,7 +131,6 @@ def test_a_run_name_with_slashes_does_not_lead_out_of_the_run_folder(run, outsid
     assert len(spans(run / "traces" / "ep0-ba5-rank0.json", "work")) == 4
 
 
-@needs_files
 @pytest.mark.parametrize("merged", ["../../../outside/file", "{outside}/new", "a\nb"], ids=ascii)
 def test_recover_merges_into_the_folder_of_the_traces_only(run, outside, merged):
     change_run(run, {"merged": merged.format(outside=outside)})
@@ -147,7 +140,6 @@ def test_recover_merges_into_the_folder_of_the_traces_only(run, outside, merged)
     assert (run / "traces" / "merged_trace.json").exists()
 
 
-@needs_files
 def test_a_folder_outside_is_used_when_it_is_named_again(run, outside):
     change_run(run, {"folder": "../../outside/traces"})
     done = run_command("recover", run, "--traces", outside / "traces")
@@ -156,7 +148,6 @@ def test_a_folder_outside_is_used_when_it_is_named_again(run, outside):
     assert (outside / "traces" / "merged_trace.json").exists()
 
 
-@needs_files
 def test_traces_of_a_handler_outside_the_run_folder_are_recovered_there_when_asked_for(tmp_path):
     kill_a_run(tmp_path / "there", tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "again")
@@ -167,7 +158,6 @@ def test_traces_of_a_handler_outside_the_run_folder_are_recovered_there_when_ask
     assert spans(tmp_path / "there" / "traces" / "ep0-ba5-rank0.json", "work")
 
 
-@needs_files
 @pytest.mark.parametrize("rank", [-1, 10**9, 10**30, 1.5, "0", None, "../x"])
 def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run, outside, rank):
     change_run(run, rank=rank)
@@ -182,7 +172,6 @@ def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run
 
 @pytest.mark.parametrize("token", ["", "\n", "\nsame", "\nother"], ids=ascii)
 @pytest.mark.parametrize("mode", [0o755, 0o700])
-@needs_files
 def test_a_pointer_is_followed_only_if_both_ends_have_the_same_token_and_the_folder_is_private(
     run, outside, once_killed, token, mode
 ):
@@ -201,7 +190,6 @@ def test_a_pointer_is_followed_only_if_both_ends_have_the_same_token_and_the_fol
     assert is_trusted or "x.elsewhere" in done.stderr
 
 
-@needs_files
 @pytest.mark.parametrize("kind", ["folder", "file", "nothing", "pipe", "nul", "huge"])
 def test_links_and_pipes_among_the_live_folders_are_reported_and_passed_over(run, outside, kind):
     strange = run / "live" / "strange.elsewhere"
@@ -223,7 +211,6 @@ def test_links_and_pipes_among_the_live_folders_are_reported_and_passed_over(run
     assert spans(run / "traces" / "ep0-ba5-rank0.json", "work")
 
 
-@needs_files
 @pytest.mark.parametrize("name", ["live", "traces", "traces/.manifest", "traces/.manifest/rank0.jsonl"])
 def test_recover_goes_through_no_link_in_the_runs_folder(run, outside, name):
     (outside / "moved").mkdir()

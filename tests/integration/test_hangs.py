@@ -13,7 +13,6 @@ import pytest
 import kinetoscope
 from hanging_training import AT_WORK_S, NUM_USUAL
 from kinetoscope.cli import main
-from kinetoscope.native import native_module
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.stuck_phases import StuckFile, StuckPhase, ThreadStack, read_stuck_phases
 from kinetoscope.status.judging import RunState, look_at_run
@@ -24,10 +23,6 @@ HANGING = Path(__file__).parents[1] / "hanging_training.py"
 LONG_S = 120
 LEAST_S, LEAST_IF_HEALTHY_S = 1.0, 4.0
 """What a phase may last at least. Where nothing hangs, a machine that stands still for seconds must not look so."""
-
-needs_c = pytest.mark.skipif(
-    native_module() is None, reason="in Python, nothing runs beside a thread that holds the GIL"
-)
 
 all_trainings = pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long")
 
@@ -119,7 +114,6 @@ def test_a_debugger_that_waits_for_a_person_is_no_hang(start):
     assert (rank.state, rank.hang.hangs) == (RunState.RECORDING, False)
 
 
-@needs_c
 def test_a_call_that_holds_the_gil_is_found_with_its_line(start):
     training = start("call_that_holds_the_gil")
     rank = training.wait_for(lambda rank: rank.hang is not None and rank.hang.place)
@@ -169,7 +163,7 @@ def test_a_script_that_does_something_else_after_its_loop_does_not_hang(start, t
     assert "hung" not in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("kind", ["busy", pytest.param("computing", marks=needs_c), "slow_steps"])
+@pytest.mark.parametrize("kind", ["busy", "computing", "slow_steps"])
 def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
     training = start(kind, least_s=LEAST_IF_HEALTHY_S)
     _, said = training.process.communicate(timeout=LONG_S)

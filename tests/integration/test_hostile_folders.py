@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
-
-pytestmark = pytest.mark.skipif(
-    IS_PURE, reason="the recorder in Python keeps everything in memory: a kill leaves nothing"
-)
-from hostile_folders.making import STRANGE, Outside, make_hostile, make_outside  # noqa: E402
-from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
-from prepared_python import READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared  # noqa: E402
+from hostile_folders.making import STRANGE, Outside, make_hostile, make_outside
+from object_store.s3 import BUCKET, FaultyProxy, S3Server
+from prepared_python import READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared
 
 NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
 ALLOWED = f"/{BUCKET}/allowed/"

@@ -15,11 +15,9 @@ from collections import Counter
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_command, start_with_torch
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
 NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "2"))
 NUM_RANKS, NUM_WORKERS = 2, 2

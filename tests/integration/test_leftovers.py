@@ -9,11 +9,8 @@ import pytest
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.live.folders import report_leftovers
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import saves_without_gil
 from prepared_python import run_command, run_program, run_with_torch, start_with_torch
-
-needs_live_folder = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder")
 
 
 @pytest.fixture
@@ -74,7 +71,6 @@ def saving_torch_traces(filename):
     return SAVES_TORCH_TRACES.replace("{filename}", filename)
 
 
-@needs_live_folder
 @pytest.mark.parametrize("filename", ["'rank{rank}.{batch}.pt.trace.json'", "None"])
 def test_a_kill_while_a_torch_trace_is_saved_leaves_files_in_the_live_folder_alone(tmp_path, temporary, filename):
     if not saves_without_gil_here():
@@ -162,7 +158,6 @@ def test_a_contributed_file_is_kept_until_it_is_saved_and_not_longer(tmp_path, t
     assert os.listdir(temporary) == []
 
 
-@needs_live_folder
 @pytest.mark.parametrize("place", [lambda tmp_path: tmp_path, other_file_system], ids=["beside", "elsewhere"])
 def test_a_file_contributed_to_a_window_that_a_kill_left_unsaved_is_in_the_recovered_trace(tmp_path, temporary, place):
     assert contribute(tmp_path, place(tmp_path), "kill").returncode == -9
@@ -189,7 +184,6 @@ def half_written(tmp_path):
     return list((tmp_path / "run" / "traces").glob(".*.partial"))
 
 
-@needs_live_folder
 def test_a_trace_that_a_killed_process_left_half_written_goes_when_the_run_is_recovered(tmp_path):
     assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     assert len(half_written(tmp_path)) == 1
@@ -208,7 +202,6 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler("run/traces", 
     assert half_written(tmp_path) == []
 
 
-@needs_live_folder
 @pytest.mark.parametrize("by", ["recover", "summary", "info", "the next start"])
 def test_an_empty_folder_of_a_dead_process_is_deleted_but_no_other_one_nor_by_load_or_status(tmp_path, by):
     traces = JSONTraceHandler(str(tmp_path / "run" / "traces"), overwrite=True)

@@ -18,11 +18,8 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.live.contents import read_live_folder
 from kinetoscope.live.record import Kind, record_columns
 from kinetoscope.paths.network import is_on_network
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import OURS, start_prepared
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="only the native recorder keeps files")
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 

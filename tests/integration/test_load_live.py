@@ -10,9 +10,6 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler
-from kinetoscope.recording.recorder_choice import IS_PURE
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder to look at")
 
 TRAINING = """
 import sys, time

@@ -9,9 +9,8 @@ import re
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.recording.recorder_choice import IS_PURE
 
-NUM_BATCHES = 20_000 if IS_PURE else int(os.environ.get("KINETOSCOPE_LONG_WINDOW", "50000"))
+NUM_BATCHES = int(os.environ.get("KINETOSCOPE_LONG_WINDOW", "50000"))
 
 
 def record(tmp_path, num_batches, sources, step):

@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 
 from kinetoscope.cli import main
-from kinetoscope.recording.recorder_choice import IS_PURE
 
 VALUES = {"2**70": str(2**70), "-1": "-1", "1e400": "1e400", "NaN": "NaN", "huge": "1e308", "text": '"text"'}
 MARK = "planted-here"
@@ -38,8 +37,6 @@ with Profiler(plan, JSONTraceHandler(sys.argv[1] + "/traces", merged_trace_filen
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    if IS_PURE:
-        pytest.skip("the recorder in Python keeps everything in memory: a kill leaves nothing")
     folder = tmp_path_factory.mktemp("killed") / "run"
     done = subprocess.run([sys.executable, "-c", RUN, folder], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr

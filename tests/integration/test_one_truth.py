@@ -2,10 +2,7 @@
 
 import signal
 
-import pytest
-
 import kinetoscope
-from kinetoscope.recording.recorder_choice import IS_PURE
 from one_truth import assert_one_truth, screen
 from prepared_python import run_command, run_program
 
@@ -33,7 +30,6 @@ def test_a_run_of_three_windows_without_torch_has_the_same_numbers_everywhere(tm
     assert_one_truth(report)
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 def test_a_killed_run_says_so_everywhere_and_has_the_same_numbers(tmp_path):
     done = run_program(TRAIN, tmp_path / "run", "9")
     assert done.returncode == -signal.SIGKILL, done.stderr

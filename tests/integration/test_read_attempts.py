@@ -10,7 +10,6 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
-from kinetoscope.recording.recorder_choice import IS_PURE
 from page_columns import page_text
 from ports import free_port
 from prepared_python import run_command, run_program, run_with_torch, start_with_torch
@@ -41,7 +40,6 @@ def restarted(tmp_path):
     return tmp_path / "run"
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 def test_of_all_ranks_of_a_host_one_says_what_an_earlier_attempt_left(tmp_path):
     said = []
     for restart, rank, num_batches in ((0, 0, 8), (1, 0, 5), (1, 1, 5)):
@@ -66,7 +64,7 @@ def test_summary_reads_the_last_attempt_and_says_how_to_read_the_others(restarte
     assert "2 attempts" in notes
     assert "--attempt" in notes
     steps, notes = num_steps(restarted, "--attempt", "0")
-    assert steps == (5 if IS_PURE else 8)
+    assert steps == 8
     assert "attempt 0" in notes
 
 
@@ -99,7 +97,7 @@ def test_load_reads_the_last_attempt_and_warns_that_there_are_others(restarted, 
     with caplog.at_level(logging.WARNING, logger="kinetoscope"):
         assert batches() == 20
     assert "2 attempts" in caplog.text
-    assert batches(attempt=0) == (5 if IS_PURE else 8)
+    assert batches(attempt=0) == 8
     assert kinetoscope.analyze(restarted, attempt=1, cache=False).run["num_steps"] == 20
 
 
@@ -109,7 +107,6 @@ def test_the_report_is_on_the_last_attempt_and_says_so(restarted):
     assert "2 attempts" in json.dumps(page_text((restarted / "last.html").read_text()))
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 def test_recovering_an_attempt_says_that_a_later_one_is_there(restarted):
     done = run_command("recover", restarted)
     assert done.returncode == 0, done.stderr
@@ -196,6 +193,5 @@ def test_nodes_of_torchruns_that_count_restarts_differently_have_an_attempt_for_
         return [len(trace.spans.filter(pl.col("name") == "event/batch").collect()) for trace in found]
 
     assert num_batches() == num_batches(attempt=2) == [6, 6]
-    if not IS_PURE:  # which keeps everything in memory: a kill loses it
-        assert run_command("recover", run).returncode == 0
-        assert [num_batches(attempt=number) for number in (0, 1)] == [[3, 3], [3, 3]]  # the third is cut
+    assert run_command("recover", run).returncode == 0
+    assert [num_batches(attempt=number) for number in (0, 1)] == [[3, 3], [3, 3]]  # the third is cut

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_command, run_program
 from trace_processor.trace_processor import load
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
 TRAIN = """
 import os, sys, threading, time

@@ -8,10 +8,7 @@ from collections import Counter
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_command, run_program
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
 # Killed in batch 2, in the first window or before it.
 TRAIN = """

@@ -19,7 +19,6 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, SystemProfil
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import TraceRedactor, write_redacted
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_command, run_with_torch
 from trace_processor.trace_processor import load
@@ -305,7 +304,6 @@ with kinetoscope.profile(sys.argv[1], torch=False, system=False, schedule=always
 """
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 def test_what_a_killed_run_left_is_not_recovered_with_its_names_unless_asked_to(tmp_path):
     run = tmp_path / "run"
     done = run_with_torch(KILLED, run)

@@ -8,10 +8,7 @@ import sys
 import pytest
 
 import kinetoscope
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_command
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder to look at")
 
 TRAIN = """
 import sys, time

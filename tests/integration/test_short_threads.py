@@ -14,11 +14,9 @@ from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.live.contents import read_live_folder
 from kinetoscope.live.folders import live_folders
 from kinetoscope.live.record import RECORD_BYTES
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
 
-native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps no files")
 # AddressSanitizer keeps 8 MiB of freed memory.
 MOST_KIB = 9 * 1024 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1024
 
@@ -74,7 +72,7 @@ print(count.num_spans, count.num_dropped, count.num_unlike, grown, more_maps)
 
 
 @pytest.mark.parametrize("per_window", [100, 1_000_000])
-@pytest.mark.parametrize("keeps", ["in memory", pytest.param("in files", marks=native_only)])
+@pytest.mark.parametrize("keeps", ["in memory", "in files"])
 def test_ten_thousand_short_threads_lose_no_span_and_leave_nothing_in_memory(tmp_path, keeps, per_window):
     done = run_program(ONE_AFTER_THE_OTHER, tmp_path if keeps == "in files" else "", per_window)
     assert done.returncode == 0, done.stderr
@@ -124,7 +122,7 @@ print(len(handler.spans("short")), dropped)
 
 
 # With files there are fewer threads, since each takes ten milliseconds on a busy disk. Files of 256 KiB would not fit.
-@pytest.mark.parametrize(("keeps", "num"), [("in memory", 1500), pytest.param("in files", 300, marks=native_only)])
+@pytest.mark.parametrize(("keeps", "num"), [("in memory", 1500), ("in files", 300)])
 def test_threads_that_run_all_at_once_share_the_space_and_lose_no_span(tmp_path, keeps, num):
     done = run_program(AT_ONCE, tmp_path if keeps == "in files" else "", num)
     assert done.stdout == f"{num} 0\n", done.stderr
@@ -161,7 +159,6 @@ os.kill(os.getpid(), 9)
 """
 
 
-@native_only
 def test_after_a_kill_every_span_is_found_with_the_thread_that_recorded_it_ended_or_not(tmp_path):
     assert run_program(KILLED, tmp_path).returncode == -signal.SIGKILL
     (folder,) = live_folders(tmp_path)
@@ -188,7 +185,6 @@ def record_m():
         pass
 
 
-@native_only
 def test_short_threads_of_a_worker_process_share_files_and_have_tracks_of_their_own(tmp_path):
     handler = MemoryTraceHandler()
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler, live_folder=tmp_path, strict=True):
@@ -200,7 +196,6 @@ def test_short_threads_of_a_worker_process_share_files_and_have_tracks_of_their_
     assert {f"worker: short {number}": 1 for number in range(300)}.items() <= threads.items()
 
 
-@native_only
 def test_dropped_records_are_counted_in_the_log(tmp_path, caplog):
     handler = MemoryTraceHandler()
     with Profiler(
@@ -223,7 +218,6 @@ def fill_up_and_wait(is_full, may_end):
     may_end.wait()
 
 
-@native_only
 def test_records_that_a_worker_dropped_are_counted_in_their_own_window_only(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.recording.native_recorder._CHILD_LIMIT_BYTES", 512 << 10)
     context = multiprocessing.get_context("fork")
@@ -280,7 +274,6 @@ def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first
     assert int(done.stdout) <= MOST_KIB
 
 
-@native_only
 def test_a_closed_profiler_that_is_still_referenced_holds_no_space_for_records(tmp_path):
     def used_bytes(profiler):
         return profiler.run._recorder.used_bytes

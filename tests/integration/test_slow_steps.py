@@ -5,8 +5,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -61,10 +59,6 @@ def train(folder, num_steps, slow, ranks=1, **environment):
 
 
 def _run(program, arguments, environments):
-    if any("KINETOSCOPE_PURE" in environment for environment in environments):  # which is read at the import
-        command = [sys.executable, *map(str, [program, *arguments])]
-        options = {"capture_output": True, "text": True, "timeout": 300, "check": False}
-        return [subprocess.run(command, env=environment, **options) for environment in environments]
     run_it = f"import runpy, sys; sys.argv[0] = {str(program)!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
     started = [start_with_torch(run_it, *arguments, environment=environment) for environment in environments]
     return [each.wait(300) for each in started]
@@ -79,11 +73,10 @@ def assert_slow_by_own_clock(slow, ended_ns):
 
 
 @at_length
-@pytest.mark.parametrize("pure", [False, True], ids=["c", "pure"])
-def test_ten_of_ten_planted_slow_steps_are_kept_with_their_phase_and_line(tmp_path, pure):
+def test_ten_of_ten_planted_slow_steps_are_kept_with_their_phase_and_line(tmp_path):
     pytest.importorskip("torch")
-    slow = planted(seed=1 + pure)
-    report, kept, (ended_ns,) = train(tmp_path, NUM_STEPS, slow, **({"KINETOSCOPE_PURE": "1"} if pure else {}))
+    slow = planted(seed=1)
+    report, kept, (ended_ns,) = train(tmp_path, NUM_STEPS, slow)
     found = {each.step: each for each in kept}
     for step, way in slow.items():
         assert found[step].phase == Phase[way.upper()]

@@ -15,7 +15,6 @@ import pytest
 
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER, MAGIC
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.serving.run_lists import RunLists
 from prepared_python import OURS, run_command, start_prepared
 from waiting import wait_for
@@ -186,7 +185,6 @@ def training_apart(folder, *options):
             process.kill()
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder, whose lock tells")
 def test_in_another_container_of_this_machine_a_rank_is_known_to_live_and_to_be_killed(tmp_path):
     """Its pid is another one there, and the same number may be anything here."""
     with training_apart(tmp_path, "--pid", "--fork", "--kill-child"):

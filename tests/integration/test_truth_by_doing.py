@@ -11,9 +11,9 @@ import pytest
 import kinetoscope
 
 pytest.importorskip("torch")
+
 from doing.table import write_table
 from doing.trials import FAULTS, LONGEST_S, SCRIPTS, findings_of, run_training, try_fault
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import COMPILING, run_prepared
 
 IS_DONE = os.environ.get("KINETOSCOPE_DOING", "0") != "0"
@@ -72,7 +72,6 @@ def test_the_first_finding_names_the_fault_and_its_line(quick_runs, script):
 
 
 @pytest.mark.skipif(IS_DONE, reason="all faults are tried below")
-@pytest.mark.skipif(IS_PURE, reason="what a thread waits for is known with the recorder in C")
 @pytest.mark.parametrize("script", QUICK_STATES)
 def test_what_the_loop_waits_for_is_named_with_advice_that_fits(tmp_path, script):
     run_quickly(script, tmp_path / script, "--steps", 20)

@@ -16,7 +16,7 @@ from kinetoscope.pulse.pulses import find_pulses
 from trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
-both = pytest.mark.usefixtures("twin")
+
 MS = 1_000_000
 
 
@@ -57,7 +57,6 @@ def phases_of(folder):
     return list(zip(spans["name"], spans["dur"], strict=True))
 
 
-@both
 def test_a_trace_has_the_phases_of_a_loop_without_markers_of_them(tmp_path):
     train(tmp_path / "run", torch=False)
     phases = phases_of(tmp_path / "run")
@@ -68,7 +67,6 @@ def test_a_trace_has_the_phases_of_a_loop_without_markers_of_them(tmp_path):
         assert not trace.errors()
 
 
-@both
 @pytest.mark.parametrize("calls_step", [False, True])
 def test_a_loop_on_another_thread_than_the_one_that_began_the_run_has_its_phases_and_waits(tmp_path, calls_step):
     def train():
@@ -93,7 +91,6 @@ def test_a_loop_on_another_thread_than_the_one_that_began_the_run_has_its_phases
     assert all(row.by_phase[Phase.DATA_WAIT] for row in pulses[0].rows[1:])
 
 
-@both
 def test_each_micro_batch_has_a_forward_and_a_backward_pass(tmp_path):
     train(tmp_path / "run", torch=False, num_micro_batches=3)
     of_a_step = ["event/forward", "event/backward"] * 3 + ["event/optimizer"]
@@ -135,7 +132,6 @@ def test_an_optimizer_in_whose_hook_the_step_ends_has_its_time(tmp_path):
     assert host["backward_ns"] > 0
 
 
-@both
 def test_writing_a_checkpoint_is_from_the_first_call_to_the_last(tmp_path, monkeypatch):
     module = SimpleNamespace(serialize_file=lambda values: time.sleep(0.004), __name__="safetensors.torch")
     original = module.serialize_file

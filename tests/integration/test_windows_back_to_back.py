@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from prepared_python import run_with_torch
 
 NUM_WINDOWS = 100
@@ -56,10 +55,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, JSONTraceHandler(sys
 
 @pytest.mark.parametrize(
     "program",
-    [
-        THREAD,
-        pytest.param(WORKER, marks=pytest.mark.skipif(IS_PURE, reason="only the native recorder records in children")),
-    ],
+    [THREAD, WORKER],
     ids=["thread", "worker"],
 )
 def test_each_span_of_another_thread_or_process_is_in_one_window(tmp_path, program):

@@ -42,7 +42,7 @@ print("trained", sys.platform)
 
 @pytest.fixture
 def macos(tmp_path):
-    return OtherSystem(MACOS, tmp_path, KINETOSCOPE_PURE="1", KINETO_LOG_LEVEL="99", TORCH_CPP_LOG_LEVEL="ERROR")
+    return OtherSystem(MACOS, tmp_path, KINETO_LOG_LEVEL="99", TORCH_CPP_LOG_LEVEL="ERROR")
 
 
 def test_nothing_of_linux_is_there(macos):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from other_systems import WINDOWS, OtherSystem
-from twins import TWINS
 
 WITHOUT_FOLDERS = (
     "this system cannot lock files or open them relative to a folder (fcntl, dir_fd), which keeps the files of a run's "
@@ -18,15 +17,7 @@ WITHOUT_FOLDERS = (
 
 @pytest.fixture
 def windows(tmp_path):
-    return OtherSystem(WINDOWS, tmp_path, KINETOSCOPE_PURE="1", PATHEXT=".exe")
-
-
-@pytest.fixture(params=TWINS)
-def windows_with(request, tmp_path):
-    """With and without the module in C, which has all of its parts here."""
-    if request.param == "native":
-        pytest.importorskip("kinetoscope._native", reason="the module in C was not built")
-    return OtherSystem(WINDOWS, tmp_path, KINETOSCOPE_PURE=str(int(request.param == "pure")))
+    return OtherSystem(WINDOWS, tmp_path, PATHEXT=".exe")
 
 
 def write_trace(path: Path, rank: int = 0, num_spans: int = 20) -> Path:
@@ -51,35 +42,35 @@ def test_nothing_of_posix_is_there(windows):
     assert (done.stdout, done.returncode) == ("False False\n", 1)
 
 
-def test_a_trace_is_checked_and_described(windows_with, tmp_path):
+def test_a_trace_is_checked_and_described(windows, tmp_path):
     trace = write_trace(tmp_path / "rank0.json")
-    checked = windows_with.command("check", trace, new=True)
+    checked = windows.command("check", trace, new=True)
     assert (checked.stdout, checked.stderr) == (f"{trace}: nothing wrong (20 events).\n", "")
-    described = windows_with.command("info", trace)
+    described = windows.command("info", trace)
     assert (described.returncode, described.stderr) == (0, "")
     assert "20" in described.stdout
 
 
 @pytest.mark.parametrize("name", ["packed.json.gz", "trace.pftrace", "trace.parquet"])
-def test_a_trace_is_converted(windows_with, tmp_path, name):
-    done = windows_with.command("convert", write_trace(tmp_path / "rank0.json"), "-o", tmp_path / name)
+def test_a_trace_is_converted(windows, tmp_path, name):
+    done = windows.command("convert", write_trace(tmp_path / "rank0.json"), "-o", tmp_path / name)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / name).stat().st_size > 0
     assert not list(tmp_path.glob(".*.partial"))
 
 
-def test_traces_are_merged(windows_with, tmp_path):
+def test_traces_are_merged(windows, tmp_path):
     traces = [write_trace(tmp_path / f"rank{rank}.json", rank) for rank in range(2)]
-    done = windows_with.command("merge", "--nice", "-o", tmp_path / "merged.json", *traces)
+    done = windows.command("merge", "--nice", "-o", tmp_path / "merged.json", *traces)
     assert (done.returncode, done.stderr) == (0, "")
     merged = json.loads((tmp_path / "merged.json").read_bytes())["traceEvents"]
     assert sum(event["ph"] == "X" for event in merged) == 40
 
 
-def test_a_trace_is_loaded_again_and_again(windows_with, tmp_path):
+def test_a_trace_is_loaded_again_and_again(windows, tmp_path):
     write_trace(tmp_path / "rank0.json")
     script = "import kinetoscope\nfor _ in range(2): print(kinetoscope.load('rank0.json').spans.collect().height)"
-    done = windows_with.program(script)
+    done = windows.program(script)
     assert (done.stdout, done.stderr) == ("20\n20\n", "")
 
 
@@ -160,18 +151,6 @@ def test_the_command_that_records_any_training_runs_it_and_keeps_its_exit_code(w
     assert (done.returncode, done.stdout) == (7, "['--lr', '0.1']\n")
     assert done.stderr == f"warning: nothing is recorded: {WITHOUT_FOLDERS}\n"
     assert not (tmp_path / "run").exists()
-
-
-def test_what_is_kept_in_memory_is_recorded(windows):
-    done = windows.program(
-        "from kinetoscope import Profiler, cyclic_schedule\n"
-        "from kinetoscope.testing import MemoryTraceHandler\n"
-        "handler = MemoryTraceHandler()\n"
-        "with Profiler(cyclic_schedule(skip_first=0, warmup=1, active=3), handler, strict=True) as profiler:\n"
-        "    for _ in profiler.batches(range(4)): pass\n"
-        "print(len(handler.cycles))\n"
-    )
-    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
 def test_torchs_names_can_be_imported(windows):

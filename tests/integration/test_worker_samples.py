@@ -13,14 +13,12 @@ from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.errors import SettingsError
 from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info  # noqa: E402
 
 HERE = source_name(__file__)
-needs_native = pytest.mark.skipif(IS_PURE, reason="records of other processes need the recorder in C")
 
 
 class Pictures(Dataset):
@@ -85,7 +83,6 @@ def tracks_of(handler, name):
     return {thread.name for cycle in handler.cycles for thread, _, span in cycle.records() if span.name == name}
 
 
-@needs_native
 @pytest.mark.parametrize(("method", "num_workers"), [("fork", 2), ("forkserver", 1)])
 def test_the_lines_of_workers_are_in_the_trace_of_their_rank(tmp_path, method, num_workers):
     loader = loader_of(num_workers=num_workers, multiprocessing_context=method, worker_init_fn=greet)
@@ -97,7 +94,6 @@ def test_the_lines_of_workers_are_in_the_trace_of_their_rank(tmp_path, method, n
     assert loader.worker_init_fn is greet
 
 
-@needs_native
 def test_workers_that_stay_and_several_loaders_are_sampled(tmp_path):
     loaders = [loader_of(persistent_workers=True), loader_of(Stream())]
     handler, _ = sampled(loaders, tmp_path, num_epochs=2)
@@ -105,7 +101,6 @@ def test_workers_that_stay_and_several_loaders_are_sampled(tmp_path):
     assert len(tracks_of(handler, line_of(Stream.__iter__, 2))) == 2
 
 
-@needs_native
 def test_the_last_sample_of_a_worker_ends_with_it(tmp_path):
     handler = MemoryTraceHandler()
     profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], live_folder=tmp_path, strict=True)
@@ -120,7 +115,6 @@ def test_the_last_sample_of_a_worker_ends_with_it(tmp_path):
     assert max(ends) <= ended_ns
 
 
-@needs_native
 def test_frames_of_the_parent_are_not_among_those_of_a_forked_worker(tmp_path):
     handler, _ = sampled([loader_of(num_workers=1)], tmp_path)
     records = [row for cycle in handler.cycles for row in cycle.records()]
@@ -154,7 +148,6 @@ def test_without_workers_dataloader_is_left_alone(tmp_path):
             assert DataLoader.__iter__ is before
 
 
-@needs_native
 def test_other_code_that_replaces_dataloaders_method_meanwhile_keeps_it(tmp_path, monkeypatch):
     before = DataLoader.__iter__
     with Profiler(always, MemoryTraceHandler(), sources=[StackSampler()], live_folder=tmp_path) as profiler:
@@ -167,7 +160,6 @@ def test_other_code_that_replaces_dataloaders_method_meanwhile_keeps_it(tmp_path
     DataLoader.__iter__ = before
 
 
-@needs_native
 def test_a_worker_that_is_killed_fails_as_without_a_sampler_and_the_rest_is_saved(tmp_path):
     handler = MemoryTraceHandler()
     profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], live_folder=tmp_path)
@@ -192,7 +184,6 @@ class Threads(Pictures):
         return [thread.name for thread in threading.enumerate() if thread.name.startswith("samples of")]
 
 
-@needs_native
 def test_workers_that_outlive_the_run_stop_sampling(tmp_path):
     loader = loader_of(Threads(), num_workers=1, batch_size=None, persistent_workers=True)
     _, batches = sampled([loader], tmp_path)

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.columns import frame_of
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 
 _UNCHECKED: Any = {"check_sortedness": False}  # it was checked
 _FEW = 1000
@@ -34,8 +34,6 @@ class Coverage:
         rows = [frame_of(frame["begin"], frame["end"]) for frame in intervals if len(frame)]
         if not rows:
             self.islands = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
-        elif (native := native_module()) is None:
-            self.islands = _islands(pl.concat(rows))
         else:
             columns = native.cover_intervals(pl.concat(rows).rechunk().__arrow_c_stream__())
             self.islands = frame_of(*(pl.Series(values=column).alias(column.name) for column in columns))
@@ -74,8 +72,6 @@ class Coverage:
         """How many nanoseconds are covered before each of ``times``, which are in any order; 0 for null."""
         if not self:
             return no_time(len(times))
-        if (native := native_module()) is None:
-            return _covered_until(self.islands, times)
         asked = (times.fill_null(-(2**63)) if times.null_count() else times).to_frame().rechunk()
         (found,) = native.covered_until(self.islands.__arrow_c_stream__(), asked.__arrow_c_stream__())
         return pl.Series("covered", found)
@@ -92,9 +88,6 @@ def no_time(number: int) -> pl.Series:
 
 def num_begun(begins: pl.Series, ends: pl.Series) -> pl.Series:
     """How many of some intervals, in the order of ``begins``, begin in each of them, with itself."""
-    if (native := native_module()) is None:
-        before = pl.int_range(len(begins), dtype=pl.Int64, eager=True)
-        return (begins.search_sorted(ends, side="left").cast(pl.Int64) - before).clip(1).alias("begun")
     rows = frame_of(begins.alias("begin"), ends.alias("end"))
     (found,) = native.count_begun(rows.rechunk().__arrow_c_stream__())
     return pl.Series("begun", found)
@@ -107,21 +100,3 @@ def num_before(moments: pl.Series, times: pl.Series) -> pl.Series:
     numbered = pl.DataFrame({"moment": moments, "number": pl.int_range(1, len(moments) + 1, eager=True)})
     found = times.to_frame("time").join_asof(numbered, left_on="time", right_on="moment", **_UNCHECKED)
     return found["number"].fill_null(0)
-
-
-def _islands(rows: pl.DataFrame) -> pl.DataFrame:
-    """The same as `src/native/scan/coverage.c` does."""
-    rows = rows.filter(pl.col("end") > pl.col("begin")).sort("begin")
-    is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
-    islands = rows.group_by(is_new.cum_sum().alias("island"), maintain_order=True)
-    islands = islands.agg(pl.col("begin").first(), pl.col("end").max())
-    length = pl.col("end") - pl.col("begin")
-    return islands.select("begin", "end", before=length.cum_sum() - length)
-
-
-def _covered_until(islands: pl.DataFrame, times: pl.Series) -> pl.Series:
-    asked = times.to_frame("time").with_row_index("place").sort("time")
-    covered = pl.col("before") + pl.min_horizontal("time", "end") - pl.col("begin")
-    islands = islands.with_columns(pl.col("begin").set_sorted())
-    found = asked.join_asof(islands, left_on="time", right_on="begin", strategy="backward")
-    return found.select("place", covered.fill_null(0).alias("covered")).sort("place")["covered"]

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
-from kinetoscope.errors import KinetoscopeError, SettingsError
+from kinetoscope.errors import KinetoscopeError, NativeExtensionError, SettingsError
 from kinetoscope.texts.wording import printable_lines, shown
 from kinetoscope.writing.atomic_file import abandon_partials
 
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KinetoscopeError as error:
         _print_to_stderr(_format_error(str(error)))
-        return 2 if isinstance(error, SettingsError) else 1
+        return 2 if isinstance(error, SettingsError | NativeExtensionError) else 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _print_to_stderr(_format_error(f"Cannot read or write{where}: {error.strerror}."))
@@ -167,15 +167,11 @@ def _end_now(sentence: str) -> NoReturn:
 def _version() -> str:
     """Return the version, and whether the native extension is in use."""
     from kinetoscope import __version__
-    from kinetoscope.native import why_pure, why_pure_recorder
+    from kinetoscope.native import why_not_loaded, why_not_recorded
 
-    if reason := why_pure():
-        used = f"pure Python: {reason}"
-    elif reason := why_pure_recorder():
-        used = f"native, with the pure Python recorder: {reason}"
-    else:
-        used = "native"
-    return f"kinetoscope {__version__} ({used})"
+    if reason := why_not_loaded():
+        return f"kinetoscope {__version__} (without the native extension). {reason}"
+    return f"kinetoscope {__version__} ({'native, without the recorder' if why_not_recorded() else 'native'})"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -16,14 +16,6 @@ class Stretch:
     gain_ns: int
     over_ns: int
 
-    def apply(self, event: dict[str, Any]) -> None:
-        """Moves an event, ``ts`` and ``dur`` in nanoseconds. Spans that nest still nest afterwards."""
-        if "ts" in event:
-            begin_ns = self.moved(event["ts"])
-            if "dur" in event:
-                event["dur"] = self.moved(event["ts"] + event["dur"]) - begin_ns
-            event["ts"] = begin_ns
-
     def moved(self, time_ns: int) -> int:
         """A moment without the drift."""
         return time_ns + (time_ns - self.begin_ns) * self.gain_ns // self.over_ns

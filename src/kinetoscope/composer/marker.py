@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.recording.marker import Marker, MarkerSettings
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.native_recorder import NativeRecorder
 
 __all__ = ["EngineMarker", "Marker"]
 
@@ -19,7 +19,7 @@ class EngineMarker(Marker):
 
     __slots__ = ("_token", "on_finish", "on_start")
 
-    def __init__(self, recorder: ProcessRecorder, settings: MarkerSettings) -> None:
+    def __init__(self, recorder: NativeRecorder, settings: MarkerSettings) -> None:
         super().__init__(recorder, settings)
         self._token: Any = None
         self.on_start: Callable[[], object] | None = None

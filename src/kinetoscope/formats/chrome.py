@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
@@ -93,18 +93,11 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     return _settled(trace)
 
 
-def collect_chrome(
-    path: str | os.PathLike[str],
-    keep: Callable[[Event], Event] = lambda event: event,
-    on_bytes: Callable[[int], None] | None = None,
-) -> ChromeTrace:
-    """The same trace, read event by event: only the events, as ``keep`` returns them, are in memory.
-
-    ``on_bytes`` is called now and then with the number of bytes read since the last call.
-    """
-    taker = _Collecting(keep)
+def collect_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
+    """Return the same trace, read event by event: only the events are in memory."""
+    taker = _Collecting()
     name = os.fspath(path)
-    streamed = stream_chrome(name, taker, on_bytes=on_bytes)
+    streamed = stream_chrome(name, taker)
     if not taker.events and (NOT_STRICT in streamed.repairs or taker.num_stray):
         raise nothing_left(name)
     if (taker.events or streamed.num_non_objects) and not any(map(has_phase, taker.events)):
@@ -187,14 +180,13 @@ def require_event(path: str | os.PathLike[str]) -> None:
 class _Collecting(OneByOne):
     """Takes all events from the lenient reader."""
 
-    def __init__(self, keep: Callable[[Event], Event] = lambda event: event) -> None:
+    def __init__(self) -> None:
         self.events: list[Event] = []
-        self._keep = keep
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        self.events.append(self._keep(event))
+        self.events.append(event)
         return True
 
 

@@ -4,14 +4,11 @@ A scanner takes ordinary events: strict JSON whose fields have the types that th
 a row with the phase, the numbers of the texts, the times in nanoseconds as the file counts them, the arguments that
 analysis needs, and two columns of bytes: ``args`` as they stand in the file, and ``fields``, an object of those fields
 that have no column. An event that is not ordinary is made so by `ordinary_event`, and goes into the same scanner.
-
-There are two scanners: `NativeScanner` (`src/native/scan/scan.c`), and `TwinScanner` where that was not built.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -20,14 +17,13 @@ from kinetoscope.formats.chrome_event import (
     decode_leniently,
     event_to_nanoseconds,
     is_ordinary,
-    nanoseconds,
     ordinary_event,
     without_surrogates,
 )
-from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, ChromeStream, Event, Stop, skip_separators
+from kinetoscope.formats.chrome_stream import ChromeStream, Event, Stop
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.health import Health
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 
 TEXTS = ("name", "category", "track", "id_text", "shapes", "types", "collective", "dtype", "group")
 """Columns of texts; each text is stored once. Those of arguments hold JSON; ``track`` is ``pid,tid`` in JSON."""
@@ -125,16 +121,12 @@ class Scanner(Protocol):
         ...
 
     def take(self, is_last: bool, /) -> list[Any]:
-        """The full blocks of rows, at the end all blocks: each is `Columns`, or a list of Arrow arrays."""
+        """Return the full blocks of rows, at the end all blocks: each is a list of named Arrow arrays."""
         ...
 
     def texts(self, column: int, /) -> list[bytes]:
         """The texts of ``TEXTS[column]`` so far, by number: the text between the quotes, or JSON."""
         ...
-
-
-class Columns(dict[str, list[Any]]):
-    """A block of rows as lists. Columns without any value may be missing."""
 
 
 def decode_texts(bodies: Sequence[bytes]) -> list[str]:
@@ -224,7 +216,7 @@ class _Rows:
 
 
 class NativeScanner:
-    """The scanner in C."""
+    """The scanner of the native extension."""
 
     def __init__(self, scanner: Any) -> None:
         self.scan, self.take, self.texts = scanner.scan, scanner.take, scanner.texts
@@ -235,10 +227,7 @@ class NativeScanner:
 
 
 def new_scanner() -> Scanner:
-    """The scanner in C, or the one in Python."""
-    native = native_module()
-    if native is None:
-        return TwinScanner()
+    """Return a new scanner."""
     names = tuple(name.encode() for name in (*TEXTS, *NUMBERS, *BYTES))
     return NativeScanner(native.Scanner(names, len(TEXTS), len(NUMBERS), _keys()))
 
@@ -250,84 +239,3 @@ def _keys() -> tuple[tuple[bytes, int, int, bool], ...]:
         for name, keys in ARGUMENTS.items()
         for rank, key in enumerate(keys)
     )
-
-
-class TwinScanner:
-    """The scanner in Python. It takes no text: `ChromeStream` reads every event, and each becomes a row by itself."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, dict[bytes, int]] = {name: {b"": 0} for name in TEXTS}  # number 0 stands for none
-        self._rows: list[dict[str, Any]] = []
-
-    def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool) -> tuple[int, int, int]:
-        """Goes to the next event, which is for `add`, or to the end of the list."""
-        begin = skip_separators(window, at, end)
-        if begin == end:
-            return at, MORE, 0
-        if window[begin] != CLOSING_BRACKET:
-            return at, ODD, 0
-        return begin, LIST_END, window.count(b",", at, begin)
-
-    def add(self, event: bytes) -> bool:
-        given = _members(event)
-        args = _members(given.get("args", b"{}"))
-        others = {key: value for key, value in given.items() if key not in _OWN_FIELDS}
-        if any(map(_is_too_deep, (*args.values(), *others.values()))):
-            return False
-        texts = dict([*_texts(given), *_argument_texts(args)])
-        row = {name: self._numbers[name].setdefault(text, len(self._numbers[name])) for name, text in texts.items()}
-        row |= {"phase": ord(msgspec.json.decode(given["ph"])), "args": given.get("args")}
-        row |= {name: nanoseconds(Decimal(given[name].decode())) for name in ("ts", "dur") if name in given}
-        if others:
-            row["fields"] = msgspec.json.encode({key: msgspec.Raw(value) for key, value in others.items()})
-        self._rows.append(row | dict(_argument_numbers(args)) | _id_number(given))
-        return True
-
-    def take(self, is_last: bool) -> list[Columns]:
-        if not self._rows or (len(self._rows) < _BLOCK_ROWS and not is_last):
-            return []
-        rows, self._rows = self._rows, []
-        names = set().union(*rows)
-        return [Columns({name: [row.get(name, 0 if name in TEXTS else None) for row in rows] for name in names})]
-
-    def texts(self, column: int) -> list[bytes]:
-        return list(self._numbers[TEXTS[column]])
-
-
-def _members(text: bytes) -> dict[str, bytes]:
-    return {key: bytes(value) for key, value in _MEMBERS.decode(text).items()}
-
-
-def _texts(given: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    for name, field in _STRINGS.items():
-        if given.get(field, b"").startswith(b'"'):
-            yield name, given[field][1:-1]
-    yield "track", given.get("pid", b"null") + b"," + given.get("tid", b"null")
-
-
-def _id_number(given: dict[str, bytes]) -> dict[str, int]:
-    return {"id": int(given["id"])} if "id" in given and not given["id"].startswith(b'"') else {}
-
-
-def _argument_texts(args: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    for name, keys in ARGUMENTS.items():
-        if name in TEXTS and (values := [args[key] for key in keys if key in args]):
-            yield name, values[0]
-
-
-def _argument_numbers(args: dict[str, bytes]) -> Iterator[tuple[str, int]]:
-    for name, keys in ARGUMENTS.items():
-        values = [args[key] for key in keys if key in args and _INTEGER.fullmatch(args[key])]
-        if name not in TEXTS and values:
-            yield name, int(values[0])
-
-
-def _is_too_deep(text: bytes) -> bool:
-    """Whether brackets in JSON are nested more deeply than `DEEPEST`."""
-    if text.count(b"[") + text.count(b"{") <= DEEPEST:
-        return False
-    depth = deepest = 0
-    for match in _BRACKET_OR_STRING.finditer(text):
-        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(match[0], 0)
-        deepest = max(deepest, depth)
-    return deepest > DEEPEST

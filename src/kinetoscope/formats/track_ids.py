@@ -277,7 +277,6 @@ def number_of_tid(tid: Any) -> str:
 
 
 _ID_PHASES = frozenset("stf" + "bne" + "STpF" + "NOD")
-_MOST_ID = 2**53  # what a double holds
 _WIDEST_IDS = 2**40
 
 
@@ -320,25 +319,3 @@ class IdNumbers:
         if isinstance(given, dict):  # id2 says whether the id is local to a process or global
             return {scope: hex(self.number(value)) for scope, value in given.items()}
         return self.number(given)
-
-
-def renumber_ids(events: list[Event], first: int) -> int:
-    """Gives flows and async spans of one file ids from ``first`` on; returns the next free id."""
-    given = [pair for event in events for pair in _ids(event)]
-    plain = [int(value) for name, value in given if name != "id2" and _is_plain(value)]
-    is_plain = bool(given) and len(plain) == len(given)
-    numbers = IdNumbers(first, min(plain), max(plain)) if is_plain else IdNumbers(first)
-    for event in events:
-        numbers.renumber(event)
-    return numbers.next_first
-
-
-def _ids(event: Event) -> Iterable[tuple[str, Any]]:
-    names = ("id", "id2", "bind_id") if str(event.get("ph")) in _ID_PHASES else ("bind_id",)
-    return [(name, event[name]) for name in names if name in event]
-
-
-def _is_plain(given: Any) -> bool:
-    text = str(given) if type(given) in (int, str) else ""
-    is_number = len(text) <= 16 and text.isascii() and text.isdecimal()
-    return is_number and str(int(text)) == text and int(text) <= _MOST_ID

@@ -3,10 +3,9 @@
 The trace processor does not draw an event that breaks one of these rules, and counts it in its error statistics.
 """
 
-import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from kinetoscope.formats.chrome import has_phase
@@ -19,7 +18,6 @@ Place = tuple[Any, Any]
 MOST_TIME_NS = 2**43 * 1000
 """Viewers read microseconds as doubles, which cannot hold nanoseconds from here on."""
 
-_BEGINS = frozenset("XB")
 _INSTANTS, _ASYNCHRONOUS, _FLOWS = frozenset("iIR"), frozenset("bne"), frozenset("stf")
 _FLOW_ID = re.compile("(0x)?[0-9a-fA-F]{1,16}")
 _NUMBER = re.compile("-?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?")
@@ -136,73 +134,10 @@ def misread_tids(places: Iterable[Place], tracks: Iterable[Place]) -> dict[Place
 # -- flows --
 
 
-class FlowPlaces:
-    """Finds the flows of one track that have no span to begin or end at."""
-
-    def __init__(self) -> None:
-        self._spans: list[int] = []
-        self._others: list[int] = []
-        self._early: list[tuple[int, int, bool]] = []
-        self._latest_end_ns = -(2**63)
-        self._num_open = 0
-        self._is_emptied = False
-        self.hidden: set[int] = set()
-        """The numbers of the flows without a span."""
-
-    def note(self, number: int, event: Event) -> None:
-        """Adds the event of that number. Events come in the order of the file."""
-        phase, begin_ns = str(event.get("ph")), event.get("ts", 0)
-        if phase in _BEGINS or (phase in _INSTANTS and event.get("s") not in ("g", "p")):
-            (self._spans if phase == "X" else self._others).append(begin_ns)
-            self._num_open += phase == "B"
-            self._latest_end_ns = max(self._latest_end_ns, begin_ns + event.get("dur", 0) if phase == "X" else begin_ns)
-            self._is_emptied = False
-        elif phase == "E":
-            self._num_open = max(0, self._num_open - 1)
-            self._is_emptied = self._num_open == 0 and self._latest_end_ns <= begin_ns
-        elif phase in "st" or (phase == "f" and event.get("bp") == "e"):
-            if self._is_emptied:
-                self.hidden.add(number)
-            self._early.append((number, begin_ns, bool(self._others)))
-
-    def finish(self) -> set[int]:
-        """The numbers of the flows without a span, after all events were added."""
-        first = min(self._spans, default=math.inf)
-        first_other = min(self._others, default=math.inf)
-        for number, at_ns, has_other in self._early:
-            if at_ns < first and (at_ns < first_other or (at_ns == first_other and not has_other)):
-                self.hidden.add(number)
-        return self.hidden
-
-
-def hidden_flows(events: Sequence[Event]) -> set[int]:
-    """The indexes in ``events`` of the flows that viewers drop because their track has no span there."""
-    places: dict[Place, FlowPlaces] = defaultdict(FlowPlaces)
-    for number, event in enumerate(events):
-        places[viewer_place(event.get("pid"), event.get("tid"))].note(number, event)
-    return {number for place in places.values() for number in place.finish()}
-
-
-def flow_key(event: Event) -> tuple[int, str, str]:
-    """The key by which viewers tell flows apart."""
-    return _flow_number(event.get("id")), repr(event.get("cat")), repr(event.get("name"))
-
-
-def _flow_number(given: Any) -> int:
+def flow_number(given: Any) -> int:
     """Return the number that viewers read in the id of a flow: a text is hexadecimal."""
     number = given if type(given) is int else int(given, 16) if _FLOW_ID.fullmatch(str(given)) else flow_id(str(given))
     return (number + _MOST_ID + 1) % 2**64 - _MOST_ID - 1
-
-
-def part_repeated_flows(events: Iterable[Event]) -> None:
-    """Gives a new id, in place, to each flow that begins with an id that was used before, and to its later events."""
-    counts: Counter[tuple[int, str, str]] = Counter()
-    for event in events:
-        if event.get("ph") in _FLOWS and "id" in event:
-            key = flow_key(event)
-            counts[key] += event["ph"] == "s"
-            if counts[key] > 1:
-                event["id"] = flow_id(f"{key[0]}#{counts[key]}")
 
 
 class BoundFlows:
@@ -217,7 +152,7 @@ class BoundFlows:
         """Return the event, with a new id if its flow begins with an id that was used before."""
         if "bind_id" not in event:
             return event
-        number = _flow_number(event["bind_id"])
+        number = flow_number(event["bind_id"])
         is_begin = event.get("flow_out") is True and event.get("flow_in") is not True
         self._counts[number] += is_begin
         if self._counts[number] < 2:

@@ -9,18 +9,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinetoscope.formats.chrome import ChromeWriter, encode_text
 from kinetoscope.formats.track_ids import role_of
 from kinetoscope.live.record import RECORD_BYTES, Flag, Kind, Record, ThreadRecords, unpack_records
+from kinetoscope.merge.cycle_text import CycleText, read_cycle_text
+from kinetoscope.native import native
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName
-from kinetoscope.recording.recorder_choice import IS_PURE
-
-if TYPE_CHECKING or not IS_PURE:
-    from kinetoscope import _native
-    from kinetoscope.merge.cycle_text import CycleText, read_cycle_text
 
 _PHASES = {Kind.SPAN: "X", Kind.INSTANT: "i", Kind.COUNTER: "C"}
 _MOST_ROOM_BYTES = 1 << 20
@@ -131,7 +128,7 @@ class Drain:
         The thread's events get the pid and tid that the placeholder has when `write` is called.
         """
         is_shared = str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1
-        if IS_PURE or is_shared or not self._keeps_order():
+        if is_shared or not self._keeps_order():
             return None
         one_of_each = self._one_of_each(thread)
         if not one_of_each:
@@ -157,7 +154,7 @@ class Drain:
         next_one, num_records = 0, len(packed) // RECORD_BYTES
         room = bytearray(min(_MOST_ROOM_BYTES, num_records * _ROOM_PER_RECORD))
         while next_one < num_records:
-            num_bytes, next_one, is_waiting = _native.drain_chrome(
+            num_bytes, next_one, is_waiting = native.drain_chrome(
                 packed, next_one, are_last, room, self._texts, place, clock, self._epochs
             )
             writer.write_lines(memoryview(room)[:num_bytes])
@@ -174,7 +171,7 @@ class Drain:
             return
         packed = b"".join(part.read() for part in thread.parts)
         room = bytearray(2 * len(packed))
-        yield memoryview(room)[: _native.pair_records(packed, room)]
+        yield memoryview(room)[: native.pair_records(packed, room)]
 
     def _keeps_order(self) -> bool:
         """Whether spans that nest on the monotonic clock nest in unix time too. In a very short window they may not."""
@@ -183,7 +180,7 @@ class Drain:
 
     def _one_of_each(self, thread: ThreadRecords) -> bytes:
         """One record of each name and kind; empty if there are records that only Python can write."""
-        sample = _native.Sample(len(self._names))
+        sample = native.Sample(len(self._names))
         all_plain = all(sample.add(part.read()) for part in reversed(thread.parts))
         return sample.firsts() if all_plain else b""
 
@@ -214,9 +211,9 @@ class Drain:
         return self._names, tuple(categories), tuple(args), firsts.tobytes()
 
 
-def cycle_text(cycle: Cycle) -> "CycleText | None":
+def cycle_text(cycle: Cycle) -> CycleText | None:
     """The cycle and its contributed file as one text; None if it has not one file, or if only Python can write it."""
-    if IS_PURE or len(cycle.files) != 1:
+    if len(cycle.files) != 1:
         return None
     drain = Drain(cycle)
     others = [thread for thread in cycle.threads if drain.plan(thread) is None]

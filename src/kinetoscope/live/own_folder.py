@@ -46,15 +46,13 @@ _MOST_TRIES = 10
 
 
 class FilesRecorder(Protocol):
-    """The recorder, as the live folder uses it. Without ``keeps_files`` the other members are never used."""
+    """The recorder, as the live folder uses it."""
 
     request: Callable[[], object] | None
     """Called when there may soon be too little space to record into."""
     run_file: str | None
     window_began_ns: int
 
-    @property
-    def keeps_files(self) -> bool: ...
     @property
     def window(self) -> int: ...
     @property
@@ -98,8 +96,7 @@ class LiveFolder:
 
     def prepare_ahead(self) -> None:
         """Lets the writer thread prepare space to record into before it is needed, in memory too."""
-        if self._recorder.keeps_files:
-            self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
+        self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
 
     def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
         """Keeps what is recorded from now on in a folder below ``run_folder``. If that is on a network file system, the
@@ -107,8 +104,6 @@ class LiveFolder:
         self.run_folder = run_folder
         if run.ranks.local_rank == 0:  # once on each host
             report_leftovers(run_folder)
-        if not self._recorder.keeps_files:
-            return
         wanted = attempt.live_folder(run_folder)
         try:
             self.path = self._make(run_folder, wanted)
@@ -162,7 +157,7 @@ class LiveFolder:
     def close(self, *, is_saved: bool) -> None:
         """Frees all space to record into, and deletes the folder if everything in it ``is_saved``. Else the folder
         stays, for `recover` or until this is called again."""
-        if self._recorder.keeps_files and not self._is_closed:
+        if not self._is_closed:
             self._is_closed = True
             if self.path is not None:
                 self._say_trouble()
@@ -174,8 +169,7 @@ class LiveFolder:
 
     def stop_preparing(self) -> None:
         """The writer thread prepares no more space."""
-        if self._recorder.keeps_files:
-            self._recorder.request = None
+        self._recorder.request = None
 
     def _make(self, run_folder: Path, wanted: Path) -> Path:
         """Makes a new folder: ``wanted``, or one in local temporary storage. Raises OSError if that fails."""

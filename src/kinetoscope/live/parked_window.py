@@ -1,15 +1,15 @@
-"""Collects the filled chunks of a window from the recorder in C, on the writer thread, until the window is saved."""
+"""Collects the filled chunks of a window from the recorder, on the writer thread, until the window is saved."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kinetoscope import _native
 from kinetoscope.live.chunk import Spool, SpooledRecords
 from kinetoscope.live.record import MOST_MARKS, RECORD_BYTES, Stretch, ThreadRecords, TrackMark, stretches
+from kinetoscope.native import native
 
 _AT_ONCE = 4  # chunks: with 1 there are more waits for the GIL; 4 packed ones take no more memory than one chunk
 _UNMARKED = TrackMark(0, 0, "unknown thread", False)
-Taken = tuple[int, int, str, bool, int, list[_native.Chunk]]
+Taken = tuple[int, int, str, bool, int, list[native.Chunk]]
 """One track: its number, the tid and name of its current thread, whether that is the main thread, how many records were
 dropped, and its chunks, in which earlier threads may have recorded too."""
 
@@ -31,8 +31,8 @@ class _Reader:
 class _ParkedChunk:
     """A chunk's records, in its own file or, once they were spooled, in the spool."""
 
-    def __init__(self, chunk: _native.Chunk, reader: _Reader) -> None:
-        self.chunk: _native.Chunk | None = chunk
+    def __init__(self, chunk: native.Chunk, reader: _Reader) -> None:
+        self.chunk: native.Chunk | None = chunk
         self._spooled: SpooledRecords | None = None
         self._reader = reader
         # Nothing is kept here per thread: thousands of threads may share a chunk.
@@ -55,7 +55,7 @@ class _ParkedChunk:
         return stretches(self.read(), _UNMARKED) if self._only_stretch is None else iter((self._only_stretch,))
 
 
-def _whole(chunk: _native.Chunk) -> Stretch | None:
+def _whole(chunk: native.Chunk) -> Stretch | None:
     """The only stretch of a chunk in which a single thread has recorded."""
     beginning = memoryview(chunk)[: (MOST_MARKS + 1) * RECORD_BYTES]
     return next((found._replace(end=len(chunk)) for found in stretches(beginning, _UNMARKED)), None)
@@ -119,7 +119,7 @@ class ParkedWindow:
         Returns whether there are more to spool.
         """
         self._waiting += self.add(taken)
-        _native.seal_chunks(_chunks_of(self._waiting))  # they take no memory while they wait
+        native.seal_chunks(_chunks_of(self._waiting))  # they take no memory while they wait
         chunks, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
         return self._spool is not None and bool(chunks) and self._move_into(self._spool, chunks)
 
@@ -132,7 +132,7 @@ class ParkedWindow:
             return False
         for chunk, records in zip(parked, spooled, strict=True):
             chunk.move_to(records)
-        _native.discard_chunks(chunks)
+        native.discard_chunks(chunks)
         return bool(self._waiting)
 
     def _spool_is_full(self, spool: Spool, error: OSError) -> None:
@@ -146,7 +146,7 @@ class ParkedWindow:
 
     def set_aside(self) -> None:
         """Frees the memory of the chunks, and the unused space in their files."""
-        _native.seal_chunks(_chunks_of(self._chunks))
+        native.seal_chunks(_chunks_of(self._chunks))
 
     def keep_on_disk(self) -> int:
         """Writes to the spool what is in memory only, until the disk is full. Returns how many records are still in
@@ -166,13 +166,13 @@ class ParkedWindow:
         except OSError:
             return False
         parked.move_to(spooled)
-        _native.discard_chunks(chunks)
+        native.discard_chunks(chunks)
         return True
 
     def threads(self) -> list[ThreadRecords]:
         """All records, by thread."""
         if self._spool is None:
-            _native.seal_chunks(_chunks_of(self._chunks))  # records that are kept must not keep unused space too
+            native.seal_chunks(_chunks_of(self._chunks))  # records that are kept must not keep unused space too
         threads: dict[int, _ParkedThread] = {}
         for chunk in self._chunks:
             for mark, first, end in chunk.stretches():
@@ -191,6 +191,6 @@ class ParkedWindow:
                 spool.delete()
 
 
-def _chunks_of(parked: list[_ParkedChunk]) -> list[_native.Chunk]:
+def _chunks_of(parked: list[_ParkedChunk]) -> list[native.Chunk]:
     """The chunks that were not spooled."""
     return [parked_chunk.chunk for parked_chunk in parked if parked_chunk.chunk is not None]

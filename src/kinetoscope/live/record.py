@@ -11,7 +11,7 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, Self
 
-from kinetoscope.native import native_recorder_module
+from kinetoscope.native import native
 
 
 class Kind(IntEnum):
@@ -69,20 +69,11 @@ _COLUMN_TYPES: tuple[Any, ...] = ("q", "q", "I", "I", "H", "B", "B", "I")
 
 
 def record_columns(packed: bytes | memoryview) -> RecordColumns:
-    """The records in ``packed``, whose length is a multiple of 32, as columns. With the module in C, other threads run
-    meanwhile.
-    """
+    """Return the records in ``packed``, whose length is a multiple of 32, as columns. Other threads run meanwhile."""
     num_records = len(packed) // RECORD_BYTES
     widths = [struct.calcsize(type_) for type_ in _COLUMN_TYPES]
     columns = [bytearray(num_records * width) for width in widths]
-    if (native := native_recorder_module()) is not None:
-        native.record_columns(packed, *columns)
-    else:
-        offset = 0
-        for column, width in zip(columns, widths, strict=True):
-            for byte in range(width):
-                column[byte::width] = packed[offset + byte :: RECORD_BYTES]
-            offset += width
+    native.record_columns(packed, *columns)
     typed = zip(columns, _COLUMN_TYPES, strict=True)
     return RecordColumns(*(memoryview(column).cast(type_) for column, type_ in typed))
 

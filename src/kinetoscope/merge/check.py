@@ -1,7 +1,7 @@
 """Finds what is wrong with traces, and writes a repaired copy of one.
 
 A repair reads a file twice and writes it as a merge of one file in which everything stays where it is. So memory stays
-flat; in pure Python it holds the file's events.
+flat.
 """
 
 import os
@@ -15,7 +15,8 @@ from kinetoscope.formats.chrome_event import UNIX_NS
 from kinetoscope.formats.health import describe_losses
 from kinetoscope.formats.viewers import MOST_TIME_NS
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes, own_header
-from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
+from kinetoscope.merge.merge_traces import ByteProgress
+from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 from kinetoscope.texts.wording import gaps_in, numbers_named
 
@@ -51,7 +52,7 @@ def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], 
     name = os.fspath(path)
     progress = ByteProgress([name], on_progress, num_passes=1)
     try:
-        return findings_of(make_rewriter(Questions(checks=True)).survey(name, 0, progress.advance))
+        return findings_of(NativeRewriter(Questions(checks=True)).survey(name, 0, progress.advance))
     except TraceFileError as error:
         return unreadable(name, error)
 
@@ -148,7 +149,7 @@ def repair_trace(
             f"Cannot repair into {target}: a repaired trace is JSON. Repair it as .json, then convert that."
         )
     progress = ByteProgress([os.fspath(path)], on_progress)
-    rewriter = make_rewriter(Questions(checks=True))
+    rewriter = NativeRewriter(Questions(checks=True))
     file = rewriter.survey(os.fspath(path), 0, progress.advance)
     plan, base_ns = Plan(keeps_places=True), _base_ns(file)
     file.shift_ns = _shift_ns(file, base_ns)

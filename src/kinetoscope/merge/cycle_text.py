@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, BinaryIO, cast
 
-from kinetoscope import _native
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, find_base_ns
 from kinetoscope.formats.chrome_stream import StreamedTrace, stream_chrome
 from kinetoscope.formats.track_ids import RankTracks, plain_pid, plain_tid
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, file_state
 from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Rewrite, Survey, track_outputs
+from kinetoscope.native import native
 
 _LOOK_AT_OURS = LOOK_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
 _ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones, since all of ours come before all of the file's
@@ -86,7 +86,7 @@ class CycleText:
             self._write_ours(_writer_to(rewrite, self._survey.base_ns))
             stream_chrome(self._path, Rewrite(text, writer.write_lines, None, LOOK_AGAIN))
             writer.write_lines(text.finish_rewrite())
-        except _native.TextChangedError:
+        except native.TextChangedError:
             raise self._file.changed_error() from None
         self._file.require_unchanged()
 
@@ -104,7 +104,7 @@ class _CycleSurvey(Survey):
         self.base_ns = find_base_ns(header, ())
         if not self.base_ns:
             raise _NotForCError
-        self.text = _native.TraceText(True, _ANY_NUMBER, b"", False, False)
+        self.text = native.TraceText(True, _ANY_NUMBER, b"", False, False)
 
         def survey(lines: bytes, is_first: bool) -> int:
             return self.text.survey(lines, 0, len(lines), is_first, _LOOK_AT_OURS)[0]

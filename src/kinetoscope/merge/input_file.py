@@ -16,9 +16,8 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.header import rank_in_name, require_ranges
 from kinetoscope.formats.health import Health, count_overlapping
-from kinetoscope.formats.nesting import NestingCounts
 from kinetoscope.formats.own_names import BATCH, STEP
-from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter_uuid, series_hash, subject_hash
+from kinetoscope.formats.perfetto import CounterPlaces, counter_uuid
 from kinetoscope.formats.track_ids import RankTracks, plain_pid
 
 _COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
@@ -186,11 +185,6 @@ class Plan:
     num_clipped: int = 0
     num_moved: int = 0
 
-    def note_nesting(self, counts: NestingCounts) -> None:
-        """Adds the numbers of spans that were cut or moved because they overlapped."""
-        self.num_clipped += counts.clipped
-        self.num_moved += counts.moved
-
 
 def nesting_notes(plan: Plan) -> list[str]:
     """A sentence on spans that were cut or moved because they overlapped."""
@@ -274,22 +268,6 @@ def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[Counter
     return [
         CounterSeries(pids[track], hashed, subject, None if has_changed else value)
         for hashed, subject, value, track, has_changed in _FACT.iter_unpack(facts)
-    ]
-
-
-def find_counters(events: Iterable[Event]) -> list[CounterSeries] | None:
-    """The counters of a file, from its events; None if there are too many."""
-    values: dict[tuple[Any, str, str], float | None] = {}
-    for event in events:
-        if event.get("ph") == "C" and "ts" in event:
-            for series, value in counter_numbers(event):
-                key = plain_pid(event.get("pid")), str(event.get("name", "")), series
-                values[key] = value if values.setdefault(key, value) == value else None
-    if len(values) > _MOST_SERIES:
-        return None
-    return [
-        CounterSeries(pid, series_hash(name, series), subject_hash(name), value)
-        for (pid, name, series), value in values.items()
     ]
 
 

@@ -1,8 +1,7 @@
 """Merges the traces of many ranks and cycles into one file, on one clock.
 
 Each file is read twice: first, a few files at a time, to learn its ranks, times and tracks; then to write its events.
-No events are kept: memory stays flat (`native_rewrite`). Without the C module the events of one file at a time are in
-memory (`pure_rewrite`).
+No events are kept: memory stays flat (`native_rewrite`).
 """
 
 import os
@@ -11,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, main_thread
-from typing import Any, Protocol
+from typing import Any
 
 from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import MergeError
@@ -20,10 +19,9 @@ from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.track_ids import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_places, nesting_notes, own_header
-from kinetoscope.merge.pure_rewrite import PureRewriter
+from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
-from kinetoscope.native import native_module
 from kinetoscope.texts.wording import ranks_named
 
 _MOST_RANKS_LISTED = 64
@@ -35,18 +33,6 @@ _DOUBLES_LOSE_NANOSECONDS_FROM = 2**53
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
-
-
-class Rewriter(Protocol):
-    """Reads one file, then writes its events into the merged trace."""
-
-    def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
-        """Reads the file, and answers the questions given at construction. Raises `TraceFileError`."""
-        ...
-
-    def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
-        """Reads the file again and writes its events to ``writer``, as ``plan`` says."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +90,10 @@ def merge_traces(
     return merging.report(output)
 
 
-def make_rewriter(questions: Questions) -> Rewriter:
-    """The rewriter in C, or the one in Python."""
-    if native_module() is None:
-        return PureRewriter(questions)
-    from kinetoscope.merge.native_rewrite import NativeRewriter
-
-    return NativeRewriter(questions)
-
-
 def _most_useful_threads(paths: Sequence[str]) -> int:
-    """How many files to read at a time: one in pure Python, because of the GIL, and one while Python is ending, because
-    no thread can be started then."""
+    """Return how many files to read at a time: one while Python is ending, because no thread can be started then."""
     num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    is_one = native_module() is None or not main_thread().is_alive()
-    return 1 if is_one else min(len(paths), num_processors, _MOST_AT_ONCE)
+    return min(len(paths), num_processors, _MOST_AT_ONCE) if main_thread().is_alive() else 1
 
 
 class _AbandonedError(Exception):
@@ -150,7 +125,9 @@ class _Merging:
         found = {rank for file, _ in self._files for rank in file.ranks}
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
 
-    def _survey(self, paths: list[str], questions: Questions, num_threads: int) -> Iterator[tuple[InputFile, Rewriter]]:
+    def _survey(
+        self, paths: list[str], questions: Questions, num_threads: int
+    ) -> Iterator[tuple[InputFile, NativeRewriter]]:
         """Each file and its rewriter, in the order of ``paths``; ``num_threads`` are read at a time."""
         is_over = Event()  # when set, threads that still read a file give up
 
@@ -159,8 +136,8 @@ class _Merging:
                 raise _AbandonedError
             self._progress.advance(size_bytes)
 
-        def survey(position: int) -> tuple[InputFile, Rewriter]:
-            rewriter = make_rewriter(questions)
+        def survey(position: int) -> tuple[InputFile, NativeRewriter]:
+            rewriter = NativeRewriter(questions)
             return rewriter.survey(paths[position], position, advance), rewriter
 
         if num_threads == 1:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import Any
 
-from kinetoscope import _native
 from kinetoscope.formats.chrome import (
     Event,
     encode_event,
@@ -40,6 +39,7 @@ from kinetoscope.merge.input_file import (
     own_header,
     read_counter_facts,
 )
+from kinetoscope.native import native
 
 LOOK_CANONICAL = 1
 LOOK_AGAIN = 2
@@ -55,14 +55,14 @@ Perfetto, and the number of the overlap track (0 for none)."""
 
 
 class NativeRewriter:
-    """Surveys one file, then rewrites it; see `Rewriter`."""
+    """Surveys one file, then rewrites it."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
         self._survey: Survey | None = None
 
     def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
-        """What the file holds; see `Rewriter`. Raises `TraceFileError`."""
+        """Read the file, and answer the questions given at construction. Raises `TraceFileError`."""
         state = file_state(path)
         survey = _look(path, self._questions, on_bytes)
         facts, metadata = survey.facts, survey.metadata
@@ -92,7 +92,7 @@ class NativeRewriter:
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
-        """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
+        """Read the file again and write its events, as ``plan`` says; add to its counts."""
         survey = self._survey or _look(file.path, self._questions, _say_nothing)
         facts = survey.facts
         numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
@@ -120,7 +120,7 @@ class NativeRewriter:
             writing = Rewrite(survey.text, put, renumber, look, flows, leaves_out_timeless=leaves_out)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
             put(survey.text.finish_rewrite())
-        except _native.TextChangedError:
+        except native.TextChangedError:
             raise file.changed_error() from None
         file.require_unchanged()
         writer.write(added)
@@ -149,7 +149,7 @@ class Survey:
         asked = self._questions
         nests = asked.checks or "kinetoscope" not in header
         align_on = encode_text(asked.align_on) if asked.align_on is not None else b""
-        self.text = _native.TraceText(
+        self.text = native.TraceText(
             nests,
             self._most_pending,
             align_on,

@@ -18,7 +18,7 @@ from kinetoscope.clock.clock import Clock, SystemClock, take_anchor
 from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.formats.record_request import NAME as REQUEST_FILE
 from kinetoscope.formats.record_request import make_request_file
-from kinetoscope.native import native_recorder_module
+from kinetoscope.native import native
 from kinetoscope.paths.network import is_on_network
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.pulse.layout import (
@@ -48,7 +48,6 @@ from kinetoscope.pulse.layout import (
     Stage,
     Stuck,
 )
-from kinetoscope.pulse.pure_writer import PulseWriter
 from kinetoscope.training.ranks import Attempt, Ranks, pid_space
 from kinetoscope.training.timestamp import Counting, Moment, Timestamp, plain_count
 
@@ -152,14 +151,10 @@ class OwnPulse:
         self._begin_writing()
 
     def _begin_writing(self) -> None:
-        native = native_recorder_module()
-        writer_type: Any = PulseWriter if native is None else native.PulseWriter
-        is_machines = isinstance(self._clock, SystemClock)
+        now = None if isinstance(self._clock, SystemClock) else self._clock.monotonic_ns
         self._num_places = PLACES_AHEAD
-        writer = self.writer = writer_type(self._file, None if is_machines else self._clock.monotonic_ns, PLACES_AHEAD)
+        writer = self.writer = self._counter = native.PulseWriter(self._file, now, PLACES_AHEAD)
         self.enter, self.begin_step, self._end_step = writer.enter, writer.begin_step, writer.end_step
-        if native is not None:
-            self._counter = writer
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
     def end_step(self, timestamp: Moment, *, is_recorded: bool = False, end_ns: int | None = None) -> None:
@@ -182,7 +177,7 @@ class OwnPulse:
     def count_steps(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> Counting | None:
         """Lets the writer's ``count_step`` end the next ``num_steps`` steps, which need nothing else; ``with_fetches``,
         its ``begin_fetch`` and ``end_fetch`` be told of fetches, if these need nothing else, either. Returns the
-        timestamp, which moves on with them; None if the writer is the one in Python, which would save nothing.
+        timestamp, which moves on with them; None where no pulse is open.
         """
         counter = self._counter
         if counter is None:

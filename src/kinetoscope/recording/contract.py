@@ -16,8 +16,8 @@ from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.pulse.own_pulse import StepTimes
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.native_recorder import NativeRecorder
 from kinetoscope.recording.recorder import NameTable
-from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.run_redaction import redact_name
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
@@ -81,6 +81,22 @@ class TraceHandler(Callback):
         """
 
 
+class Driver(Protocol):
+    """The object that drives a run: it calls the run at each event, and the run calls these methods as it closes."""
+
+    def end(self, clean: bool) -> None:
+        """Fires the run's last events, before the last window is saved."""
+        ...
+
+    def close_handlers(self) -> None:
+        """Waits until everything is written, and closes handlers and sources, if this driver has to close them."""
+        ...
+
+    def close_abandoned(self) -> None:
+        """Closes a run that was left open, and its handlers and sources."""
+        ...
+
+
 def run_folder_of(handlers: Iterable[object]) -> Path | None:
     """The run folder of the first handler that has one."""
     folders = (getattr(handler, "run_folder", None) for handler in handlers)
@@ -118,7 +134,7 @@ class RunInside(Protocol):
         ...
 
     @property
-    def recorder(self) -> ProcessRecorder:
+    def recorder(self) -> NativeRecorder:
         """What markers record into, for spans that no marker can record."""
         ...
 

@@ -15,8 +15,8 @@ from kinetoscope.clock.relation import ClockRelation
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Record, ThreadRecords
 from kinetoscope.recording.marker import Marker
-from kinetoscope.recording.recorder import ACTION_BITS, OWN_CATEGORY, Recorder, SpanName, WindowRecords
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.native_recorder import NativeRecorder
+from kinetoscope.recording.recorder import ACTION_BITS, OWN_CATEGORY, SpanName, WindowRecords
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent, SourceEvents
 from kinetoscope.training.ranks import Attempt, Ranks, torch_distributed
@@ -74,7 +74,7 @@ class LastingSpans:
     clipped to the window.
     """
 
-    def __init__(self, recorder: ProcessRecorder, clock: Clock) -> None:
+    def __init__(self, recorder: NativeRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._now = clock.monotonic_ns
         self._spans: list[LastingSpan] = []
@@ -211,7 +211,7 @@ class Window:
     before the first window.
     """
 
-    def __init__(self, recorder: Recorder, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
+    def __init__(self, recorder: NativeRecorder, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
         self._recorder = recorder
         self._clock = clock
         self._ranks = ranks

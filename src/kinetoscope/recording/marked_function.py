@@ -8,10 +8,10 @@ from typing import Any
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording import compiler
-from kinetoscope.recording.recorder_choice import ProcessSpan
+from kinetoscope.recording.native_recorder import NativeSpan
 
 
-def marked(marker: ProcessSpan, function: Any) -> Any:
+def marked(marker: NativeSpan, function: Any) -> Any:
     """``function``, of which each call is a span of ``marker``. A ``staticmethod`` or ``classmethod`` stays one.
 
     Raises `SettingsError` for what cannot be called.
@@ -41,7 +41,7 @@ def mark_function(function: Any, find: Callable[[str], Any]) -> Any:
     return find(name)(function)
 
 
-def _wrapper(marker: ProcessSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapper(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     if _is(inspect.isasyncgenfunction, function):
         return _around_async_generator(marker, function)
     if _is(inspect.iscoroutinefunction, function):
@@ -58,7 +58,7 @@ def _is(kind: Callable[[Any], bool], function: Any) -> bool:
     return kind(function) or kind(type(function).__call__)
 
 
-def _around_function(marker: ProcessSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _around_function(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     # Looked up once, not in each call: so this is quicker than `with marker:`.
     begin, end = marker.begin, marker.end
 
@@ -75,7 +75,7 @@ def _around_function(marker: ProcessSpan, function: Callable[..., Any]) -> Calla
 
 
 @contextmanager
-def _span(marker: ProcessSpan) -> Iterator[None]:
+def _span(marker: NativeSpan) -> Iterator[None]:
     """A span by a token, because the block may end on another thread than it began."""
     token = marker.begin()
     try:
@@ -84,7 +84,7 @@ def _span(marker: ProcessSpan) -> Iterator[None]:
         marker.end(token)
 
 
-def _around_coroutine(marker: ProcessSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _around_coroutine(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _span(marker):
             return await function(*args, **kwargs)
@@ -92,7 +92,7 @@ def _around_coroutine(marker: ProcessSpan, function: Callable[..., Any]) -> Call
     return wrapper
 
 
-def _around_generator(marker: ProcessSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _around_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         with _span(marker):
             return (yield from function(*args, **kwargs))
@@ -100,7 +100,7 @@ def _around_generator(marker: ProcessSpan, function: Callable[..., Any]) -> Call
     return wrapper
 
 
-def _around_async_generator(marker: ProcessSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _around_async_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         with _span(marker):
             generator = function(*args, **kwargs)

@@ -11,9 +11,9 @@ from kinetoscope.clock.clock import Clock
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording import compiler
 from kinetoscope.recording.marked_function import mark_function, marked
+from kinetoscope.recording.native_recorder import NativeRecorder, NativeSpan
 from kinetoscope.recording.process import find_parents_run, this_process
 from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, MOST_NAMES, NO_NAME, SpanName
-from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.writing.own_thread import after_fork_in_child
@@ -78,7 +78,7 @@ class MarkerSettings:
         return f"actions=({actions}), categories={self.categories}, instants={self.edges}"
 
 
-class Marker(ProcessSpan):
+class Marker(NativeSpan):
     """A named span, instant or counter. `Profiler.marker` and `kinetoscope.marker` make it.
 
     with marker: ...                                # a span around a block
@@ -93,7 +93,7 @@ class Marker(ProcessSpan):
 
     __slots__ = ("__weakref__", "settings")
 
-    def __init__(self, recorder: ProcessRecorder, settings: MarkerSettings) -> None:
+    def __init__(self, recorder: NativeRecorder, settings: MarkerSettings) -> None:
         super().__init__(recorder, NO_NAME, settings.mask, settings.edges)
         self.settings: MarkerSettings = settings
 
@@ -105,7 +105,7 @@ class Marker(ProcessSpan):
     def categories(self) -> tuple[str, ...]:
         return self.settings.categories
 
-    def record_into(self, recorder: ProcessRecorder) -> None:
+    def record_into(self, recorder: NativeRecorder) -> None:
         """Makes the marker record into another recorder from now on."""
         self.attach(recorder, NO_NAME)
 
@@ -280,7 +280,7 @@ class ProfilerMarkers:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.recorder: ProcessRecorder = ProcessRecorder(clock)
+        self.recorder: NativeRecorder = NativeRecorder(clock)
         self._known = KnownMarkers()
         self._once = OnceLog()
 
@@ -319,7 +319,7 @@ def _warn_of_many(name: str) -> None:
 
 # Libraries call `kinetoscope.marker` and do not know the user's Profiler, so the recorder of library markers must be
 # global. A run that begins makes them record into its own recorder; before and after that they record into `_home`.
-_idle = ProcessRecorder()
+_idle = NativeRecorder()
 _inert = Marker(_idle, MarkerSettings("inert", actions=()))
 _home = _current = _idle
 _known = KnownMarkers()
@@ -371,23 +371,23 @@ def _library_marker(settings: MarkerSettings) -> Marker:
     return _known.get(key) or _known.add(key, Marker(_current, settings))
 
 
-def library_recorder() -> ProcessRecorder:
+def library_recorder() -> NativeRecorder:
     """What library markers record into now: in a child process, such as a DataLoader worker, for the parent's run."""
     return _current
 
 
-def begin_library_markers(recorder: ProcessRecorder) -> None:
+def begin_library_markers(recorder: NativeRecorder) -> None:
     """Makes library markers record into the ``recorder`` of the run that begins."""
     _move_to(recorder)
 
 
-def end_library_markers(recorder: ProcessRecorder) -> None:
+def end_library_markers(recorder: NativeRecorder) -> None:
     """Makes library markers idle again, unless they record into another recorder by now."""
     if _current is recorder:
         _move_to(_home)
 
 
-def _move_to(recorder: ProcessRecorder) -> None:
+def _move_to(recorder: NativeRecorder) -> None:
     global _current
     _current = recorder
     for known in _known.living():
@@ -396,7 +396,7 @@ def _move_to(recorder: ProcessRecorder) -> None:
 
 def _join_parents_run() -> None:
     """Records into the run of the parent process, if there is one and this process has no profiler of its own."""
-    run_file = find_parents_run() if _idle.keeps_files and _current is _idle else None
+    run_file = find_parents_run() if _current is _idle else None
     if run_file is not None:
         _idle.follow(run_file)
 

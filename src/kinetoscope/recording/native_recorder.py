@@ -1,4 +1,4 @@
-"""The recorder in C (`src/native`), as Python sees it. `pure_recorder` has the same interface and records."""
+"""The recorder of this process, and its spans: the ones in C (`src/native/recorder`), as Python uses them."""
 
 import contextlib
 import logging
@@ -11,22 +11,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kinetoscope import _native
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.live.chunk import NamesFile
 from kinetoscope.live.contents import delete_child_records, take_child_records
 from kinetoscope.live.parked_window import ParkedWindow
 from kinetoscope.live.record import ThreadRecords
+from kinetoscope.native import native, why_not_recorded
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import NameTable, WindowRecords
 from kinetoscope.texts.wording import counted
 from kinetoscope.writing.own_thread import after_fork_in_child
 
 
-class NativeRecorder(_native.Recorder):
-    """Records into mapped chunk files, or into memory; see `kinetoscope.recording.recorder.Recorder`."""
+class NativeRecorder(native.Recorder):
+    """Records spans, instants and counters of all threads of this process while a window is open.
 
-    keeps_files = True
+    Records are in mapped chunk files, or in memory. The run sets ``action`` (a bit of `ACTION_BITS`, or 0 to record
+    nothing) and ``batch`` once per batch; spans read them. ``listener`` is None if no handler has per-event methods.
+    ``loss`` is the last loss of a counter, recorded or not; NaN before the first.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         now = (clock or SystemClock()).monotonic_ns
@@ -46,10 +49,16 @@ class NativeRecorder(_native.Recorder):
         _living.add(self)
 
     def open_window(self) -> None:
+        """Start keeping records."""
         self.window_began_ns = time.monotonic_ns()
         super().open_window()
 
     def close_window(self, *, continues: bool = False) -> WindowRecords:
+        """Close the window and truncate the spans that are open at this nanosecond. Cheap.
+
+        With ``continues``, the next window opens at the same nanosecond, so that no thread and no child process finds
+        recording off in between.
+        """
         window, began_ns = self.window, self.window_began_ns
         taken, closed_ns = self.take_at_close(continues), self.closed_ns
         if continues:
@@ -175,13 +184,18 @@ class NativeRecorder(_native.Recorder):
         return self.names.intern(name)
 
 
-class NativeSpan(_native.Span):
-    """A reusable span of a `NativeRecorder`; see `kinetoscope.recording.recorder.Span`."""
+class NativeSpan(native.Span):
+    """A reusable span: one object per name, entered any number of times, on any thread, also nested.
+
+    ``begin`` returns the token with which any thread can ``end`` the span, or None if it is not recorded. ``begin_at``
+    and ``end_at`` do so for a span that is over, in the order of the ends; ``abandon`` discards one. A subclass that
+    starts with `NO_NAME` defines ``intern``, which returns the id of its name when it is first recorded.
+    """
 
     __slots__ = ()
 
     def plain_values(self, values: Any) -> dict[str, int | float]:
-        """What `counter` records for values that are not simply a dict of strings and numbers."""
+        """Return the values that `counter` records where it was not given a dict of strings and numbers."""
         if not isinstance(values, Mapping):
             values = {self._recorder.names.names[self.name_id].name: values}
         return dict(values)
@@ -222,6 +236,12 @@ def _worker_name() -> str:
     process = sys.modules.get("multiprocessing.process")
     return process.current_process().name if process else f"process {os.getpid()}"
 
+
+if os.environ.get("KINETOSCOPE_CLOCK") == "tsc" and not why_not_recorded():
+    try:  # the time stamp counter of the CPU is quicker to read
+        native.use_tsc()
+    except OSError as error:
+        _log.warning("%s CLOCK_MONOTONIC is used.", error)
 
 _living: "weakref.WeakSet[NativeRecorder]" = weakref.WeakSet()
 

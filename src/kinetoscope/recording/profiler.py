@@ -166,7 +166,8 @@ class Profiler(AnyProfiler):
       the line of Python that they were at: see docs/slow-steps.md.
     - ``clock``: the clock, for tests.
 
-    Raises `SettingsError` for an argument that cannot work.
+    Raises `SettingsError` for an argument that cannot work. `start` raises `NativeExtensionError` where nothing can be
+    recorded.
     """
 
     @overload

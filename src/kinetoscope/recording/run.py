@@ -12,19 +12,20 @@ from enum import Enum
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from kinetoscope.clock.clock import Clock, SystemClock, process_base_ns, take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.own_names import WATCHED_PHASE
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
+from kinetoscope.native import require_recorder
 from kinetoscope.pulse.own_pulse import OwnPulse, StepTimes, TrainingFacts
 from kinetoscope.recording import compiler
 from kinetoscope.recording.asked_recording import AskedRecording
 from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, recipe_of, run_folder_of
+from kinetoscope.recording.contract import Driver, FindsFirst, Guard, Listeners, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.ending import Ending, RunEnd
@@ -36,10 +37,10 @@ from kinetoscope.recording.marker import (
     end_library_markers,
 )
 from kinetoscope.recording.memory_limit import MemoryLimit
+from kinetoscope.recording.native_recorder import NativeRecorder
 from kinetoscope.recording.outcome import Outcome, RunCounts
 from kinetoscope.recording.process import signals_held, this_process
 from kinetoscope.recording.recorder import ACTION_BITS, OWN_CATEGORY
-from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.run_redaction import add_redacted, redact_attempt, redact_training
 from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction
 from kinetoscope.recording.settings import SAVE_TIMEOUT_S, RunSettings
@@ -56,22 +57,6 @@ from kinetoscope.training.timestamp import Moment, plain_count
 _log = logging.getLogger("kinetoscope")
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Driver(Protocol):
-    """What drives a run: it calls the run at each event, and the run calls these methods while it closes."""
-
-    def end(self, clean: bool) -> None:
-        """Fires the run's last events, before the last window is saved."""
-        ...
-
-    def close_handlers(self) -> None:
-        """Waits until everything is written, and closes handlers and sources, if this driver has to close them."""
-        ...
-
-    def close_abandoned(self) -> None:
-        """Closes a run that was left open, and its handlers and sources."""
-        ...
 
 
 class _Phase(Enum):
@@ -106,6 +91,8 @@ class Run:
     is_paused: bool
     tolerates_active_run: bool
     """Whether it records nothing, and raises nothing, where another run is active."""
+    is_unrecorded: bool
+    """True where training continues without the run, which never begins."""
 
     def __init__(
         self,
@@ -133,7 +120,7 @@ class Run:
         """The action of the current batch, once the run has begun."""
         self.notes_phases: bool = False
         """Whether windows have the phases that the pulse is told of as spans: in a loop without spans of its own."""
-        self.is_held = self.is_paused = self.tolerates_active_run = self._has_told = False
+        self.is_held = self.is_paused = self.tolerates_active_run = self.is_unrecorded = self._has_told = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
         self._slow_steps: SlowStepWatch | None = None
@@ -252,11 +239,15 @@ class Run:
     def can_begin(self) -> bool:
         """Return whether it can begin. If not, it is over without a record, and one line in the log gives the reason.
 
-        Raises `ProfilerStateError` if it has begun before. So it does if another run is active that cannot be closed,
-        unless it ``tolerates_active_run``.
+        Raises `ProfilerStateError` if it has begun before, and if another run is active that cannot be closed, unless
+        it ``tolerates_active_run``. Raises `NativeExtensionError` unless it ``is_unrecorded``.
         """
         if self._phase is not _Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
+        if self.is_unrecorded:
+            self._phase = _Phase.CLOSED
+            return False
+        require_recorder()
         try:
             if this_process.run is not None:
                 this_process.run.give_way()
@@ -300,7 +291,6 @@ class Run:
         this_process.make_active(self)
         self._clocks.begin()
         self._begin_watch()
-        warn_if_pure()
 
     def _open_live_folder(self) -> None:
         asked = self.settings.live_folder
@@ -500,7 +490,7 @@ class Run:
     # -- for sources and handlers: see `RunInside` ------------------------------------------------------------
 
     @property
-    def recorder(self) -> ProcessRecorder:
+    def recorder(self) -> NativeRecorder:
         """What markers record into."""
         return self._recorder
 

@@ -16,16 +16,16 @@ from kinetoscope.clock.clock import Anchor, Clock, take_anchor
 from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLES_TRACK, WATCHED_PHASE
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
-from kinetoscope.native import native_recorder_module
+from kinetoscope.native import native
 from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line, source_name
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.pure_slow_steps import SlowSteps, Times
 from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.native_recorder import NativeRecorder
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.recorder import FRAMES_APART_NS, SpanName, WindowRecords
-from kinetoscope.recording.recorder_choice import SCHEDSTAT, ProcessRecorder
 from kinetoscope.recording.slow_step_places import SlowStepPlaces
 from kinetoscope.recording.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
+from kinetoscope.recording.thread_looks import SCHEDSTAT
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from kinetoscope.writing.own_thread import OwnThread
@@ -43,6 +43,10 @@ class _Frame(NamedTuple):
     line: str
     is_of_user: bool
 
+
+Times = tuple[int, tuple[int, ...], int | None]
+"""The duration of a step, the time in each phase, and the run-queue delay, in nanoseconds; None where the system does
+not report it."""
 
 _Stack = tuple[_Frame, ...]
 """The frames of a thread, the outermost first."""
@@ -72,18 +76,16 @@ class SlowStepWatch:
     def __init__(
         self,
         writer: Any,
-        recorder: ProcessRecorder,
+        recorder: NativeRecorder,
         clock: Clock,
         describe: Callable[[], tuple[str, Ranks, Attempt]],
         deliver: Callable[[Cycle], object],
         report: Callable[[str], object],
     ) -> None:
-        native = native_recorder_module()
         self._tid, self._ident = threading.get_native_id(), threading.get_ident()
         self._thread_name = threading.current_thread().name
         self._is_main = threading.current_thread() is threading.main_thread()
-        slow_type: Any = SlowSteps if native is None else native.SlowSteps
-        self._slow = slow_type(SCHEDSTAT.format(self._tid))
+        self._slow: Any = native.SlowSteps(SCHEDSTAT.format(self._tid))
         self._writer, self._recorder, self._clock = writer, recorder, clock
         self._describe, self._deliver, self._report = describe, deliver, report
         self._places = SlowStepPlaces()

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from kinetoscope.pulse.layout import LOOK_S, STOOD_STILL_S
 from kinetoscope.recording.private_names import frame_of_thread
-from kinetoscope.recording.recorder_choice import SCHEDSTAT
 
 _BUSY = 0.05  # of the time between looks in which it did not wait for a processor
 _READY = "R"
+SCHEDSTAT = "/proc/self/task/{}/schedstat"
+"""The file in which Linux counts the run-queue delay of a thread."""
 
 
 class _Look(NamedTuple):

@@ -5,9 +5,10 @@ import weakref
 from typing import Any, Self
 
 from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
+from kinetoscope.native import native
 from kinetoscope.recording.contract import ProfilerInside, RunInside
-from kinetoscope.recording.recorder_choice import SCHEDSTAT, ThreadClocks
 from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.thread_looks import SCHEDSTAT
 from kinetoscope.sources.processor_use import processor_use, processor_use_since
 
 _runs_being_read: "weakref.WeakSet[RunInside]" = weakref.WeakSet()
@@ -30,7 +31,7 @@ class LoopClocks:
         self._native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is its parent's
         self._counter: Any = None
         self._before = processor_use(self._native_id, run.command_pid)
-        self._clocks = ThreadClocks(SCHEDSTAT.format(self._native_id))
+        self._clocks = native.ThreadClocks(SCHEDSTAT.format(self._native_id))
 
     def read(self, profiler: ProfilerInside) -> None:
         """Records the time since the last reading. Nothing happens on another thread."""

@@ -25,13 +25,13 @@ class StackSampler(WindowSource):
     The samples are nested spans of category ``stack_sample`` on a track of their own, ``samples of MainThread``, named
     as Kineto's frames are, with the line that was executing: ``train.py(41): loss``. Frames of ours are left out, and
     those of libraries have the second category ``library``. Samples are taken while a window is open, and never
-    otherwise. They are estimates: what takes less than a few intervals in all may be missing. On Linux, with the
-    recorder in C, a span of category ``stack_sample,state`` below the lines says what the thread waits for.
+    otherwise. They are estimates: what takes less than a few intervals in all may be missing. On Linux,
+    a span of category ``stack_sample,state`` below the lines says what the thread waits for.
 
     The counter ``loop thread`` and the instant ``processors`` of `SystemProfiler` are recorded too.
 
     With ``workers``, workers of torch's DataLoaders that are started during the run are sampled as well, by a thread in
-    each; their tracks are called ``DataLoader worker 0: samples of MainThread``. That needs the recorder in C.
+    each; their tracks are called ``DataLoader worker 0: samples of MainThread``.
 
     Raises `SettingsError` for an interval below 0.01 ms or above a day.
     """

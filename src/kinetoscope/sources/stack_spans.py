@@ -6,10 +6,11 @@ from collections.abc import Callable
 from types import CodeType
 
 from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_EVERY, SAMPLED_STATE, WAITS
+from kinetoscope.native import native
 from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line
 from kinetoscope.recording.marker import RECORDING_ACTIONS
+from kinetoscope.recording.native_recorder import NativeRecorder, NativeSpan
 from kinetoscope.recording.recorder import ACTION_BITS
-from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan, StackSamples
 from kinetoscope.writing.own_thread import OwnThread
 
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
@@ -18,7 +19,7 @@ _OF_THREAD = 0b110  # Linux: the clock of the thread with this number, as time.p
 _IDLE_S = 0.05  # how often to look whether recording goes on
 
 
-class StackSpans(StackSamples):
+class StackSpans(native.StackSamples):
     """Records the samples of the stack of one thread into ``recorder``, on the track of the thread that calls `run`.
 
     A sample counts from the moment it was asked for until the next one was. What equal samples in a row have in common,
@@ -27,14 +28,14 @@ class StackSpans(StackSamples):
     keeps step with them, and samples that were missed are left out.
 
     With ``native_id``, the number by which the system knows the thread, what the thread waits for is the innermost
-    span, such as ``waits: fsync``; a sample without one ran, or could have run. That needs Linux and the recorder in C.
+    span, such as ``waits: fsync``; a sample without one ran, or could have run. That needs Linux.
 
     `run` samples as long as anything is recorded, and returns whether `stop` was called meanwhile.
     """
 
     def __init__(
         self,
-        recorder: ProcessRecorder,
+        recorder: NativeRecorder,
         ident: int,
         interval_ms: float,
         outermost: CodeType | None = None,
@@ -46,7 +47,7 @@ class StackSpans(StackSamples):
         self._processor_ns: dict[int, int] = {}
         self._interval_name = SAMPLED_EVERY.format(f"{interval_ms:g}")
         self._gap = self._new_span(_GAP, SAMPLE_OF_LIBRARY)
-        self._spans: dict[str, ProcessSpan] = {}
+        self._spans: dict[str, NativeSpan] = {}
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
         """Samples until `stop` was called, or until it ``is_over``, which it asks now and then while nothing is
@@ -59,7 +60,7 @@ class StackSpans(StackSamples):
         self._new_span(self._interval_name, SAMPLED_STATE if knows_states else SAMPLE).instant()
         self._holder()  # from now on it is known who ran
 
-    def span_of_line(self, code: CodeType, line: int | None) -> ProcessSpan | None:
+    def span_of_line(self, code: CodeType, line: int | None) -> NativeSpan | None:
         """The span of a line; None if it is ours."""
         file = code.co_filename
         if is_ours(file):
@@ -69,7 +70,7 @@ class StackSpans(StackSamples):
             self._spans[name] = self._new_span(name, SAMPLE if is_of_user(file) else SAMPLE_OF_LIBRARY)
         return self._spans[name]
 
-    def span_of_state(self, state: str) -> ProcessSpan:
+    def span_of_state(self, state: str) -> NativeSpan:
         """The span that says what the thread waits for, or that its line is read ``late``."""
         name = LATE if state == "late" else WAITS + state
         if state == "GIL" and (holder := self._holder()):
@@ -92,13 +93,13 @@ class StackSpans(StackSamples):
             most_ns, holder = (ran_ns, thread.name) if ran_ns > most_ns else (most_ns, holder)
         return holder
 
-    def span_of_gap(self) -> ProcessSpan:
+    def span_of_gap(self) -> NativeSpan:
         """The span that stands for the frames between the two ends of a deep stack."""
         return self._gap
 
-    def _new_span(self, name: str, categories: str) -> ProcessSpan:
+    def _new_span(self, name: str, categories: str) -> NativeSpan:
         names = self._recorder.names
-        return ProcessSpan(self._recorder, names.intern(name, tuple(categories.split(","))), _MASK)
+        return NativeSpan(self._recorder, names.intern(name, tuple(categories.split(","))), _MASK)
 
 
 def _processor_ns(native_id: int) -> int:

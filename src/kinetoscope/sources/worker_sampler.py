@@ -14,7 +14,6 @@ from typing import Any
 from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.recording import marker
 from kinetoscope.recording.private_names import frames_of_threads
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.sources.private_names import worker_loop
 from kinetoscope.sources.stack_spans import StackSpans
@@ -29,7 +28,7 @@ class WorkerSampling:
     """While installed, workers of torch's DataLoaders that are started sample themselves every ``interval_ms``.
 
     We replace `DataLoader.__iter__`, which starts workers, and put our function before the loader's ``worker_init_fn``
-    for the time of that call. Without torch, or without the recorder in C, nothing happens.
+    for the time of that call. Without torch, nothing happens.
     """
 
     def __init__(self, interval_ms: float) -> None:
@@ -39,7 +38,7 @@ class WorkerSampling:
     def install(self) -> None:
         """Begins, if torch's DataLoader is loaded."""
         kind: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-        if kind is None or self._replaced is not None or IS_PURE:
+        if kind is None or self._replaced is not None:
             return
         if find_all(worker_loop, frames_of_threads) is not None:
             self._replaced = ReplacedMethod(kind, "__iter__", self._start)

@@ -14,7 +14,6 @@ from kinetoscope.formats.chrome_scan import (
     BYTES,
     NUMBERS,
     TEXTS,
-    Columns,
     decode_json_text,
     decode_texts,
 )
@@ -162,10 +161,7 @@ def _find_overlaps(trace: TraceEvents, health: Health) -> None:
 
 
 def block_frame(block: Any) -> pl.DataFrame:
-    """A block of rows as a frame, without copying a block from C."""
-    if isinstance(block, Columns):
-        schema = {name: dtype for name, dtype in _schema(pl).items() if name in block}
-        return pl.DataFrame({name: block[name] for name in schema}, schema=schema)
+    """Return a block of a scanner as a frame, without copying it."""
     return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in block])
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 
 _DESCRIBED = {
     "process_name": ("process", "name"),
@@ -126,58 +126,5 @@ def nest_spans(spans: pl.DataFrame, *, clip: bool = False) -> pl.DataFrame:
     """
     wanted = {"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32}  # it takes a tenth of a query's time
     spans = pl.DataFrame([spans[name].cast(dtype).rechunk() for name, dtype in wanted.items()])
-    if (native := native_module()) is None:
-        schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32} | ({"dur": pl.Int64} if clip else {})
-        return pl.DataFrame(_Sweep(spans, clip).columns, schema=schema)
     columns: list[Any] = native.nest_spans(spans.__arrow_c_stream__(), clip)
     return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in columns])
-
-
-class _Sweep:
-    """The twin of `src/native/scan/nested.c`, and the reference for its tests."""
-
-    def __init__(self, spans: pl.DataFrame, clip: bool) -> None:
-        num_spans = len(spans)
-        self._own_ns: list[int] = [0] * num_spans
-        self._parents: list[int | None] = [None] * num_spans
-        self._depths = [0] * num_spans
-        self.columns: dict[str, list[Any]] = {"self_ns": self._own_ns, "parent": self._parents, "depth": self._depths}
-        self._clipped_ns = [0] * num_spans if clip else None
-        if self._clipped_ns is not None:
-            self.columns["dur"] = self._clipped_ns
-        self._open: list[tuple[int, int]] = []  # the end and the row of each open span
-        self._covered_until: dict[int, int] = {}
-        last_track = None
-        for track, row, begin_ns, end_ns in _in_order(spans):
-            if track != last_track:
-                self._open.clear()
-            last_track = track
-            self._add(row, begin_ns, end_ns)
-
-    def _add(self, row: int, begin_ns: int, end_ns: int) -> None:
-        # A span that ends before this one can contain nothing later that this one does not contain too.
-        while self._open and self._is_over(self._open[-1][0], begin_ns, end_ns):
-            self._covered_until.pop(self._open.pop()[1])
-        if self._clipped_ns is not None:
-            end_ns = min(end_ns, self._open[-1][0]) if self._open else end_ns
-            self._clipped_ns[row] = end_ns - begin_ns
-        self._own_ns[row], self._depths[row] = end_ns - begin_ns, len(self._open)
-        if self._open:
-            _, parent = self._open[-1]
-            self._parents[row] = parent
-            from_ns = max(begin_ns, self._covered_until[parent])
-            self._own_ns[parent] -= max(0, end_ns - from_ns)
-            self._covered_until[parent] = max(end_ns, from_ns)
-        self._open.append((end_ns, row))
-        self._covered_until[row] = begin_ns
-
-    def _is_over(self, open_end_ns: int, begin_ns: int, end_ns: int) -> bool:
-        """Whether an open span contains neither the given span nor any later one."""
-        return open_end_ns <= begin_ns or (self._clipped_ns is None and open_end_ns < end_ns)
-
-
-def _in_order(spans: pl.DataFrame) -> Any:
-    """Track, row, begin and end of each span, by track, begin, and latest end first."""
-    ends = pl.col("ts") + pl.col("dur").clip(0)
-    rows = spans.with_row_index("row").select("track", "row", "ts", end=ends)
-    return rows.sort("track", "ts", "end", descending=[False, False, True], maintain_order=True).iter_rows()

@@ -1,8 +1,8 @@
 """torch: the text that Kineto saved, kept small in memory, so that it can be exported any number of times.
 
-Kineto saves a window only once, and its text is ten times as large as it needs to be. Our C module checks each event
-and writes it on one line, with its true name; the lines are kept compressed. Where there is no C module, or where the
-text is damaged, the text is kept as Kineto wrote it, and `export` repairs it each time.
+Kineto saves a window only once, and its text is ten times as large as it needs to be. The native extension checks each
+event and writes it on one line, with its true name; the lines are kept compressed. Without it, or where the text is
+damaged, the text is kept as Kineto wrote it, and `export` repairs it each time.
 """
 
 import io
@@ -15,21 +15,18 @@ from decimal import Decimal
 from enum import IntEnum
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinetoscope.clock.clock import choose_base_ns, process_base_ns
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, encode_text
 from kinetoscope.formats.compression import Block, compressed_by_name, pack_block, write_gzip
 from kinetoscope.formats.nesting import nest
-from kinetoscope.native import native_module
+from kinetoscope.native import native, why_not_loaded
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name
 from kinetoscope.torch.true_names import NamesBySpan, Renamed, plain_names, possible_spellings
 from kinetoscope.writing.atomic_file import atomic_file
-
-if TYPE_CHECKING:
-    from kinetoscope._native import KinetoLines
 
 _SEPARATOR = b",\n"  # between lines; no line contains a line break
 _EVENTS = b'"traceEvents": ['
@@ -218,8 +215,7 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> KinetoTe
     head, rest = _read_head(stream)
     if not head and not rest:
         raise TraceFileError("Kineto saved an empty trace. Check whether the disk for temporary files is full.")
-    native = native_module()
-    if native is None or renamed is None or _base_ns(head) is None:
+    if why_not_loaded() or renamed is None or _base_ns(head) is None:
         return KinetoText(head=head, remainder=_remainder(rest, stream))
     shift_ns = _shift_ns(head, rest)
     names = [(name.number, name.raw.encode(), encode_text(name.name)) for name in renamed]
@@ -243,7 +239,7 @@ def _own_prefixes() -> tuple[bytes, ...]:
     return tuple(encode_text(prefix).removesuffix(b'"') for prefix in PREFIXES)
 
 
-def _read_lines(stream: TextStream, kineto_lines: "KinetoLines") -> tuple[PackedText, bool]:
+def _read_lines(stream: TextStream, kineto_lines: native.KinetoLines) -> tuple[PackedText, bool]:
     """A line for each event of the stream, and whether the end of the events was reached."""
     lines, stop = PackedText(), _Stop.FULL
     while stop is _Stop.FULL:
@@ -294,7 +290,7 @@ def _base_ns(head: bytes) -> int | None:
     return base_ns if isinstance(base_ns, int) else None
 
 
-def _nest_lines(text: PackedText, kineto_lines: "KinetoLines") -> PackedText | None:
+def _nest_lines(text: PackedText, kineto_lines: native.KinetoLines) -> PackedText | None:
     """The text with the spans of each track nested; None if some still overlap.
 
     The C module finds the spans that overlap, a few in a hundred; only those are read into Python and nested.
@@ -315,7 +311,7 @@ def _nest_lines(text: PackedText, kineto_lines: "KinetoLines") -> PackedText | N
 class _Nester:
     """Nests spans that overlap; ``involved`` has for each, by index: its begin, end, track and place in the text."""
 
-    def __init__(self, text: PackedText, kineto_lines: "KinetoLines") -> None:
+    def __init__(self, text: PackedText, kineto_lines: native.KinetoLines) -> None:
         self._text = text
         self._kineto_lines = kineto_lines
         self.involved: dict[int, tuple[int, int, int, int]] = {}

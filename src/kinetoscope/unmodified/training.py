@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
-from kinetoscope.native import WITHOUT_GIL, has_gil
+from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.loader_watch import DataLoaderWatch
@@ -276,6 +276,9 @@ class UnmodifiedTraining:
         except Exception as error:
             self._give_up(str(error))
             return False
+        if not profiler.run.is_running:  # one line in the log has given the reason
+            self._stop_watching()
+            return False
         self._follow_thread()
         self.has_recorded = True
         self._profiler, self._loop = profiler, profiler.run.driver
@@ -298,11 +301,14 @@ class UnmodifiedTraining:
             atexit.register(_spared(self._end_last_step))
 
     def _give_up(self, why: str) -> None:
+        self._stop_watching()
+        self._tell_given_up(why)
+
+    def _stop_watching(self) -> None:
         self._has_given_up = True
         self._profiler = self._rule = None  # else each further training run would be another reason
         self._loader_watch.remove()
         self._backward_watch.remove()
-        self._tell_given_up(why)
 
     def end(self) -> None:
         """Ends it, and all watching."""
@@ -341,8 +347,8 @@ class UnmodifiedTraining:
 def watch_process() -> None:
     """Waits for a training in this process, once torch is loaded; once in a process, however often it is asked."""
     global _training
-    if _training is None and not has_gil():
-        _tell_given_up(WITHOUT_GIL)
+    if _training is None and (reason := why_not_recorded()):
+        _tell_given_up(reason)
     elif _training is None:
         settings = settings_of()
         _training = UnmodifiedTraining(

@@ -840,7 +840,7 @@ static PyType_Slot writer_slots[] = {
     {Py_tp_methods, writer_methods},
     {Py_tp_doc,
      "(file, now=None, num_places=all): writes a pulse into a writable buffer of zeros; see "
-     "kinetoscope.pulse.pure_writer."},
+     "_native.pyi."},
     {0, NULL},
 };
 

@@ -468,8 +468,7 @@ static PyType_Slot slow_slots[] = {
     {Py_tp_new, slow_new},
     {Py_tp_dealloc, slow_dealloc},
     {Py_tp_methods, slow_methods},
-    {Py_tp_doc, "(schedstat): which steps of a pulse are slow; see "
-                "kinetoscope.pulse.pure_slow_steps."},
+    {Py_tp_doc, "(schedstat): finds the slow steps of a pulse; see _native.pyi."},
     {0, NULL},
 };
 

@@ -286,8 +286,7 @@ static PyType_Slot recorder_slots[] = {
     {Py_tp_clear, recorder_clear},
     {Py_tp_methods, recorder_methods},
     {Py_tp_getset, recorder_properties},
-    {Py_tp_doc, "Records spans, instants and counters of all threads; see "
-                "kinetoscope.recording.recorder.Recorder."},
+    {Py_tp_doc, "Records spans, instants and counters of all threads; see NativeRecorder."},
     {0, NULL},
 };
 

@@ -160,7 +160,7 @@ static PyType_Slot span_slots[] = {
     {Py_tp_clear, span_clear},
     {Py_tp_methods, span_methods},
     {Py_tp_members, span_members},
-    {Py_tp_doc, "A reusable span; see kinetoscope.recording.recorder.Span."},
+    {Py_tp_doc, "A reusable span; see NativeSpan."},
     {0, NULL},
 };
 

@@ -143,8 +143,7 @@ static PyType_Slot clocks_slots[] = {
     {Py_tp_new, clocks_new},
     {Py_tp_dealloc, clocks_dealloc},
     {Py_tp_methods, clocks_methods},
-    {Py_tp_doc, "(schedstat): the clocks of the calling thread; see "
-                "kinetoscope.recording.pure_thread_clocks."},
+    {Py_tp_doc, "(schedstat): the clocks of the calling thread; see _native.pyi."},
     {0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* Unions of time intervals, and how much of any stretch of time they cover. The twin of
+/* Unions of time intervals, and how much of any stretch of time they cover; see
  * `analysis/intervals.py`.
  *
  *     intervals ──► in order of begin ──► islands: begin, end, and what is covered before each

@@ -5,7 +5,6 @@
  * An event is ordinary if it is strict JSON and its fields have the types of the format. At any
  * other event (a string as a time, a field twice, a number too large) scan returns its place;
  * `formats/chrome_event.py` makes an ordinary event of it or leaves it out.
- * `formats/chrome_scan.py` does the same as this file in Python, and tests compare both.
  *
  * Texts that repeat (names, categories, tracks, shapes) are stored once, and columns hold their
  * numbers; 0 means none. Arguments that analysis needs are columns of integers; all arguments are

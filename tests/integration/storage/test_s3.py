@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.storage.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
 from prepared_python import OURS, READ_SETTINGS, RUN_COMMAND, TORCH, UPLOADING, run_prepared, start_prepared
@@ -230,7 +229,6 @@ def _all_text(folder):
     return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 def test_recovered_traces_of_a_killed_run_are_uploaded_too_and_nothing_is_deleted_before(tmp_path, s3):
     environment = s3.environment("http://127.0.0.1:9")
     process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/recovered')", environment, "recovered")

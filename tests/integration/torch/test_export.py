@@ -18,7 +18,6 @@ from kineto_pieces import Pieces
 from kinetoscope.errors import FolderNotWritableError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.compression import read_unpacked
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch import (
     kineto_stream,
     profile,
@@ -118,7 +117,6 @@ def test_names_that_others_give_come_back_as_they_were(tmp_path, no_known_names,
     assert [annotations(tmp_path / f"{number}.json") for number in range(2)] == [[name], [name]]
 
 
-@pytest.mark.skipif(IS_PURE, reason="the module in C tells which names are ordinary")
 @pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 @pytest.mark.skipif(VERSION < (2, 9), reason="what older versions write is read in Python")
 def test_ordinary_names_are_not_looked_up(tmp_path, no_known_names, monkeypatch, options):
@@ -352,7 +350,6 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
 
 
 @since_2_13
-@pytest.mark.skipif(IS_PURE, reason="there is only the way through Python")
 @pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options):
     results = record(**options).profiler.kineto_results
@@ -393,7 +390,6 @@ def test_where_torch_cannot_export_it_again_the_error_says_that_kineto_saves_onc
     assert os.listdir(tmp_path) == ["theirs.json"]
 
 
-@pytest.mark.skipif(IS_PURE, reason="torch saves to a file itself")
 def test_a_process_forked_while_kineto_saves_does_not_keep_the_export_waiting(tmp_path, monkeypatch):
     children = []
     began = threading.Event()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.native import is_pure_wanted
 from prepared_python import run_prepared
 
 SOURCE = Path(__file__).parents[3] / "src" / "native" / "kineto" / "kineto_save.cpp"
@@ -52,7 +51,6 @@ def built_with(folder: Path, *flags: str) -> str:
     return str(module)
 
 
-@pytest.mark.skipif(is_pure_wanted(), reason="the module in C++ is not wanted")
 def test_a_build_with_the_old_strings_leaves_saving_to_torch_and_ends_no_training(tmp_path):
     log = export(tmp_path, built_with(tmp_path, "-D_GLIBCXX_USE_CXX11_ABI=0"))
     assert [line for line in log.splitlines() if "saves its traces" in line and line.startswith("INFO")]

@@ -1,4 +1,4 @@
-"""analysis/replay/replay.py: the replay in C and its twin in Python, on any graph."""
+"""analysis/replay/replay.py: the replay of any graph."""
 
 import subprocess
 import sys
@@ -11,44 +11,34 @@ from hypothesis import strategies as st
 import kinetoscope
 from kinetoscope.analysis.replay.dependencies import Dependencies
 from kinetoscope.analysis.replay.replay import DROPPED, PARTS, Change, ReplayGraph, replay_times
-from kinetoscope.recording.recorder_choice import IS_PURE
+from reference import replay
 from simulated_training import Settings, simulate
 
-both = pytest.mark.parametrize(
-    "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]
-)
 
-
-def replayed(times, edges, *, pure=False):
+def replayed(times, edges):
     """The new times; an edge is its source, its target, its weight and its weight after the change."""
     frame = pl.DataFrame(edges, schema=["source", "target", "weight", "changed"], orient="row")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
-        return replay_times(pl.Series(times, dtype=pl.Int64), frame).to_list()
+    return replay_times(pl.Series(times, dtype=pl.Int64), frame).to_list()
 
 
-@both
-def test_a_moment_comes_as_much_earlier_as_what_it_waited_for(pure):
+def test_a_moment_comes_as_much_earlier_as_what_it_waited_for():
     fetch, launch, kernel_end = 0, 10, 25
     edges = [(0, 1, 10, 4), (1, 2, 12, 12)]  # the kernel began 3 after its launch, which nothing explains
-    assert replayed([fetch, launch, kernel_end], edges, pure=pure) == [0, 4, 19]
+    assert replayed([fetch, launch, kernel_end], edges) == [0, 4, 19]
 
 
-@both
-def test_a_moment_waits_for_the_last_of_several(pure):
+def test_a_moment_waits_for_the_last_of_several():
     edges = [(0, 2, 5, 5), (1, 2, 0, 0), (0, 1, 20, 1)]
-    assert replayed([0, 20, 20], edges, pure=pure) == [0, 1, 5]
+    assert replayed([0, 20, 20], edges) == [0, 1, 5]
 
 
-@both
-def test_an_edge_that_is_gone_asks_for_nothing(pure):
-    assert replayed([0, 50, 60], [(0, 2, 10, 10), (1, 2, 10, DROPPED)], pure=pure) == [0, 50, 10]
+def test_an_edge_that_is_gone_asks_for_nothing():
+    assert replayed([0, 50, 60], [(0, 2, 10, 10), (1, 2, 10, DROPPED)]) == [0, 50, 10]
 
 
-@both
-def test_moments_that_wait_for_each_other_are_an_error(pure):
+def test_moments_that_wait_for_each_other_are_an_error():
     with pytest.raises(ValueError):
-        replayed([0, 0], [(0, 1, 0, 0), (1, 0, 0, 0)], pure=pure)
+        replayed([0, 0], [(0, 1, 0, 0), (1, 0, 0, 0)])
 
 
 def test_moments_of_a_damaged_recording_that_wait_for_each_other_are_replayed_all_the_same():
@@ -63,7 +53,6 @@ def test_moments_of_a_damaged_recording_that_wait_for_each_other_are_replayed_al
     assert graph.edges["kind"].to_list() == ["host", "device"]
 
 
-@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
 def test_an_edge_from_nowhere_is_an_error():
     with pytest.raises(ValueError, match="no node"):
         replayed([0, 0], [(0, 7, 0, 0)])
@@ -82,11 +71,10 @@ def graphs(draw):
     return times, [(source, target, draw(st.integers(0, 200)), draw(changed)) for source, target in pairs]
 
 
-@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
 @given(graphs())
-def test_both_replays_agree_and_change_nothing_without_a_change(graph):
+def test_any_graph_is_replayed_as_documented_and_does_not_change_without_a_change(graph):
     times, edges = graph
-    assert replayed(times, edges) == replayed(times, edges, pure=True)
+    assert replayed(times, edges) == replay.replay_times(times, edges)
     same = [(source, target, weight, weight) for source, target, weight, _ in edges]
     assert replayed(times, same) == times
 

@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_every_command_reads_a_trace_with_a_number_of_5000_digits(place, twin, tmp_path):
+def test_every_command_reads_a_trace_with_a_number_of_5000_digits(place, tmp_path):
     trace = tmp_path / "rank0.json"
     text = json.dumps({"traceEvents": [STEP, SPAN, PLACES[place]]})
     trace.write_text(text.replace(json.dumps(LONG), "9" * 5000), encoding="utf-8")

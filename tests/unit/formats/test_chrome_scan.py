@@ -1,4 +1,4 @@
-"""formats/chrome_scan.py: the scanner in C and its twin read every file alike."""
+"""formats/chrome_scan.py: the scanner reads every file as its reference does."""
 
 import json
 import os
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.formats import chrome_stream
-from kinetoscope.formats.chrome_scan import TwinScanner, new_scanner
-from scanning import SCANNERS, Reading, read_with
-from twins import TWINS
+from kinetoscope.formats.chrome_scan import new_scanner
+from reference.scanning import ReferenceScanner
+from scanning import Reading, read_with
 
 SPAN = {"ph": "X", "name": "a", "cat": "c", "pid": 1, "tid": 2, "ts": 1.5, "dur": 2.25}
 KINETO = """\
@@ -46,12 +46,12 @@ KINETO = """\
   ],"traceName": "x.json" }"""
 
 
-@pytest.fixture(params=TWINS)
-def read(request):
+@pytest.fixture
+def read():
     def read(content: str | bytes | list | dict) -> Reading:
         if isinstance(content, (list, dict)):
             content = json.dumps(content)
-        return read_with(SCANNERS[request.param](), content if isinstance(content, bytes) else content.encode())
+        return read_with(new_scanner(), content if isinstance(content, bytes) else content.encode())
 
     return read
 
@@ -262,11 +262,11 @@ _events = st.fixed_dictionaries(
 
 
 def assert_alike(content: bytes) -> None:
-    assert repr(read_with(new_scanner(), content)) == repr(read_with(TwinScanner(), content))
+    assert repr(read_with(new_scanner(), content)) == repr(read_with(ReferenceScanner(), content))
 
 
 @given(st.lists(_events | _values, max_size=6), st.sampled_from([None, 2]), st.booleans())
-def test_both_scanners_agree_on_any_events(events, indent, is_ascii):
+def test_the_scanner_agrees_with_its_reference_on_any_events(events, indent, is_ascii):
     text = json.dumps({"traceEvents": events, "baseTimeNanoseconds": 10**18}, indent=indent, ensure_ascii=is_ascii)
     assert_alike(text.encode(errors="surrogatepass"))
 
@@ -277,7 +277,7 @@ def test_both_scanners_agree_on_any_events(events, indent, is_ascii):
     st.sampled_from([1 << 9, 1 << 18]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_both_scanners_agree_on_broken_events(monkeypatch, events, indent, window_bytes):
+def test_the_scanner_agrees_with_its_reference_on_broken_events(monkeypatch, events, indent, window_bytes):
     monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", window_bytes)
     assert_alike(broken_trace(break_event(event, kind, indent=indent) for event, kind in events))
 
@@ -289,7 +289,7 @@ _edits = st.tuples(st.integers(0, 4000), st.integers(0, 40), st.sampled_from(_PI
 
 @given(st.lists(_edits, min_size=1, max_size=6), st.sampled_from([256, 1 << 18]), st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_both_scanners_agree_on_a_mutated_file(monkeypatch, edits, window_bytes, is_list):
+def test_the_scanner_agrees_with_its_reference_on_a_mutated_file(monkeypatch, edits, window_bytes, is_list):
     monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", window_bytes)
     content = bytearray(json.dumps([SPAN, SPAN | {"args": {"stream": 7}}] * 6).encode() if is_list else KINETO.encode())
     for place, length, piece in edits:
@@ -298,7 +298,7 @@ def test_both_scanners_agree_on_a_mutated_file(monkeypatch, edits, window_bytes,
     assert_alike(bytes(content))
 
 
-# -- how long it takes: `make test` reads these with the scanner in C, `make test-pure` with its twin --
+# -- how long it takes --
 
 _GOOD = b'{"ph":"X","name":"good","pid":1,"tid":2,"ts":%d,"dur":1},\n'
 GARBAGE_BYTES = int(os.environ.get("KINETOSCOPE_GARBAGE_BYTES", "2000000"))

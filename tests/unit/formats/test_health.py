@@ -15,7 +15,6 @@ from kinetoscope.merge.merge_traces import merge_traces
 
 BASE_NS = 1_790_857_026_000_000_000
 FAR_US = 4_321_000_000_000.0
-both = pytest.mark.usefixtures("twin")
 
 
 def span(name: str, ts: float, dur: float, cat: str = "cpu_op", **more: Any) -> dict[str, Any]:
@@ -57,7 +56,6 @@ TIMELESS = [span("aten::mm", 0, 0), {"ph": "i", "s": "t", "name": "mark", "pid":
 NEGATIVE = [span("never ended", FAR_US + 10, -1), span("backwards", FAR_US + 20, -250.5)]
 
 
-@both
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize(("bad", "words"), [(TIMELESS, "have lost their time"), (NEGATIVE, "negative duration")])
 def test_events_without_a_usable_time_are_named_left_out_and_counted_by_every_reader(tmp_path, bad, words, indent):
@@ -79,14 +77,12 @@ def test_events_without_a_usable_time_are_named_left_out_and_counted_by_every_re
     assert run["step_ns"] == 10_000_000
 
 
-@both
 def test_the_number_of_the_first_event_without_a_time_is_named(tmp_path):
     path = written(tmp_path / "rank0.json", steps(2) + TIMELESS)
     assert f"from number {len(steps(2)) + 1} on" in findings(path)["times"]
     assert f"from number {len(steps(2)) + 1} on" in load(path, cache=False).repairs[0]
 
 
-@both
 @pytest.mark.parametrize("others_us", [0.5, 10_000_000])
 def test_an_instant_where_a_trace_begins_is_kept(tmp_path, others_us):
     path = written(tmp_path / "rank0.json", [*TIMELESS, *steps(2, others_us)])
@@ -102,7 +98,6 @@ WORDS = {
 }  # fmt: skip
 
 
-@both
 @pytest.mark.parametrize("indent", [None, 1])
 def test_an_event_with_a_number_that_is_not_json_is_kept(tmp_path, indent):
     copies = [
@@ -125,7 +120,6 @@ def packed(documents: list[bytes]) -> bytes:
     return b"".join(map(gzip.compress, documents))
 
 
-@both
 @pytest.mark.parametrize("form", ["objects", "lists", "members", "inside", "between", "indented", "a list between"])
 def test_all_documents_of_a_file_are_read(tmp_path, form):
     one, two = steps(3), [event | {"name": "two"} for event in steps(3, FAR_US + 50_000)]
@@ -152,7 +146,6 @@ def test_all_documents_of_a_file_are_read(tmp_path, form):
     assert any("2 documents" in repair for repair in trace.repairs)
 
 
-@both
 @pytest.mark.parametrize("is_between", [False, True])
 @pytest.mark.parametrize("header", [{"baseTimeNanoseconds": BASE_NS + 7}, {"distributedInfo": {"rank": 1}}])
 def test_a_document_of_another_rank_or_clock_is_not_mixed_in(tmp_path, header, is_between):
@@ -165,7 +158,6 @@ def test_a_document_of_another_rank_or_clock_is_not_mixed_in(tmp_path, header, i
     assert load(path, cache=False).spans.collect().height == len(steps(2))
 
 
-@both
 def test_times_of_a_document_between_events_keep_all_their_digits(tmp_path):
     whole = document([span("first", 1.5, 1), document([span("inner", 0, 1)]), span("last", 9.5, 1)])
     text = json.dumps(whole).replace('"ts": 0', '"ts": 4321000000000.123')
@@ -176,7 +168,6 @@ def test_times_of_a_document_between_events_keep_all_their_digits(tmp_path):
         assert dict(times)["inner"] == BASE_NS + 4_321_000_000_000_123
 
 
-@both
 def test_fields_behind_the_events_are_no_document(tmp_path):
     path = tmp_path / "rank0.json"
     behind = {"deviceProperties": [{"id": 0, "name": "A"}], "samples": [{"ph": "P", "name": "x", "ts": 1}]}
@@ -191,7 +182,6 @@ def launched(begin: float, correlation: int) -> list[dict[str, Any]]:
     return [launch, span("mm", begin + 9, 100, "kernel", pid=0, tid=7, args=args)]
 
 
-@both
 def test_ranks_that_were_pasted_into_one_file_are_found_by_their_steps(tmp_path):
     path = written(tmp_path / "pasted.json", steps(4) + steps(4, FAR_US + 2_500), distributedInfo=None)
     assert "pasted" in findings(path)["mixed ranks"]
@@ -216,13 +206,11 @@ def test_spans_that_overlap_are_counted_with_the_time_that_is_lost(tmp_path):
     assert any("end after it: 1." in repair and "0.150 ms" in repair for repair in repairs)
 
 
-@both
 def test_records_that_were_dropped_are_a_finding(tmp_path):
     path = written(tmp_path / "rank0.json", steps(2), kinetoscope={"rank": 0, "dropped": 3})
     assert "3 records were dropped" in findings(path)["losses"]
 
 
-@both
 @pytest.mark.parametrize("phase", ["C", "i", "B"])
 def test_a_file_that_no_process_writes_did_not_change(tmp_path, phase):
     """The second pass reads an event whose values the first pass noted without its args."""
@@ -250,7 +238,6 @@ def test_check_exits_with_1_and_summary_with_0(tmp_path, bad):
 HALF, BIDI = "\ud800", "\u202e"
 
 
-@both
 @pytest.mark.parametrize("form", ["object", "list"])
 def test_half_a_character_in_any_header_field_is_read_as_text(tmp_path, form):
     odd = f"x{HALF}{BIDI}y"

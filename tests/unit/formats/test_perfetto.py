@@ -1,7 +1,6 @@
-"""formats/perfetto.py and its twin in C: the trace processor shows the same for the packets and for the JSON."""
+"""Perfetto traces: the trace processor shows the same for the packets and for the JSON."""
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -78,7 +77,7 @@ def answers(path: Path) -> dict[str, Any]:
         return {name: trace.query(question) for name, question in QUESTIONS.items()}
 
 
-def test_spans_flows_counters_and_processes_are_those_of_the_json(tmp_path, twin):
+def test_spans_flows_counters_and_processes_are_those_of_the_json(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", EVENTS) for rank in (0, 3)]
     as_json = answers(merge_traces(tmp_path / "out.json", *files).output)
     as_packets = answers(merge_traces(tmp_path / "out.pftrace", *files).output)
@@ -86,7 +85,7 @@ def test_spans_flows_counters_and_processes_are_those_of_the_json(tmp_path, twin
     assert as_packets == as_json
 
 
-def test_args_of_every_kind_arrive(tmp_path, twin):
+def test_args_of_every_kind_arrive(tmp_path):
     args = {
         "text": 'a "b" \\ \n é',
         "whole": -3,
@@ -120,7 +119,7 @@ def test_args_of_every_kind_arrive(tmp_path, twin):
     }
 
 
-def test_spans_that_do_not_nest_are_on_a_track_of_their_own_in_perfetto_too(tmp_path, twin):
+def test_spans_that_do_not_nest_are_on_a_track_of_their_own_in_perfetto_too(tmp_path):
     file = write(tmp_path / "rank0.json", [span("a", 0, 500), span("b", 250, 500), span("c", 260, 10)])
     found = answers(merge_traces(tmp_path / "out.pftrace", file).output)["spans"]
     assert {(row["name"], row["thread"]) for row in found} == {
@@ -142,7 +141,7 @@ def nested(draw_order: random.Random, begin: int, end: int, depth: int, found: l
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_spans_in_the_order_of_their_end_nest_as_in_the_json(tmp_path, twin, seed):
+def test_spans_in_the_order_of_their_end_nest_as_in_the_json(tmp_path, seed):
     events: list[dict[str, Any]] = []
     nested(random.Random(seed), 0, 30, 4, events)
     (tmp_path / "in.json").write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
@@ -173,23 +172,22 @@ def test_packets_of_spans_in_the_order_of_their_end_take_no_memory(tmp_path):
                 file.write(whole.replace("-1", f"{begin}"))
             file.write(json.dumps(span("fit", 0, 10 * num_batches)) + "]}")
         command = [sys.executable, "-c", PEAK, tmp_path / "in.json", tmp_path / "out.pftrace"]
-        environment = os.environ | {"KINETOSCOPE_PURE": "0"}
-        return int(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert peak_bytes(60_000) - peak_bytes(20_000) < MOST_GROWTH_BYTES
 
 
-def test_a_packed_trace_opens_too(tmp_path, twin):
+def test_a_packed_trace_opens_too(tmp_path):
     file = write(tmp_path / "rank0.json", EVENTS)
     assert answers(merge_traces(tmp_path / "out.pftrace.gz", file).output)["spans"]
 
 
-def test_many_names_are_written_once(tmp_path, twin):
+def test_many_names_are_written_once(tmp_path):
     file = write(tmp_path / "rank0.json", [span("a name that is long enough to be seen", n, 0.5) for n in range(1000)])
     assert merge_traces(tmp_path / "out.pftrace", file).output.read_bytes().count(b"long enough") == 1
 
 
-def test_a_number_beyond_all_doubles_ends_no_merge(tmp_path, twin):
+def test_a_number_beyond_all_doubles_ends_no_merge(tmp_path):
     args = {"large": 10**400, "small": -(10**400), "list": [10**400], "other": 7}
     file = write(tmp_path / "rank0.json", [span("a", 0, 1) | {"args": args}])
     written = merge_traces(tmp_path / "out.pftrace", file).output.read_bytes()
@@ -213,7 +211,7 @@ def test_numbers_are_encoded_as_protobuf_does(number, encoded):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_no_instant_is_on_a_track_without_a_name(tmp_path, twin, suffix):
+def test_no_instant_is_on_a_track_without_a_name(tmp_path, suffix):
     moments = [
         {"ph": "i", "s": scope, "name": f"moment {scope}", "pid": 40, "tid": 40, "ts": 13 + number}
         for number, scope in enumerate("gpt")
@@ -228,7 +226,7 @@ def test_no_instant_is_on_a_track_without_a_name(tmp_path, twin, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_a_viewer_that_adds_pids_to_names_shows_each_pid_once(tmp_path, twin, suffix):
+def test_a_viewer_that_adds_pids_to_names_shows_each_pid_once(tmp_path, suffix):
     named = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 9, "args": {"name": "thread 9 (worker)"}}
     file = write(
         tmp_path / "rank3.json", [named, span("work", 0, 50), span("other", 0, 50, 9), span("third", 0, 50, 8)]

@@ -1,4 +1,4 @@
-"""formats/perfetto.py and its twin in C: how Perfetto groups the counters of a process."""
+"""Groups of the counters of a process in Perfetto traces."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.merge import input_file
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from odd_events import QUIET, places, texts, times, values
+from reference.rewriting import use_reference
 from trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
@@ -43,7 +43,7 @@ def merged_tree(folder: Path, *events: dict[str, Any]) -> dict[str, list[float]]
     return tree(merge_traces(folder / "out.pftrace", write(folder / "rank0.json", list(events))).output)
 
 
-def test_counters_of_one_subject_are_grouped_and_unchanged_ones_are_a_group_in_it(tmp_path, twin):
+def test_counters_of_one_subject_are_grouped_and_unchanged_ones_are_a_group_in_it(tmp_path):
     found = merged_tree(
         tmp_path,
         counter("memory/virtual", 1, {"used": 1.5, "free": 8}),
@@ -63,7 +63,7 @@ def test_counters_of_one_subject_are_grouped_and_unchanged_ones_are_a_group_in_i
     }
 
 
-def test_a_counter_that_is_alone_needs_no_group_unless_it_never_changes(tmp_path, twin):
+def test_a_counter_that_is_alone_needs_no_group_unless_it_never_changes(tmp_path):
     found = merged_tree(
         tmp_path,
         counter("cpu", 1, {"percent": 10}),
@@ -75,7 +75,7 @@ def test_a_counter_that_is_alone_needs_no_group_unless_it_never_changes(tmp_path
     assert found == {"cpu percent": [10, 20], "gpu/0 clock": [10, 20], "idle | unchanged | value": [0]}
 
 
-def test_a_number_that_changes_in_a_later_cycle_of_its_rank_counts_as_changing(tmp_path, twin):
+def test_a_number_that_changes_in_a_later_cycle_of_its_rank_counts_as_changing(tmp_path):
     files = [
         write(tmp_path / f"ep0-ba{n}-rank{rank}.json", [counter("memory", n, {"used": used, "free": 1})])
         for n, rank, used in ((1, 0, 5), (2, 0, 6), (3, 1, 5), (4, 1, 5))
@@ -85,25 +85,25 @@ def test_a_number_that_changes_in_a_later_cycle_of_its_rank_counts_as_changing(t
     assert tree(output, 1) == {"memory | unchanged | used": [5, 5], "memory | unchanged | free": [1, 1]}
 
 
-def test_counters_of_several_processes_in_one_file_of_a_rank_are_its_counters(tmp_path, twin):
+def test_counters_of_several_processes_in_one_file_of_a_rank_are_its_counters(tmp_path):
     found = merged_tree(tmp_path, counter("a/x", 1, {"n": 1}), counter("a/x", 2, {"n": 2}, pid=50, tid="stream 7"))
     assert found == {"a/x n": [1, 2]}
 
 
-def test_the_same_number_written_otherwise_is_no_change(tmp_path, twin):
+def test_the_same_number_written_otherwise_is_no_change(tmp_path):
     texts = [json.dumps(counter("a", n, {"n": "?"})).replace('"?"', text) for n, text in enumerate(["1", "1.0", "1e0"])]
     file = write_text(tmp_path / "rank0.json", f"[{','.join(texts)}]")
     assert tree(merge_traces(tmp_path / "out.pftrace", file).output) == {"a | unchanged | n": [1, 1, 1]}
 
 
-def test_the_same_name_written_otherwise_is_the_same_counter(tmp_path, twin):
+def test_the_same_name_written_otherwise_is_the_same_counter(tmp_path):
     one, other = counter("mémoire/é", 1, {"ü": 1}), counter("mémoire/é", 2, {"ü": 2})
     texts = json.dumps(one, ensure_ascii=False), json.dumps(other).replace("/", "\\/")
     file = write_text(tmp_path / "rank0.json", f"[{texts[0]}, {texts[1]}]")
     assert tree(merge_traces(tmp_path / "out.pftrace", file).output) == {"mémoire/é ü": [1, 2]}
 
 
-def test_a_value_that_is_no_number_is_no_series(tmp_path, twin):
+def test_a_value_that_is_no_number_is_no_series(tmp_path):
     found = merged_tree(
         tmp_path,
         counter("a", 1, {"text": "7", "yes": True, "none": None, "list": [1], "inner": {"n": 1}, "n": -1}),
@@ -116,7 +116,7 @@ def test_a_value_that_is_no_number_is_no_series(tmp_path, twin):
     assert found == {"a n": [-1, 1]}
 
 
-def test_events_that_need_mending_count_too(tmp_path, twin):
+def test_events_that_need_mending_count_too(tmp_path):
     plain, odd = json.dumps(counter("a", 1, {"n": 1, "m": 1})), json.dumps(counter("a", 2, {"n": 2, "m": 1}))
     file = write_text(tmp_path / "rank0.json", f"[{plain}, {odd[:-1]}, 'no': JSON}}, {odd[:-1]}, \"ts\": 3}}]")
     found = tree(merge_traces(tmp_path / "out.pftrace", file).output)
@@ -127,12 +127,12 @@ def test_events_that_need_mending_count_too(tmp_path, twin):
     ("name", "path"),
     [("/proc", "/proc | x"), ("proc/", "proc | x"), ("a/b/c", "a | b/c x"), ("", "x"), ("é/ü", "é | ü x")],
 )
-def test_odd_names_have_groups_too_but_an_empty_one(tmp_path, twin, name, path):
+def test_odd_names_have_groups_too_but_an_empty_one(tmp_path, name, path):
     found = merged_tree(tmp_path, counter(name, 1, {"x": 1, "y": 3}), counter(name, 2, {"x": 2, "y": 4}))
     assert found == {path: [1, 2], path[:-1] + "y": [3, 4]}
 
 
-def test_only_a_window_of_the_trace_has_its_groups(tmp_path, twin):
+def test_only_a_window_of_the_trace_has_its_groups(tmp_path):
     step = {"ph": "X", "name": "ProfilerStep#1", "pid": 40, "tid": 40, "ts": 2, "dur": 2}
     events = [step, *(counter("a", n, {"n": n, "m": 0}) for n in range(6))]
     file = write(tmp_path / "rank0.json", events)
@@ -140,14 +140,10 @@ def test_only_a_window_of_the_trace_has_its_groups(tmp_path, twin):
     assert tree(report.output) == {"a | n": [2, 3, 4], "a | unchanged | m": [0, 0, 0]}
 
 
-def test_with_very_many_counters_all_are_in_the_groups_of_their_subjects(tmp_path, monkeypatch, twin):
-    num_names = NUM_NAMES
-    if twin == "pure":  # takes long
-        num_names = 20
-        monkeypatch.setattr(input_file, "_MOST_SERIES", 10)
-    file = write(tmp_path / "rank0.json", [counter(f"s/{n}", n, {"x": 1}) for n in range(num_names)])
+def test_with_very_many_counters_all_are_in_the_groups_of_their_subjects(tmp_path):
+    file = write(tmp_path / "rank0.json", [counter(f"s/{n}", n, {"x": 1}) for n in range(NUM_NAMES)])
     found = tree(merge_traces(tmp_path / "out.pftrace", file).output)
-    assert len(found) == num_names
+    assert len(found) == NUM_NAMES
     assert found["s | 0 x"] == [1]
 
 
@@ -201,18 +197,16 @@ counter_events = st.builds(
 
 @QUIET
 @given(st.lists(st.lists(counter_events, max_size=12), min_size=1, max_size=3), st.booleans())
-def test_c_and_python_write_the_same_counters(tmp_path, monkeypatch, cycles, ensure_ascii):
-    pytest.importorskip("kinetoscope._native")
+def test_any_counters_are_written_as_the_reference_does(tmp_path, monkeypatch, cycles, ensure_ascii):
     for number, events in enumerate(cycles):
         text = json.dumps(events, ensure_ascii=ensure_ascii).encode(errors="surrogatepass")
         header = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": '.encode()
         (tmp_path / f"ba{number}-rank3.json").write_bytes(header + text + b"}")
     files = [tmp_path / f"ba{number}-rank3.json" for number in range(len(cycles))]
-    found = []
-    for pure in "01":
-        monkeypatch.setenv("KINETOSCOPE_PURE", pure)
-        found.append(counters_in(merge_traces(tmp_path / "out.pftrace", *files).output.read_bytes()))
-    assert found[0] == found[1]
+    found = counters_in(merge_traces(tmp_path / "out.pftrace", *files).output.read_bytes())
+    with monkeypatch.context() as patch:
+        use_reference(patch)
+        assert found == counters_in(merge_traces(tmp_path / "out.pftrace", *files).output.read_bytes())
 
 
 def test_a_writer_describes_counters_that_were_not_surveyed_before(tmp_path):

@@ -16,13 +16,10 @@ from kinetoscope.formats.record_request import (
     request_sequence,
     write_request,
 )
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 from kinetoscope.pulse.layout import FILE_BYTES, Phase, Woken
-from kinetoscope.pulse.pure_writer import PulseWriter
 
 REQUEST = RecordRequest(7, 10, 1234, 1_795_000_000_000_000_000, frozenset([0, 3, 2047]))
-NATIVE = native_module()
-WRITERS = [PulseWriter] if NATIVE is None else [PulseWriter, NATIVE.PulseWriter]
 
 
 @pytest.fixture
@@ -131,9 +128,8 @@ def test_a_file_that_others_may_have_written_is_none(path, kind):
 NEVER = (1 << 62,) * len(Phase)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_thread_that_waits_is_woken_by_a_request_and_by_each_only_once(path, kind):
-    writer = kind(bytearray(FILE_BYTES))
+def test_a_thread_that_waits_is_woken_by_a_request_and_by_each_only_once(path):
+    writer = native.PulseWriter(bytearray(FILE_BYTES))
     writer.watch(os.fsencode(path))
     write_request(str(path), lambda before: REQUEST)
     assert writer.wait(NEVER, 0, 60_000_000_000, 0) == Woken.ASKED
@@ -142,18 +138,16 @@ def test_a_thread_that_waits_is_woken_by_a_request_and_by_each_only_once(path, k
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_thread_that_waits_is_not_woken_by_a_file_of_others(path, name, kind):
+def test_a_thread_that_waits_is_not_woken_by_a_file_of_others(path, name):
     hostile(name, path)
-    writer = kind(bytearray(FILE_BYTES))
+    writer = native.PulseWriter(bytearray(FILE_BYTES))
     writer.watch(os.fsencode(path))
     assert writer.wait(NEVER, 0, 300_000_000, 0) == Woken.DUE
     writer.close()
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_thread_that_waits_is_woken_by_a_phase_that_lasts_too_long_once_and_by_the_end(path, kind):
-    writer = kind(bytearray(FILE_BYTES))
+def test_a_thread_that_waits_is_woken_by_a_phase_that_lasts_too_long_once_and_by_the_end(path):
+    writer = native.PulseWriter(bytearray(FILE_BYTES))
     writer.watch(b"")
     limits = (0,) * len(Phase)
     assert writer.wait(limits, 0, 60_000_000_000, 0) == Woken.STUCK

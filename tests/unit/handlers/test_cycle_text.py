@@ -18,12 +18,9 @@ from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the module in C was not built, or is not wanted")
 
 NAMES = [SpanName("work"), SpanName("event/batch", ("loop",)), SpanName('a "quote" and ünïcödé \\', ("kernel",))]
 BEGIN_NS, UNIX_NS = 5_000_000_000, 1_700_000_000_123_456_789

@@ -12,11 +12,10 @@ import pytest
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
 from kinetoscope.handlers import merge_process
 from kinetoscope.handlers.merge_process import MergeProcess
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training.ranks import Attempt, Ranks
 
 LONGEST_WAIT_S = 150
-NUM_EVENTS = 10_000 if IS_PURE else 200_000
+NUM_EVENTS = 200_000
 """Events of a trace that takes long enough to read to be seen, also where the merging process gets little of a CPU."""
 EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "dur": 1, "args": {"n": 1}}
 

@@ -17,13 +17,10 @@ from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="the native recorder was not built, or is not wanted")
 
 NAMES = [
     SpanName("work"),

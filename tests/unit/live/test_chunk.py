@@ -7,9 +7,6 @@ import pytest
 
 from kinetoscope.live.contents import delete_child_records, delete_read, read_live_folder
 from kinetoscope.live.record import unpack_records
-from kinetoscope.recording.recorder_choice import IS_PURE
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="only the native recorder keeps files")
 
 NUM = 200_000
 

@@ -6,7 +6,7 @@ from kinetoscope.live import record
 from kinetoscope.live.record import Flag, Kind, Record, pack_records, unpack_records
 
 
-def test_columns_have_the_fields_of_all_records_in_order(twin):
+def test_columns_have_the_fields_of_all_records_in_order():
     records = [
         Record(-5, 2**62, 2**32 - 1, 7, 65535, Kind.SPAN, Flag.CUT, 0),
         Record(9, 0.5, 1, 2, 3, Kind.COUNTER, Flag.FLOAT, 2**31),

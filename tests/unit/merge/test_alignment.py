@@ -53,12 +53,8 @@ def merge(tmp_path, *files):
     return spans, merged["kinetoscope"], report
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
 @pytest.mark.parametrize(("ahead_ns", "drift_ppm"), [(HOURS_NS, 0.0), (-HOURS_NS, 100.0), (5000, -100.0), (0, 0.0)])
-def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(
-    tmp_path, monkeypatch, ahead_ns, drift_ppm, pure
-):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(tmp_path, ahead_ns, drift_ppm):
     moments = [0.0, 2.5, 9.9]
     files = [trace(tmp_path / "rank0.json", 0, moments)]
     files.append(trace(tmp_path / "rank1.json", 1, moments, ahead_ns=ahead_ns, drift_ppm=drift_ppm))

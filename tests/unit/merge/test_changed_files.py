@@ -14,11 +14,6 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats import chrome_stream
 from kinetoscope.merge.check import repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
-from kinetoscope.recording.recorder_choice import IS_PURE
-
-in_c = pytest.mark.skipif(
-    IS_PURE, reason="Python uses no offsets of the first reading, and looks at size and time only"
-)
 
 BASE_NS = 1_790_857_026_000_000_000
 
@@ -61,7 +56,6 @@ def repair(file: ChangingFile, output: Path) -> None:
 both_ways = pytest.mark.parametrize("write", [merge, repair])
 
 
-@in_c
 @both_ways
 @pytest.mark.parametrize("extension", ["json", "pftrace"])
 def test_tracks_that_were_not_there_before_are_an_error(tmp_path, write, extension):
@@ -75,7 +69,6 @@ def test_tracks_that_were_not_there_before_are_an_error(tmp_path, write, extensi
     assert os.listdir(tmp_path) == ["rank0.json"]
 
 
-@in_c
 @both_ways
 def test_events_whose_values_are_elsewhere_now_are_an_error(tmp_path, write):
     """The numbers stand where they stood, so that only the text around them tells."""
@@ -87,7 +80,6 @@ def test_events_whose_values_are_elsewhere_now_are_an_error(tmp_path, write):
     assert os.listdir(tmp_path) == ["rank0.json"]
 
 
-@in_c
 @both_ways
 def test_a_string_that_has_no_end_any_more_is_an_error(tmp_path, write):
     before = text_of([span(100 + number) for number in range(500)])
@@ -98,7 +90,6 @@ def test_a_string_that_has_no_end_any_more_is_an_error(tmp_path, write):
     assert os.listdir(tmp_path) == ["rank0.json"]
 
 
-@in_c
 @both_ways
 def test_fewer_events_than_before_are_an_error(tmp_path, write):
     events = [span(100 + number) for number in range(500)]

@@ -16,6 +16,7 @@ from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.merge.check import FileCheck, check_trace, compare_checks, repair_trace
 from odd_events import BASE_NS, QUIET, events
+from reference.rewriting import use_reference
 from trace_processor.trace_processor import load
 
 OUR_BASE_NS = 795 * GRID_NS  # a base of ours stays
@@ -29,9 +30,6 @@ print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_t
 """
 
 
-both = pytest.mark.usefixtures("twin")
-
-
 def span(ts: float, dur: float = 5, **more: object) -> dict[str, Any]:
     return {"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": ts, "dur": dur} | more
 
@@ -43,7 +41,6 @@ def repaired(folder: Path, trace: object, cut: int = 0) -> dict[str, Any]:
     return json.loads((folder / "out.json").read_bytes())
 
 
-@both
 def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
     trace = {
         "baseTimeNanoseconds": OUR_BASE_NS,
@@ -68,7 +65,6 @@ def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
     assert result["traceEvents"] == trace["traceEvents"]
 
 
-@both
 @pytest.mark.parametrize(("base_ns", "digits"), [(BASE_NS + 123_456_789, ""), (0, "179085702612345")])
 def test_repair_does_not_change_times(tmp_path, base_ns, digits):
     """Times from a base or from 1970, with more digits than a double has. The written times fit viewers' doubles."""
@@ -84,14 +80,12 @@ def test_repair_does_not_change_times(tmp_path, base_ns, digits):
     assert result["baseTimeNanoseconds"] % GRID_NS == 0
 
 
-@both
 def test_a_trace_without_a_clock_gets_none(tmp_path):
     result = repaired(tmp_path, [span(1.5), span(10.5)], cut=1)
     assert [event["ts"] for event in result["traceEvents"]] == [1.5, 10.5]
     assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]
 
 
-@both
 def test_times_that_viewers_drop_move_by_full_seconds(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps([span(-1_500_000.25), span(10.5)]))
     done = repair_trace(tmp_path / "in.json", tmp_path / "out.json").done
@@ -100,14 +94,12 @@ def test_times_that_viewers_drop_move_by_full_seconds(tmp_path):
     assert [event["ts"] for event in events] == [499_999.75, 2_000_010.5]
 
 
-@both
 @pytest.mark.parametrize(("fraction", "kinds"), [(0.5, ["clock", "times"]), (0, ["clock"])])
 def test_times_far_from_where_they_count_from_are_right_in_whole_microseconds_only(tmp_path, fraction, kinds):
     (tmp_path / "in.json").write_text(json.dumps([span(2**44 + fraction)]))
     assert [finding.kind for finding in check_trace(tmp_path / "in.json").findings] == kinds
 
 
-@both
 def test_only_spans_that_overlap_are_moved(tmp_path):
     trace = {"baseTimeNanoseconds": OUR_BASE_NS, "traceEvents": [span(0, 500), span(250, 500, name="b"), span(900)]}
     result = repaired(tmp_path, trace)
@@ -122,7 +114,6 @@ def test_only_spans_that_overlap_are_moved(tmp_path):
         assert loaded.query("select count(*) as n from slice") == [{"n": 3}]
 
 
-@both
 @pytest.mark.parametrize("name", [["a"], {"b": "c"}, None, True, 7, 2.5])
 def test_the_note_of_a_moved_span_is_valid_json_if_the_other_spans_name_is_no_string(tmp_path, name):
     trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": [span(0, 500, name=name), span(250, 500)]}
@@ -131,7 +122,6 @@ def test_the_note_of_a_moved_span_is_valid_json_if_the_other_spans_name_is_no_st
     assert moved["args"]["kinetoscope"] == "moved from thread 1 to overlap 1: it overlaps another span"
 
 
-@both
 def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
     tasks = [span(10 * number, 10_000, name=f"task {number}") for number in range(40)]
     trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": tasks}
@@ -144,7 +134,6 @@ def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
     assert again.done == ["Spans cut so that all nest: 0; moved: 39."]
 
 
-@both
 def test_a_note_names_the_overlap_track_by_its_number_where_others_were_there_before(tmp_path):
     overlap = {"name": "thread 1 (overlap 1)", "overlap_of": 1, "overlap": 1}
     trace = {"baseTimeNanoseconds": BASE_NS}
@@ -158,7 +147,6 @@ def test_a_note_names_the_overlap_track_by_its_number_where_others_were_there_be
     assert moved["args"]["kinetoscope"] == "moved from thread 1 to overlap 2: it overlaps a"
 
 
-@both
 def test_also_a_file_that_says_it_is_ours_is_made_to_nest(tmp_path):
     trace = {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 3}}
     trace["traceEvents"] = [span(0, 500), span(250, 500)]
@@ -167,7 +155,6 @@ def test_also_a_file_that_says_it_is_ours_is_made_to_nest(tmp_path):
     assert check_trace(tmp_path / "out.json").findings == []
 
 
-@both
 def test_repair_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     trace = {"traceEvents": [span(0, 500), span(250, 500), {"ph": "E", "pid": 1, "tid": 2, "ts": 3}]}
     (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
@@ -177,7 +164,6 @@ def test_repair_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     assert [finding.kind for finding in result.left] == ["clock", "pairs"]
 
 
-@both
 def test_a_file_is_repaired_in_its_place_and_packed_as_its_name_says(tmp_path):
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": [span(n * 10) for n in range(2000)]}).encode())[:-2000])
@@ -186,7 +172,6 @@ def test_a_file_is_repaired_in_its_place_and_packed_as_its_name_says(tmp_path):
     assert os.listdir(tmp_path) == ["rank0.json.gz"]
 
 
-@both
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n", b'{"a": 1}', b'{"traceEvents": [{"ph"'])
 def test_where_nothing_can_be_read_nothing_is_written(tmp_path, content):
     (tmp_path / "in.json").write_bytes(content)
@@ -203,35 +188,33 @@ def test_perfettos_format_is_refused(tmp_path):
 
 @QUIET
 @given(events)
-def test_both_repair_alike(tmp_path, monkeypatch, events):
-    pytest.importorskip("kinetoscope._native")
-    results = []
-    for pure in ("0", "1"):
-        monkeypatch.setenv("KINETOSCOPE_PURE", pure)
-        text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events})
-        (tmp_path / "in.json").write_text(text)
-        try:
-            said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
-        except TraceFileError as error:  # nothing in it has a phase
-            results.append(str(error))
-            continue
-        results.append((said.done, json.loads((tmp_path / "out.json").read_bytes(), parse_constant=pytest.fail)))
-        assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"pairs", "clock"}
-    assert results[0] == results[1]
+def test_any_events_are_repaired_as_by_the_reference(tmp_path, monkeypatch, events):
+    (tmp_path / "in.json").write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
+    repaired = repaired_trace(tmp_path)
+    with monkeypatch.context() as patch:
+        use_reference(patch)
+        assert repaired == repaired_trace(tmp_path)
 
 
-def test_what_no_viewer_shows_gives_a_file_no_clock(tmp_path, monkeypatch):
+def repaired_trace(folder):
+    """Return the notes and the repaired trace, or the error."""
+    try:
+        repaired = repair_trace(folder / "in.json", folder / "out.json")
+    except TraceFileError as error:  # no event has a phase
+        return str(error)
+    assert {finding.kind for finding in check_trace(folder / "out.json").findings} <= {"pairs", "clock"}
+    return repaired.done, json.loads((folder / "out.json").read_bytes(), parse_constant=pytest.fail)
+
+
+def test_what_no_viewer_shows_gives_a_file_no_clock(tmp_path):
     """Found by `make fuzz`."""
-    pytest.importorskip("kinetoscope._native")
     shown = {"ph": "b", "id": "0x1", "cat": "x", "ts": 10**15}
     (tmp_path / "in.json").write_text(json.dumps([shown, {"ph": "b", "cat": "x", "ts": 10**15 + 1}]))
-    for pure in ("0", "1"):
-        monkeypatch.setenv("KINETOSCOPE_PURE", pure)
-        said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
-        written = json.loads((tmp_path / "out.json").read_bytes())
-        assert written["baseTimeNanoseconds"] == 0
-        assert [event["ts"] for event in written["traceEvents"]] == [10**15]
-        assert "clock" in {finding.kind for finding in said.check.findings}
+    said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    written = json.loads((tmp_path / "out.json").read_bytes())
+    assert written["baseTimeNanoseconds"] == 0
+    assert [event["ts"] for event in written["traceEvents"]] == [10**15]
+    assert "clock" in {finding.kind for finding in said.check.findings}
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
@@ -240,7 +223,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     write_large_damaged_trace(tmp_path / "in.json", 40_000_000)
     done = subprocess.run(
         [sys.executable, "-c", PEAK, tmp_path / "in.json", tmp_path / "out.json"],
-        capture_output=True, text=True, check=True, timeout=120, env=os.environ | {"KINETOSCOPE_PURE": "0"},
+        capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     assert int(done.stdout) < MOST_BYTES
     assert (tmp_path / "out.json").stat().st_size > 30_000_000
@@ -276,7 +259,6 @@ def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
             number += 1
 
 
-@both
 @pytest.mark.parametrize("base_ns", [10**19, 2**64, -1, "soon", 1e300])
 def test_a_base_that_is_no_unix_time_does_not_count_as_a_clock(tmp_path, base_ns):
     result = repaired(tmp_path, {"baseTimeNanoseconds": base_ns, "traceEvents": [span(1.5)]}, cut=1)
@@ -284,7 +266,6 @@ def test_a_base_that_is_no_unix_time_does_not_count_as_a_clock(tmp_path, base_ns
     assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]
 
 
-@both
 @pytest.mark.parametrize("first", [1.5, -1.5])
 def test_a_repair_does_not_make_a_far_time_one_that_viewers_round(tmp_path, first):
     """From the file's own base, 32 years are a whole number of microseconds; from one of ours they are not."""
@@ -294,7 +275,6 @@ def test_a_repair_does_not_make_a_far_time_one_that_viewers_round(tmp_path, firs
     assert check_trace(tmp_path / "out.json").findings == []
 
 
-@both
 @pytest.mark.parametrize("wrong", ['"xx":1.5', '"ts":"x"'])
 @pytest.mark.parametrize("phase", ["X", "Z"])
 def test_what_is_left_out_of_a_repair_is_not_mistaken_for_the_next_event_of_the_same_length(tmp_path, wrong, phase):
@@ -305,13 +285,11 @@ def test_what_is_left_out_of_a_repair_is_not_mistaken_for_the_next_event_of_the_
     assert json.loads((tmp_path / "out.json").read_bytes())["traceEvents"] == [span(1.5), span(1.5)]
 
 
-@both
 def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
     result = repaired(tmp_path, {"traceEvents": [span(1, name="ProfilerStep#3", pid={"a": 1}, tid=[2])]})
     assert (result["traceEvents"][0]["pid"], result["traceEvents"][0]["tid"]) == ("{'a': 1}", "[2]")
 
 
-@both
 def test_a_bare_list_of_ours_becomes_an_object_with_its_header(tmp_path):
     header = {
         "ph": "M",
@@ -327,14 +305,12 @@ def flow(phase: str, number: int, ts: float, **more: object) -> dict[str, Any]:
     return {"ph": phase, "bp": "e", "id": number, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": ts} | more
 
 
-@both
 @pytest.mark.parametrize("phase", ["\ufffd", "é"])
 def test_what_a_repair_writes_is_a_trace_also_where_no_event_has_a_phase_that_is_one(tmp_path, phase):
     repaired(tmp_path, [{"ph": "s", "pid": 1, "tid": 1}, {"ph": phase, "pid": 1, "tid": 1, "ts": 2}])
     assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"clock"}
 
 
-@both
 def test_flows_whose_ends_stand_before_their_begins_keep_their_ids_beside_one_that_begins_twice(tmp_path):
     """As in every GPU trace of Kineto's: first the kernels, then the launches."""
     ends = [flow("f", number, 2) for number in reversed(range(1000))]
@@ -345,9 +321,8 @@ def test_flows_whose_ends_stand_before_their_begins_keep_their_ids_beside_one_th
     assert ids[2000] == ids[2001] != 5
 
 
-@both
-def test_a_flow_that_begins_twice_gets_a_new_id_also_after_many_flows_that_are_in_no_span(tmp_path, twin):
-    num_hidden = 100_000 if twin == "native" else 10_000
+def test_a_flow_that_begins_twice_gets_a_new_id_also_after_many_flows_that_are_in_no_span(tmp_path):
+    num_hidden = 100_000
     hidden = [flow("s", number, 1, tid=2) for number in range(num_hidden)]
     shown = [span(1), *(flow("s", 200_000, 2) for _ in range(3))]
     result = repaired(tmp_path, [*hidden, *shown], cut=1)

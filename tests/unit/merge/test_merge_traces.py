@@ -123,11 +123,7 @@ def test_overlap_tracks_of_different_threads_stay_apart_over_cycles(tmp_path):
 
 
 @pytest.mark.parametrize("tid", ["50", "050", "stream 50"])
-@pytest.mark.parametrize("pure", ["0", "1"])
-def test_a_thread_whose_number_is_written_in_two_ways_is_one_track_on_which_spans_nest(
-    tmp_path, monkeypatch, tid, pure
-):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_a_thread_whose_number_is_written_in_two_ways_is_one_track_on_which_spans_nest(tmp_path, tid):
     file = write(tmp_path / "a.json", [cpu(0, dur=500), cpu(250, tid=tid, dur=500), cpu(900, tid=tid)])
     report = merge_traces(tmp_path / "out.json", file)
     assert report.num_moved == 1
@@ -298,9 +294,7 @@ def test_merged_traces_merge_again_rank_by_rank(tmp_path):
         assert trace.query("select count(*) as n from flow") == [{"n": 4}]
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
-def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_again(tmp_path, monkeypatch, pure):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_again(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(rank)]) for rank in (0, 1, 2)]
     merge_traces(tmp_path / "list.json", *files[:2], as_list=True, sources=["a"])
     report = merge_traces(tmp_path / "out.json", tmp_path / "list.json", files[2])
@@ -311,11 +305,7 @@ def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_ag
     assert not [event for event in merged["traceEvents"] if event["name"] == "kinetoscope_header"]
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
-def test_a_merged_list_has_the_metadata_for_composers_merger_once_even_if_it_is_merged_again(
-    tmp_path, monkeypatch, pure
-):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_a_merged_list_has_the_metadata_for_composers_merger_once_even_if_it_is_merged_again(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(rank)]) for rank in (0, 1)]
     merge_traces(tmp_path / "list.json", *files, as_list=True)
     merge_traces(tmp_path / "list.json", tmp_path / "list.json", as_list=True)
@@ -328,9 +318,7 @@ def test_a_merged_list_has_the_metadata_for_composers_merger_once_even_if_it_is_
     assert {event["args"]["value"] for event in syncs} == {-events[0]["args"]["baseTimeNanoseconds"] // 1000}
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
-def test_ranks_that_composer_merged_stay_apart_when_they_are_merged_again(tmp_path, monkeypatch, pure):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_ranks_that_composer_merged_stay_apart_when_they_are_merged_again(tmp_path):
     events = [
         event
         for rank in (0, 1)
@@ -361,10 +349,8 @@ def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_pat
     assert len(spans(merged)) == 4
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
 @pytest.mark.parametrize("tid", [50, 51])
-def test_a_file_that_is_still_being_written_is_refused_and_no_output_remains(tmp_path, monkeypatch, pure, tid):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_a_file_that_is_still_being_written_is_refused_and_no_output_remains(tmp_path, tid):
     file = write(tmp_path / "rank0.json", [cpu(1)])
     text = file.read_text()
 
@@ -398,7 +384,6 @@ def test_progress_ends_where_everything_is_done(tmp_path):
     assert done == total
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
 @pytest.mark.parametrize(
     "args",
     [
@@ -409,8 +394,7 @@ def test_progress_ends_where_everything_is_done(tmp_path):
         {"name": None, "origin": "a", "overlap_of": None},
     ],
 )
-def test_names_of_threads_that_only_look_like_ours_are_no_crash(tmp_path, monkeypatch, pure, args):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_names_of_threads_that_only_look_like_ours_are_no_crash(tmp_path, args):
     name = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 50, "args": args}
     report = merge_traces(tmp_path / "out.json", write(tmp_path / "rank0.json", [name, cpu(1), cpu(2, tid=51)]))
     assert len({span["tid"] for span in spans(report.output)}) == 2
@@ -466,9 +450,7 @@ def test_the_first_of_several_bad_files_is_named_and_no_output_remains(tmp_path)
     assert [path.name for path in tmp_path.iterdir() if "rank" not in path.name] == []
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
-def test_an_overlap_track_comes_right_after_its_own_track_also_if_that_is_the_loops(tmp_path, monkeypatch, pure):
-    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+def test_an_overlap_track_comes_right_after_its_own_track_also_if_that_is_the_loops(tmp_path):
     events = [
         {"ph": "X", "name": "ProfilerStep#1", "pid": 7, "tid": 8, "ts": 0, "dur": 100},
         {"ph": "X", "name": "a", "pid": 7, "tid": 8, "ts": 10, "dur": 50},

@@ -55,7 +55,6 @@ def mutate(content: bytes, other: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("part", range(10))
-@pytest.mark.usefixtures("twin")
 def test_whatever_bytes_are_damaged_a_trace_is_read_or_refused_in_a_sentence(traces, tmp_path, part):
     for seed in range(part, NUM_MUTATED, 10):
         chance = random.Random(seed)

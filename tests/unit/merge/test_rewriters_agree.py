@@ -1,4 +1,4 @@
-"""merge/native_rewrite.py and its twin, merge/pure_rewrite.py: both write the same trace, whatever the file."""
+"""merge/native_rewrite.py: it writes the same trace as its reference, whatever the file."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,12 @@ from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from merged_traces import meaning
 from odd_events import BASE_NS, QUIET, categories, events, others, spans
+from reference.rewriting import use_reference
 from trace_processor.trace_processor import load
 
-pytest.importorskip("kinetoscope._native", reason="compares the rewriter in C with the one in Python")
 
-
-def merged(output: Path, file: Path, monkeypatch: pytest.MonkeyPatch, *, pure: bool, **how: Any) -> Any:
-    """The meaning of the merged trace, and the counts; or the kind of error."""
-    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
+def merged(output: Path, file: Path, **how: Any) -> Any:
+    """Return the meaning of the merged trace, and the counts; or the kind of error."""
     try:
         report = merge_traces(output, file, **how)
     except (MergeError, TraceFileError) as error:
@@ -35,8 +33,10 @@ def merged(output: Path, file: Path, monkeypatch: pytest.MonkeyPatch, *, pure: b
 def agree(text: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Any:
     file = folder / "rank3.json"
     file.write_bytes(text)
-    native, pure = (merged(folder / "out.json", file, monkeypatch, pure=pure, **how) for pure in (False, True))
-    assert native == pure
+    native = merged(folder / "out.json", file, **how)
+    with monkeypatch.context() as patch:
+        use_reference(patch)
+        assert native == merged(folder / "reference.json", file, **how)
     if not isinstance(native, type):
         assert not {finding.kind for finding in check_trace(folder / "out.json").findings} & {"syntax", "nesting"}
     return native
@@ -110,11 +110,11 @@ def test_both_nest_spans_alike(tmp_path, monkeypatch, spans):
 
 @QUIET
 @given(events, st.integers(0, 3_000))
-def test_any_part_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, cut):
+def test_any_part_of_a_file_is_merged_or_refused(tmp_path, events, cut):
     text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode()
     file = tmp_path / "rank3.json"
     file.write_bytes(text[: max(1, len(text) - cut)])
-    result = merged(tmp_path / "out.json", file, monkeypatch, pure=False)
+    result = merged(tmp_path / "out.json", file)
     assert isinstance(result, (tuple, type))
 
 
@@ -173,17 +173,16 @@ def test_nan_and_infinities_become_null_and_a_note(tmp_path, monkeypatch, litera
 
 
 @pytest.mark.parametrize("piece", ["\x01", "\t", "\udcff"])
-def test_control_characters_and_broken_utf_8_in_a_name_are_mended(tmp_path, monkeypatch, piece):
+def test_control_characters_and_broken_utf_8_in_a_name_are_mended(tmp_path, piece):
     event = f'{{"ph": "X", "name": "a{piece}b", "pid": 1, "tid": 1, "ts": 1, "dur": 1}}'
     text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{event}, {event}]}}'
-    result = merged_native(text.encode(errors="surrogateescape"), tmp_path, monkeypatch)
+    result = merged_native(text.encode(errors="surrogateescape"), tmp_path)
     assert [event["name"][0] for event in result if event["ph"] == "X"] == ["a", "a"]
 
 
-def merged_native(text: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def merged_native(text: bytes, folder: Path) -> list[dict[str, Any]]:
     file = folder / "rank3.json"
     file.write_bytes(text)
-    monkeypatch.setenv("KINETOSCOPE_PURE", "0")
     return json.loads(merge_traces(folder / "out.json", file).output.read_bytes())["traceEvents"]
 
 
@@ -208,11 +207,9 @@ def test_an_event_longer_than_a_piece_is_taken_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a\\", "😀", '"a" \\'])
-def test_names_that_perfetto_misreads_are_written_in_another_way(tmp_path, monkeypatch, name):
+def test_names_that_perfetto_misreads_are_written_in_another_way(tmp_path, name):
     event = {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {name: name}}
-    result = merged_native(
-        json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [event] * 3}).encode(), tmp_path, monkeypatch
-    )
+    result = merged_native(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [event] * 3}).encode(), tmp_path)
     assert [event["name"] for event in result if event["ph"] == "X"] == [name] * 3
     with load(tmp_path / "out.json") as trace:
         assert trace.errors() == {}

@@ -12,8 +12,6 @@ from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS, QUIET
 from trace_processor.trace_processor import load
 
-pytestmark = pytest.mark.usefixtures("twin")
-
 
 def span(ts: object, dur: object = 5, **more: object) -> dict[str, Any]:
     return {"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 7, "ts": ts, "dur": dur} | more
@@ -157,7 +155,7 @@ def test_any_flows_are_as_right_as_perfetto_counts_them_and_right_after_a_repair
 
 
 def errors(path: Path) -> dict[str, int]:
-    """What Perfetto counts in a file. It is asked once about the same bytes, such as those that both twins read."""
+    """Return the numbers that Perfetto counts in a file, once for the same bytes."""
     content = path.read_bytes()
     if content not in _errors:
         with load(path) as trace:

@@ -13,9 +13,6 @@ from trace_processor.trace_processor import load
 BASE_NS = 1_790_857_026_000_000_000
 
 
-pytestmark = pytest.mark.usefixtures("twin")
-
-
 def step(number: int, ts: float) -> list[dict]:
     """A step of a millisecond with an op, a launch and its kernel, and a pair of B and E over its end."""
     place = {"pid": 40, "tid": 40}

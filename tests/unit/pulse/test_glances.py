@@ -17,7 +17,6 @@ from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 
 MS = 1_000_000
-both = pytest.mark.usefixtures("twin")
 
 
 class Rank:
@@ -44,7 +43,6 @@ def ranks_seen(folder):
     return [glance.header.process.ranks.rank for glance in glance_at_pulses(folder).last]
 
 
-@both
 def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_path):
     rank = Rank(tmp_path)
     rank.step(10 * MS, 100)
@@ -57,7 +55,6 @@ def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_pat
     rank.close()
 
 
-@both
 def test_before_the_first_step_is_complete_nothing_is_known_of_steps(tmp_path):
     rank = Rank(tmp_path)
     rank.clock.advance(5 * MS)
@@ -66,7 +63,6 @@ def test_before_the_first_step_is_complete_nothing_is_known_of_steps(tmp_path):
     rank.close()
 
 
-@both
 @pytest.mark.parametrize("num_steps", [NUM_EXACT - 3, NUM_EXACT + 5, NUM_EXACT + 64 * 64 + 200, 3 * NUM_EXACT + 17])
 def test_of_a_long_run_the_last_steps_and_the_whole_are_known(num_steps, tmp_path):
     """They go round in a ring, and the first one is in a block."""
@@ -80,7 +76,6 @@ def test_of_a_long_run_the_last_steps_and_the_whole_are_known(num_steps, tmp_pat
     assert glance_at_pulses(tmp_path).last[0].header.has_ended
 
 
-@both
 def test_the_header_is_that_of_the_whole_pulse(tmp_path):
     rank = Rank(tmp_path)
     rank.step(600 * MS, 4)
@@ -91,7 +86,6 @@ def test_the_header_is_that_of_the_whole_pulse(tmp_path):
     rank.close()
 
 
-@both
 def test_of_a_restarted_run_the_last_attempt_is_seen(tmp_path):
     ranks = [Rank(tmp_path, rank, restart=0) for rank in range(2)] + [Rank(tmp_path, 0, restart=1, start="b")]
     (glance,) = glance_at_pulses(tmp_path).last
@@ -100,7 +94,6 @@ def test_of_a_restarted_run_the_last_attempt_is_seen(tmp_path):
         rank.close()
 
 
-@both
 def test_what_an_earlier_launch_has_left_in_the_folder_is_not_seen(tmp_path):
     """The second launch has fewer ranks, and its rank 1 has not begun yet."""
     first = [Rank(tmp_path, rank, world_size=3, later_ns=rank * MS) for rank in range(3)]
@@ -114,7 +107,6 @@ def test_what_an_earlier_launch_has_left_in_the_folder_is_not_seen(tmp_path):
         rank.close()
 
 
-@both
 def test_a_rank_that_was_silent_from_its_begin_is_seen(tmp_path):
     """One that began long before the others is no leftover, as nothing was launched twice."""
     ranks = [Rank(tmp_path, 1), Rank(tmp_path, 0, later_ns=100_000 * MS)]
@@ -144,7 +136,6 @@ def test_copies_on_a_network_file_system_are_of_the_moment_when_they_were_writte
     assert [glance.header.has_ended for glance in glance_at_pulses(run).last] == [True, True]
 
 
-@both
 def test_a_pulse_that_is_just_being_made_is_not_told_as_a_damaged_one(tmp_path):
     rank = Rank(tmp_path)
     (tmp_path / FOLDER / f"new{SUFFIX}").write_bytes(bytes(500_000))
@@ -153,7 +144,6 @@ def test_a_pulse_that_is_just_being_made_is_not_told_as_a_damaged_one(tmp_path):
     rank.close()
 
 
-@both
 def test_what_was_not_looked_at_yet_is_not_known(tmp_path):
     rank = Rank(tmp_path)
     (path,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
@@ -175,7 +165,6 @@ def test_of_very_many_files_those_that_began_last_are_looked_at(tmp_path, monkey
         rank.close()
 
 
-@both
 def test_any_changed_bytes_are_read_without_an_error_or_told_in_a_sentence(tmp_path):
     rank = Rank(tmp_path)
     rank.step(10 * MS, 50)
@@ -192,7 +181,6 @@ def test_any_changed_bytes_are_read_without_an_error_or_told_in_a_sentence(tmp_p
         assert len(found.last) + len(found.notes) == 1 or not bytes(content).startswith(whole[:8])
 
 
-@both
 def test_a_pulse_cut_anywhere_is_read_without_an_error(tmp_path):
     rank = Rank(tmp_path)
     rank.step(10 * MS, 50)

@@ -25,7 +25,6 @@ from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 
 MS = 1_000_000
-both = pytest.mark.usefixtures("twin")
 
 
 class Run:
@@ -47,7 +46,6 @@ class Run:
         return pulses[0]
 
 
-@both
 def test_each_step_has_its_number_its_time_and_its_phases(tmp_path):
     run = Run(tmp_path)
     run.step(3 * MS)
@@ -66,7 +64,6 @@ def test_each_step_has_its_number_its_time_and_its_phases(tmp_path):
     run.pulse.close()
 
 
-@both
 def test_what_it_does_now_is_told_with_its_memory_and_speed(tmp_path):
     run = Run(tmp_path)
     for count in range(1, 40):
@@ -83,7 +80,6 @@ def test_what_it_does_now_is_told_with_its_memory_and_speed(tmp_path):
     assert run.read().header.has_ended
 
 
-@both
 def test_while_it_is_recorded_it_looks_more_seldom(tmp_path):
     """What Python calls is in a recording with stacks."""
     run, looked = Run(tmp_path), []
@@ -97,7 +93,6 @@ def test_while_it_is_recorded_it_looks_more_seldom(tmp_path):
     run.pulse.close()
 
 
-@both
 def test_old_steps_are_sums_of_which_none_is_lost(tmp_path):
     run, num_steps = Run(tmp_path), NUM_EXACT + 70 * PER_FINE + 5
     for number in range(num_steps):
@@ -116,7 +111,6 @@ def test_old_steps_are_sums_of_which_none_is_lost(tmp_path):
     run.pulse.close()
 
 
-@both
 def test_a_pulse_that_was_being_written_is_read_and_says_so(tmp_path):
     run = Run(tmp_path)
     for _ in range(NUM_EXACT + 3):
@@ -193,7 +187,6 @@ def test_nothing_is_followed_out_of_the_folder(tmp_path):
     assert find_pulses(tmp_path / "linked") == {}
 
 
-@both
 def test_the_disk_has_room_for_steps_to_come_also_where_none_can_be_reserved(tmp_path, monkeypatch):
     """As on macOS. Without that room, a step on a full disk would end the process by SIGBUS."""
     monkeypatch.delattr(os, "posix_fallocate")

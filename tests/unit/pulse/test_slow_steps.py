@@ -1,28 +1,23 @@
-"""Which steps are slow: by the steps before them, with two lengths of step, in C as in Python."""
+"""Slow steps, found by the steps before them, with one length of step or two."""
 
 import random
 
 import pytest
 
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 from kinetoscope.pulse.layout import BLOCK, COARSE_AT, Phase
-from kinetoscope.pulse.pure_slow_steps import SlowSteps
-from kinetoscope.pulse.pure_writer import PulseWriter
+from reference.pulse import find_slow_steps
 
-NATIVE = native_module()
-PURE = (PulseWriter, SlowSteps)
-BOTH = [PURE] if NATIVE is None else [PURE, (NATIVE.PulseWriter, NATIVE.SlowSteps)]
 MS = 1_000_000
 
 
 class Training:
     """Steps of known durations, and those that were found slow."""
 
-    def __init__(self, kinds, schedstat=""):
-        writer, slow = kinds
+    def __init__(self, schedstat=""):
         self.now_ns = 10**12
-        self.slow = slow(schedstat)
-        self.writer = writer(bytearray(COARSE_AT + 4 * BLOCK.size), lambda: self.now_ns)
+        self.slow = native.SlowSteps(schedstat)
+        self.writer = native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), lambda: self.now_ns)
         self.writer.watch_slow_steps(self.slow)
         self.slow.judge(True)
         self.found, self.num_steps = [], 0
@@ -52,9 +47,9 @@ def healthy(seed, *lengths_ms, spread=0.05, shares=None):
         yield length * MS * chance.lognormvariate(0, spread)
 
 
-@pytest.fixture(params=BOTH, ids=lambda kinds: kinds[1].__module__.rpartition(".")[2])
-def training(request):
-    return Training(request.param)
+@pytest.fixture
+def training():
+    return Training()
 
 
 SERIES = {
@@ -70,9 +65,8 @@ SERIES = {
 
 @pytest.mark.parametrize("series", SERIES.values(), ids=SERIES.keys())
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kinds", BOTH[-1:])
-def test_of_5_000_healthy_steps_at_most_1_in_200_is_slow(kinds, series, seed):
-    training, lengths = Training(kinds), dict(series)
+def test_of_5_000_healthy_steps_at_most_1_in_200_is_slow(series, seed):
+    training, lengths = Training(), dict(series)
     durations = healthy(seed, *lengths.pop("lengths"), **lengths)
     for _ in range(5000):
         training.step(next(durations))
@@ -148,21 +142,27 @@ def test_a_step_with_very_many_phases_says_how_many_are_left_out(training):
     assert found[8] == 744
 
 
-@pytest.mark.skipif(NATIVE is None, reason="there is only the one in Python")
-def test_c_and_python_find_the_same(tmp_path):
+def test_any_slow_steps_are_found_as_documented(tmp_path):
     schedstat = tmp_path / "schedstat"
     schedstat.write_text("1 0 3\n")
-    both, chance, starved_ns = [Training(kinds, str(schedstat)) for kinds in BOTH], random.Random(1), 0
+    training, chance, delay_ns = Training(str(schedstat)), random.Random(1), 0
+    steps, before_ns = [], 0
     for number in range(3000):
         mode = chance.choices((3, 5, 30), (80, 15, 1))[0]
         phases = [(chance.randrange(7), chance.random() * mode * MS) for _ in range(chance.randrange(1, 6))]
-        starved_ns += chance.randrange(10**5)
-        schedstat.write_text("unreadable" if number % 500 == 499 else f"1 {starved_ns} 3\n")
-        for training in both:
-            training.step(*phases)
-    pure, native = both
-    assert len(pure.found) > 5
-    assert pure.found == native.found
+        delay_ns += chance.randrange(10**5)
+        is_readable = number % 500 != 499
+        schedstat.write_text(f"1 {delay_ns} 3\n" if is_readable else "unreadable")
+        training.step(*phases)
+        by_phase = [0] * len(Phase)
+        for phase, duration_ns in phases:
+            by_phase[phase] += round(duration_ns)
+        is_known = is_readable and before_ns is not None
+        steps.append((sum(by_phase), tuple(by_phase), delay_ns - before_ns if is_known else None))
+        before_ns = delay_ns if is_readable else None
+    expected = find_slow_steps(steps)
+    assert len(expected) > 5
+    assert [(found[0] - 1, *found[3:6]) for found in training.found] == expected
 
 
 def test_waiting_ends_when_a_slow_step_is_there_and_when_it_is_stopped(training):

@@ -8,8 +8,6 @@ from kinetoscope.testing import FakeClock
 from kinetoscope.training.ranks import current_attempt, current_ranks
 from kinetoscope.training.timestamp import Timestamp
 
-pytestmark = pytest.mark.usefixtures("twin")
-
 
 @pytest.fixture
 def clock():

@@ -1,16 +1,21 @@
-"""The writers of a pulse: C and Python write the same bytes, and blocks sum up the steps that they replace."""
+"""The writer of a pulse: its phases and steps, and blocks that sum up the steps that they replace."""
 
 import os
 import random
+from itertools import pairwise
 from threading import get_ident
 
 import pytest
 
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 from kinetoscope.pulse.layout import (
     BLOCK,
     COARSE_AT,
     COARSE_PLACES,
+    FINE_AT,
+    FINE_PLACES,
+    NOW,
+    NOW_AT,
     NUM_EXACT,
     NUM_FINE,
     PER_FINE,
@@ -18,10 +23,7 @@ from kinetoscope.pulse.layout import (
     STEPS_AT,
     Phase,
 )
-from kinetoscope.pulse.pure_writer import PulseWriter
-
-NATIVE = native_module()
-WRITERS = [PulseWriter] if NATIVE is None else [PulseWriter, NATIVE.PulseWriter]
+from reference.pulse import block_at, expected_blocks, last_step
 
 
 class Clock:
@@ -35,10 +37,10 @@ class Clock:
 class Training:
     """A writer with its file and clock, and the durations of its steps."""
 
-    def __init__(self, kind, num_coarse=COARSE_PLACES):
+    def __init__(self, num_coarse=COARSE_PLACES):
         self.clock, self.durations = Clock(), []
         self.file = bytearray(COARSE_AT + num_coarse * BLOCK.size)
-        self.writer = kind(self.file, self.clock)
+        self.writer = native.PulseWriter(self.file, self.clock)
         self.writer.watch_thread(get_ident())
 
     def step(self, *phases):
@@ -65,9 +67,8 @@ def train(training, num_steps, seed=0):
         training.step(*((chance.choice([*Phase]), chance.randrange(10**7)) for _ in range(chance.randrange(1, 5))))
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_time_after_the_earlier_end_of_a_step_is_in_no_step(kind):
-    training = Training(kind)
+def test_time_after_the_earlier_end_of_a_step_is_in_no_step():
+    training = Training()
     start_ns = training.clock.now_ns
     training.writer.begin_step()
     for phase, duration_ns in ((Phase.FORWARD, 30), (Phase.OTHER, 5), (Phase.EVALUATION, 40), (Phase.OTHER, 100)):
@@ -86,44 +87,52 @@ def test_time_after_the_earlier_end_of_a_step_is_in_no_step(kind):
     assert found[0][3 + Phase.FORWARD] == 30
 
 
-@pytest.mark.skipif(NATIVE is None, reason="there is no writer in C")
 @pytest.mark.parametrize("num_steps", [0, 1, NUM_EXACT + 3, NUM_EXACT + (NUM_FINE + 70) * PER_FINE + 5, 40_000])
-def test_c_and_python_write_the_same_bytes(num_steps):
+def test_blocks_sum_up_the_steps_that_they_replace(num_steps):
     """The last of them as after 60 million steps: there were more coarse blocks than have room."""
-    first, second = (Training(kind, num_coarse=4) for kind in WRITERS)
-    for training in (first, second):
-        train(training, 2)
-        training.writer.begin_step()
-        train(training, num_steps, seed=1)
-        training.writer.enter(Phase.CHECKPOINT)
-    assert first.file == second.file
+    training, steps, num_coarse = Training(num_coarse=4), [], 4
+    chance = random.Random(1)
+    training.writer.begin_step()
+    for _ in range(num_steps):
+        training.step(*((chance.choice([*Phase]), chance.randrange(10**7)) for _ in range(chance.randrange(1, 5))))
+        steps.append(last_step(training.file, len(steps) + 1))
+    assert [(step[0], step[2], sum(step[3:-2])) for step in steps] == [
+        (number, duration_ns, duration_ns) for number, duration_ns in enumerate(training.durations)
+    ]
+    now = NOW.unpack_from(training.file, NOW_AT)
+    assert now[1] == num_steps
+    fine, coarse, per_coarse = expected_blocks(steps, num_coarse)
+    first_fine, num_fine, num_complete = now[2:5]
+    assert now[5] == per_coarse
+    places = [FINE_AT + number % FINE_PLACES * BLOCK.size for number in range(first_fine, first_fine + len(fine))]
+    places += [COARSE_AT + number * BLOCK.size for number in range(len(coarse))]
+    assert [block_at(training.file, at) for at in places] == [pytest.approx(block) for block in fine + coarse]
+    assert (num_fine - first_fine, num_complete) == tuple(
+        sum(block[3] == size for block in some) for some, size in ((fine, PER_FINE), (coarse, per_coarse))
+    )
 
 
-@pytest.mark.skipif(NATIVE is None, reason="there is no writer in C")
-def test_c_and_python_keep_the_same_stretches_of_phases():
-    taken = []
-    for kind in WRITERS:
-        training = Training(kind)
-        training.writer.begin_backward()
-        training.clock.now_ns += 5
-        training.writer.note_phases()
-        training.clock.now_ns += 7
-        training.writer.end_backward()
-        train(training, 300)
-        training.writer.begin_optimizer()
-        training.clock.now_ns += 3
-        taken.append(training.writer.take_phases())
-        assert training.writer.take_phases() == ([], 0)
-    assert taken[0] == taken[1]
-    (first, *_, last), num_left_out = taken[0]
-    assert (first[0], first[2] - first[1]) == (Phase.BACKWARD, 7), "nothing before it was asked for"
-    assert (last[0], last[2] - last[1]) == (Phase.OPTIMIZER, 3), "what has not ended is cut there"
+def test_phases_are_kept_as_stretches_from_the_moment_on_at_which_they_are_wanted():
+    training = Training()
+    training.writer.begin_backward()
+    training.clock.now_ns += 5
+    training.writer.note_phases()
+    training.clock.now_ns += 7
+    training.writer.end_backward()
+    train(training, 300)
+    training.writer.begin_optimizer()
+    training.clock.now_ns += 3
+    stretches, num_left_out = training.writer.take_phases()
+    assert training.writer.take_phases() == ([], 0)
+    first, *_, last = stretches
+    assert (first[0], first[2] - first[1]) == (Phase.BACKWARD, 7), "an earlier part is left out"
+    assert (last[0], last[2] - last[1]) == (Phase.OPTIMIZER, 3), "an open phase is truncated"
+    assert all(one[2] <= other[1] and one[1] < one[2] for one, other in pairwise(stretches))
     assert num_left_out == 0
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_phase_in_which_a_step_ends_is_one_stretch(kind):
-    training = Training(kind)
+def test_a_phase_in_which_a_step_ends_is_one_stretch():
+    training = Training()
     training.writer.note_phases()
     training.writer.begin_optimizer()
     training.clock.now_ns += 3
@@ -134,9 +143,8 @@ def test_a_phase_in_which_a_step_ends_is_one_stretch(kind):
     assert stretch == (Phase.OPTIMIZER, 10**12, 10**12 + 7)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_what_other_threads_do_is_not_told(kind):
-    training = Training(kind)
+def test_what_other_threads_do_is_not_told():
+    training = Training()
     training.writer.watch_thread(get_ident() + 1)
     before = bytes(training.file)
     training.clock.now_ns += 5
@@ -145,16 +153,14 @@ def test_what_other_threads_do_is_not_told(kind):
     assert (training.file, training.writer.num_backward()) == (before, 0)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_second_is_told_once(kind):
-    training = Training(kind)
+def test_a_second_is_told_once():
+    training = Training()
     told = [training.step((Phase.OTHER, 300_000_000)) for _ in range(10)]
     assert [place for place, is_told in enumerate(told) if is_told] == [3, 7]
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_forked_child_writes_nothing_into_its_parents_file(kind):
-    training = Training(kind)
+def test_a_forked_child_writes_nothing_into_its_parents_file():
+    training = Training()
     train(training, 5)
     before = bytes(training.file)
     if (child := os.fork()) == 0:
@@ -164,9 +170,8 @@ def test_a_forked_child_writes_nothing_into_its_parents_file(kind):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_nothing_is_written_after_the_end(kind):
-    training = Training(kind)
+def test_nothing_is_written_after_the_end():
+    training = Training()
     train(training, 5)
     training.writer.close()
     before = bytes(training.file)
@@ -176,23 +181,20 @@ def test_nothing_is_written_after_the_end(kind):
     training.file.clear()  # which nobody holds any more
 
 
-@pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("phase", [-1, len(Phase), 2**70])
-def test_a_phase_that_there_is_not_is_refused(kind, phase):
+def test_a_phase_that_there_is_not_is_refused(phase):
     with pytest.raises((ValueError, OverflowError)):
-        Training(kind).writer.enter(phase)
+        Training().writer.enter(phase)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_file_that_is_too_short_is_refused(kind):
+def test_a_file_that_is_too_short_is_refused():
     with pytest.raises(ValueError, match="too short"):
-        kind(bytearray(COARSE_AT + 2 * BLOCK.size - 1), None)
+        native.PulseWriter(bytearray(COARSE_AT + 2 * BLOCK.size - 1), None)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_step_of_an_optimizer_within_one_ends_with_the_outer(kind):
+def test_a_step_of_an_optimizer_within_one_ends_with_the_outer():
     """A subclass's step calls the one above, and torch hooks both."""
-    training = Training(kind)
+    training = Training()
     writer = training.writer
     for _ in range(2):
         writer.enter(Phase.OTHER)
@@ -209,9 +211,8 @@ def test_a_step_of_an_optimizer_within_one_ends_with_the_outer(kind):
     assert (by_phase[Phase.OPTIMIZER], by_phase[Phase.OTHER]) == (10, 8)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_step_of_an_optimizer_that_raised_is_none_within_the_next(kind):
-    training = Training(kind)
+def test_a_step_of_an_optimizer_that_raised_is_none_within_the_next():
+    training = Training()
     writer = training.writer
     writer.begin_optimizer()
     writer.begin_optimizer()  # torch's hooks tell of no end where a step raises
@@ -225,8 +226,8 @@ def test_a_step_of_an_optimizer_that_raised_is_none_within_the_next(kind):
 class Graph:
     """The autograd graph of a training, which counts its nodes."""
 
-    def __init__(self, kind):
-        self.training, self.num_nodes = Training(kind), 0
+    def __init__(self):
+        self.training, self.num_nodes = Training(), 0
         self.training.writer.watch_graph(lambda: self.num_nodes)
 
     def run(self, *stretches):
@@ -254,9 +255,8 @@ class Graph:
         return dict(zip(Phase, by_phase, strict=True)), known
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_the_forward_pass_is_where_the_graph_is_built_also_before_the_fetch(kind):
-    graph = Graph(kind)
+def test_the_forward_pass_is_where_the_graph_is_built_also_before_the_fetch():
+    graph = Graph()
     ahead = (Phase.OTHER, 700, 40), (Phase.DATA_WAIT, 5, 0), (Phase.OTHER, 3, 1), (Phase.BACKWARD, 300, 0)
     for number in range(3):
         times, _ = graph.run(*ahead, (Phase.OPTIMIZER, 20, 0))
@@ -267,9 +267,8 @@ def test_the_forward_pass_is_where_the_graph_is_built_also_before_the_fetch(kind
         assert times[Phase.FORWARD] == (700 if number else 800), "a metric builds a graph too, a smaller one"
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_rollout_without_a_graph_is_told_apart_from_the_forward_pass(kind):
-    graph = Graph(kind)
+def test_a_rollout_without_a_graph_is_told_apart_from_the_forward_pass():
+    graph = Graph()
     writer, clock = graph.training.writer, graph.training.clock
     assert writer.has_no_graph()
     clock.now_ns += 1000
@@ -285,9 +284,8 @@ def test_a_rollout_without_a_graph_is_told_apart_from_the_forward_pass(kind):
     assert not writer.has_no_graph(), "unknown"
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_step_that_is_over_is_added_with_unknown_phases(kind):
-    training = Training(kind)
+def test_a_step_that_is_over_is_added_with_unknown_phases():
+    training = Training()
     for number in range(NUM_EXACT + 5):
         training.writer.add_step(number, 10 * number, 10 * number + 7)
     step = STEP.unpack_from(training.file, STEPS_AT + 4 * STEP.size)

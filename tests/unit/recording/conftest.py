@@ -1,16 +1,11 @@
-"""Fixtures for tests of the recorder: each twin, or only the one in C."""
+"""Fixtures for tests of the recorder."""
 
 import pytest
 
-from recorders import make_recorder
-from twins import TWINS
-
-
-@pytest.fixture(params=TWINS)
-def twin(request):
-    return make_recorder(request.param)
+from recorders import TestedRecorder
 
 
 @pytest.fixture
 def native():
-    return make_recorder("native")
+    """A recorder with a clock that ticks, and its spans."""
+    return TestedRecorder()

@@ -9,7 +9,6 @@ from kinetoscope.pulse.glances import glance_at_pulses
 from kinetoscope.pulse.layout import Asked
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
-both = pytest.mark.usefixtures("twin")
 NEVER = cyclic_schedule(skip_first=10**9, per="run")
 
 
@@ -56,7 +55,6 @@ def request(first_step, num_steps=3, sequence=1, ranks=None):
     return RecordRequest(sequence, num_steps, first_step, 0, ranks)
 
 
-@both
 @pytest.mark.parametrize("calls_step", [False, True])
 def test_the_steps_that_are_asked_for_are_recorded_after_one_that_warms_up(tmp_path, calls_step):
     job = Job(tmp_path, requests=[(5, request(20))], calls_step=calls_step)
@@ -68,21 +66,18 @@ def test_the_steps_that_are_asked_for_are_recorded_after_one_that_warms_up(tmp_p
     assert job.losses == [batch * 2 for batch in range(40)]
 
 
-@both
 def test_one_after_the_other_and_each_in_a_window_of_its_own(tmp_path):
     job = Job(tmp_path, requests=[(5, request(10)), (14, request(20, sequence=2)), (30, request(32, 1, sequence=3))])
     assert job.recorded == [[10, 11, 12], [20, 21, 22], [32]]
     assert (job.asked.sequence, job.asked.asked) == (3, Asked.SAVED)
 
 
-@both
 def test_the_schedules_own_windows_are_left_alone(tmp_path):
     schedule = cyclic_schedule(skip_first=9, warmup=1, active=4, repeat=1, per="run")
     job = Job(tmp_path, schedule, requests=[(3, request(20))])
     assert job.recorded == [[10, 11, 12, 13], [20, 21, 22]]
 
 
-@both
 @pytest.mark.parametrize("first_step", [10, 11, 13, 14])
 def test_steps_within_a_window_of_the_schedules_wait_until_it_is_over(tmp_path, first_step):
     schedule = cyclic_schedule(skip_first=9, warmup=1, active=4, repeat=1, per="run")
@@ -92,7 +87,6 @@ def test_steps_within_a_window_of_the_schedules_wait_until_it_is_over(tmp_path, 
     assert (job.asked.asked, job.asked.first_step) == (Asked.SAVED, 15)
 
 
-@both
 def test_between_windows_that_follow_each_other_one_skipped_step_is_enough(tmp_path):
     schedule = cyclic_schedule(wait=1, warmup=1, active=4, repeat=0, per="run")
     job = Job(tmp_path, schedule, requests=[(3, request(10))])
@@ -100,28 +94,24 @@ def test_between_windows_that_follow_each_other_one_skipped_step_is_enough(tmp_p
     assert (job.asked.asked, job.asked.first_step) == (Asked.SAVED, 13)
 
 
-@both
 def test_a_schedule_that_skips_no_step_for_long_refuses(tmp_path):
     schedule = cyclic_schedule(wait=0, warmup=0, active=4, repeat=0, per="run")
     job = Job(tmp_path, schedule, requests=[(3, request(10))], num_batches=1100)
     assert job.asked.asked is Asked.REFUSED
 
 
-@both
 def test_a_rank_that_is_past_the_first_step_says_that_it_is_late(tmp_path):
     job = Job(tmp_path, requests=[(20, request(12))])
     assert job.recorded == []
     assert job.asked.asked is Asked.LATE
 
 
-@both
 def test_one_that_others_are_asked_for_is_none_of_this_ranks(tmp_path):
     job = Job(tmp_path, requests=[(5, request(20, ranks=frozenset([3, 7])))])
     assert job.recorded == []
     assert job.asked.sequence == 0
 
 
-@both
 def test_a_second_request_before_the_first_is_over_is_refused(tmp_path):
     job = Job(tmp_path, requests=[(5, request(20)), (10, request(30, sequence=2))])
     assert job.recorded == [[20, 21, 22]]
@@ -129,14 +119,12 @@ def test_a_second_request_before_the_first_is_over_is_refused(tmp_path):
     assert refused.recorded == [[38, 39]]
 
 
-@both
 def test_what_was_recorded_when_the_training_ends_is_saved(tmp_path):
     job = Job(tmp_path, requests=[(5, request(37, 10))])
     assert job.recorded == [[37, 38, 39]]
     assert job.asked.asked is Asked.SAVED
 
 
-@both
 def test_at_most_20_in_an_hour(tmp_path):
     requests = [(2 + 4 * number, request(4 + 4 * number, 1, sequence=1 + number)) for number in range(25)]
     job = Job(tmp_path, requests=requests, num_batches=110)

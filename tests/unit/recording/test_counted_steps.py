@@ -9,13 +9,11 @@ import random
 import pytest
 
 from kinetoscope import Callback, JSONTraceHandler, Profiler, State, Timestamp, cyclic_schedule
-from kinetoscope.native import native_module
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 from kinetoscope.training.event import unless_skipped
 
 MS = 1_000_000
-needs_c = pytest.mark.skipif(native_module() is None, reason="the recorder in Python tells each step to everybody")
 
 
 class WantsAll(Callback):
@@ -132,7 +130,6 @@ class RandomLoop:
         return self
 
 
-@needs_c
 @pytest.mark.parametrize("loads", [False, True], ids=["", "with a DataLoader"])
 @pytest.mark.parametrize("seed", range(30))
 def test_a_loop_is_the_same_whether_its_steps_are_counted_or_told(tmp_path, seed, loads):
@@ -150,7 +147,6 @@ def test_a_loop_is_the_same_whether_its_steps_are_counted_or_told(tmp_path, seed
         assert counted.handler.spans(name) == told.handler.spans(name), name
 
 
-@needs_c
 def test_only_who_needs_all_batches_is_told_of_skipped_ones(tmp_path):
     source = WantsWindows()
     schedule = cyclic_schedule(skip_first=50, warmup=1, active=2, per="run")
@@ -163,7 +159,6 @@ def test_only_who_needs_all_batches_is_told_of_skipped_ones(tmp_path):
     assert len(source.batches) < 20
 
 
-@needs_c
 def test_a_timestamp_that_was_read_stays_what_it_was(tmp_path):
     with Profiler(cyclic_schedule(skip_first=50), JSONTraceHandler(str(tmp_path / "traces")), quiet=True) as profiler:
         profiler.step(samples=3)
@@ -176,7 +171,6 @@ def test_a_timestamp_that_was_read_stays_what_it_was(tmp_path):
     assert profiler.state.timestamp.batch == 3
 
 
-@needs_c
 def test_counts_that_are_no_plain_numbers_are_added_all_the_same(tmp_path):
     class Many(int):
         pass

@@ -14,12 +14,9 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.texts.wording import counted
 from kinetoscope.training.event import Callback
-
-native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
 
 def every_second_batch_is_a_cycle(state):
@@ -109,11 +106,10 @@ def test_a_cycle_that_failed_to_the_end_stays_live_and_another_close_saves_it(tm
     with unwritable(tmp_path / "run" / "traces"):
         record_cycle(profiler, num_spans=7)
         profiler.close()
-        if not IS_PURE:
-            (folder,) = live_folders(tmp_path)
-            assert live_names(folder).count("work") == 7
-            assert str(folder) in caplog.text
-            assert f"kinetoscope recover '{tmp_path / 'run'}'" in caplog.text
+        (folder,) = live_folders(tmp_path)
+        assert live_names(folder).count("work") == 7
+        assert str(folder) in caplog.text
+        assert f"kinetoscope recover '{tmp_path / 'run'}'" in caplog.text
         with Profiler(every_second_batch_is_a_cycle):  # another profiler can start
             pass
     profiler.close()
@@ -256,7 +252,6 @@ def test_the_oldest_unsaved_cycle_goes_when_they_take_too_much_and_the_next_trac
     assert f"Lost so far: {counted(num_lost, 'cycle')} with {counted(lost_records, 'record')}." in caplog.text
 
 
-@native_only
 def test_unsaved_cycles_take_at_most_live_bytes_max(tmp_path):
     with Profiler(every_second_batch_is_a_cycle, json_handler(tmp_path), live_bytes_max=4 << 20) as profiler:
         (folder,) = live_folders(tmp_path)
@@ -267,7 +262,6 @@ def test_unsaved_cycles_take_at_most_live_bytes_max(tmp_path):
         assert profiler.run._recorder.used_bytes <= 4 << 20
 
 
-@native_only
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(3), GeneratorExit()])
 def test_a_broken_handler_is_switched_off_and_its_unsaved_cycles_stay_in_the_live_folder(tmp_path, error, caplog):
     class Broken(JSONTraceHandler):
@@ -287,7 +281,6 @@ def test_a_broken_handler_is_switched_off_and_its_unsaved_cycles_stay_in_the_liv
     shutil.rmtree(folder)
 
 
-@native_only
 def test_a_broken_handler_of_a_user_keeps_no_live_data_that_other_handlers_have_saved(tmp_path):
     handlers = [Failing(range(10), RuntimeError("a bug")), json_handler(tmp_path)]
     with Profiler(every_second_batch_is_a_cycle, handlers) as profiler:
@@ -327,7 +320,6 @@ def test_an_error_keeps_nothing_alive_that_was_about_to_be_saved(strict, error):
         profiler.close()
 
 
-@native_only
 def test_records_of_a_worker_in_an_unsaved_cycle_stay_when_a_later_one_is_saved(tmp_path):
     class NeverTheFirst(JSONTraceHandler):
         def process_cycle(self, cycle):

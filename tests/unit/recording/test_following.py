@@ -4,10 +4,6 @@ import os
 
 import pytest
 
-from kinetoscope.recording.recorder_choice import IS_PURE
-
-pytestmark = pytest.mark.skipif(IS_PURE, reason="only the native recorder keeps files")
-
 LIMIT_BYTES = 1 << 20
 
 

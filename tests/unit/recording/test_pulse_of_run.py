@@ -13,7 +13,6 @@ from kinetoscope.training.event import Callback
 
 MS = 1_000_000
 NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731
-both = pytest.mark.usefixtures("twin")
 
 
 class Loop:
@@ -42,7 +41,6 @@ class Loop:
         return [(row.step, row.duration_ns / MS, found) for row, found in zip(pulses[0].rows, of_phases, strict=True)]
 
 
-@both
 def test_batches_are_steps_with_the_wait_for_each(tmp_path):
     loop = Loop(tmp_path)
     with loop.profiler as profiler:
@@ -56,7 +54,6 @@ def test_batches_are_steps_with_the_wait_for_each(tmp_path):
     ]
 
 
-@both
 def test_a_loop_that_calls_step_counts_its_batches(tmp_path):
     loop = Loop(tmp_path)
     with loop.profiler as profiler:
@@ -78,7 +75,6 @@ class Slow(Callback):
             self.clock.advance(200 * MS)
 
 
-@both
 def test_what_a_window_takes_to_begin_and_to_end_is_no_steps(tmp_path):
     clock = FakeClock(tick_ns=0)
     schedule = cyclic_schedule(skip_first=2, warmup=1, active=2, per="run")
@@ -92,7 +88,6 @@ def test_what_a_window_takes_to_begin_and_to_end_is_no_steps(tmp_path):
     assert rows[-1].begin_ns + rows[-1].duration_ns - rows[0].begin_ns >= 600 * MS
 
 
-@both
 def test_an_evaluation_has_all_its_time_and_is_in_the_next_step(tmp_path):
     loop = Loop(tmp_path)
     with loop.profiler as profiler:
@@ -108,7 +103,6 @@ def test_an_evaluation_has_all_its_time_and_is_in_the_next_step(tmp_path):
     ]
 
 
-@both
 def test_an_evaluation_inside_a_batch_is_in_its_step(tmp_path):
     loop = Loop(tmp_path)
     with loop.profiler as profiler:
@@ -119,7 +113,6 @@ def test_an_evaluation_inside_a_batch_is_in_its_step(tmp_path):
     assert loop.rows() == [(number, 21, {"DATA_WAIT": 2, "OTHER": 5, "EVALUATION": 14}) for number in range(2)]
 
 
-@both
 def test_a_fetch_that_fails_goes_back_to_the_phase_before(tmp_path):
     loop = Loop(tmp_path)
 
@@ -137,7 +130,6 @@ def test_a_fetch_that_fails_goes_back_to_the_phase_before(tmp_path):
     assert loop.rows()[1] == (1, 10, {"DATA_WAIT": 5, "OTHER": 5})
 
 
-@both
 def test_a_resumed_run_goes_on_counting(tmp_path):
     from kinetoscope import State, Timestamp
 
@@ -195,7 +187,6 @@ class Tensor:
         raise AssertionError("it was asked for its value")
 
 
-@both
 @pytest.mark.parametrize("counters", [{"loss": 0.25, "lr": 1e-3}, {"loss": 3}, {"loss": numpy.float64(0.5)}])
 def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recorded(tmp_path, counters):
     loop = Loop(tmp_path)
@@ -208,7 +199,6 @@ def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recor
     assert pulse.header.loss == counters["loss"]
 
 
-@both
 @pytest.mark.parametrize("value", [Tensor(), None, "0.3", True, 10**400])
 def test_what_is_no_plain_number_is_no_loss(tmp_path, value):
     loop = Loop(tmp_path)
@@ -219,7 +209,6 @@ def test_what_is_no_plain_number_is_no_loss(tmp_path, value):
     assert pulse.header.loss is None
 
 
-@both
 def test_between_windows_it_looks_at_memory_each_second(tmp_path):
     """A second of the loop is looked at where nothing is recorded, whatever the schedule calls it."""
     loop = Loop(tmp_path)

@@ -1,4 +1,4 @@
-"""Threads that begin, end and record while windows close, with the recorder in C and in Python."""
+"""Threads that begin, end and record while windows close."""
 
 import gc
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from kinetoscope.clock.clock import SystemClock
 from kinetoscope.live.record import Flag, Kind
-from recorders import Twin
+from recorders import TestedRecorder
 
 
 @pytest.mark.parametrize("record", [lambda span: span.instant(), lambda span: span.counter(1)])
@@ -32,9 +32,9 @@ def test_what_a_new_thread_records_while_the_window_closes_is_in_no_later_one(na
 
 
 @pytest.mark.parametrize("num_allocations", range(1, 12))
-def test_a_finalizer_may_record_while_its_thread_records_for_the_first_time(twin, num_allocations):
-    twin.open()
-    finalized, first = twin.span("finalized"), twin.span("first")
+def test_a_finalizer_may_record_while_its_thread_records_for_the_first_time(native, num_allocations):
+    native.open()
+    finalized, first = native.span("finalized"), native.span("first")
     times = []
 
     def finalize(phase, info):
@@ -57,27 +57,27 @@ def test_a_finalizer_may_record_while_its_thread_records_for_the_first_time(twin
     thread.start()
     thread.join()
     del lists
-    threads = twin.close()
+    threads = native.close()
     assert sum(thread.num_records for thread in threads) == len(times) + 1
     assert len(threads) == 1
 
 
-def test_no_thread_is_asked_whether_it_is_alive(twin, monkeypatch):
+def test_no_thread_is_asked_whether_it_is_alive(native, monkeypatch):
     """Up to Python 3.12 a join of that thread may raise then."""
 
     def ask(thread):
         raise AssertionError("somebody joins this thread")
 
-    twin.open()
+    native.open()
     monkeypatch.setattr(threading.Thread, "is_alive", ask)
     errors = []
     monkeypatch.setattr(threading, "excepthook", errors.append)
     for _ in range(3):
-        thread = threading.Thread(target=twin.span().instant)
+        thread = threading.Thread(target=native.span().instant)
         thread.start()
         thread.join()
     assert errors == []
-    assert sum(thread.num_records for thread in twin.close()) == 3
+    assert sum(thread.num_records for thread in native.close()) == 3
 
 
 def test_a_thread_is_named_though_its_name_is_no_text(native):
@@ -88,8 +88,8 @@ def test_a_thread_is_named_though_its_name_is_no_text(native):
     assert [thread.name for thread in native.close()] == ["worker \\ud800"]
 
 
-def test_a_thread_goes_on_where_one_that_has_ended_stopped_and_has_its_own_records(twin):
-    spans = [twin.span(f"span {number}") for number in range(200)]
+def test_a_thread_goes_on_where_one_that_has_ended_stopped_and_has_its_own_records(native):
+    spans = [native.span(f"span {number}") for number in range(200)]
     tids = []
 
     def record(span):
@@ -97,29 +97,29 @@ def test_a_thread_goes_on_where_one_that_has_ended_stopped_and_has_its_own_recor
         with span:
             span.instant()
 
-    twin.open()
+    native.open()
     for span in spans:
         thread = threading.Thread(target=record, args=(span,))
         thread.start()
         thread.join()
-    names = twin.recorder.names.names
-    found = [(track.tid, [names[record.name].name for record in track.records()]) for track in twin.close()]
+    names = native.recorder.names.names
+    found = [(track.tid, [names[record.name].name for record in track.records()]) for track in native.close()]
     assert sorted(found) == sorted((tid, [f"span {number}"] * 2) for number, tid in enumerate(tids))
 
 
 # -- threads that have ended ---------------------------------------------------------------------------------------
 
 
-def test_threads_that_ended_are_forgotten_once_they_were_taken(twin):
-    span = twin.span()
+def test_threads_that_ended_are_forgotten_once_they_were_taken(native):
+    span = native.span()
     for _ in range(3):
-        twin.open()
+        native.open()
         threads = [threading.Thread(target=span.instant) for _ in range(20)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(twin.close()) == 20
+        assert len(native.close()) == 20
 
 
 def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native, tmp_path):
@@ -140,14 +140,14 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
     native.recorder.close_folder()
 
 
-def test_a_span_that_a_thread_leaves_open_when_it_ends_is_cut_at_the_windows_end(twin):
-    span = twin.span()
-    twin.open()
+def test_a_span_that_a_thread_leaves_open_when_it_ends_is_cut_at_the_windows_end(native):
+    span = native.span()
+    native.open()
     for work in (span.begin, span.instant, span.instant):
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert sorted((record.kind, record.flags) for record in twin.records()) == [
+    assert sorted((record.kind, record.flags) for record in native.records()) == [
         (Kind.SPAN, Flag.CUT),
         (Kind.INSTANT, 0),
         (Kind.INSTANT, 0),
@@ -216,9 +216,9 @@ def test_no_record_is_lost_if_the_writer_thread_gets_its_turn_while_a_window_clo
     assert sum(thread.num_records for thread in closed.threads()) == 4
 
 
-def test_a_window_that_closes_while_threads_record_doubles_no_span(twin):
-    twin = Twin(type(twin.recorder), twin.span_type, SystemClock())
-    span = twin.span()
+def test_a_window_that_closes_while_threads_record_doubles_no_span(native):
+    native = TestedRecorder(SystemClock())
+    span = native.span()
     found = []
 
     def work():
@@ -227,14 +227,14 @@ def test_a_window_that_closes_while_threads_record_doubles_no_span(twin):
                 pass
 
     threads = [threading.Thread(target=work) for _ in range(3)]
-    twin.open()
+    native.open()
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        taken = twin.recorder.close_window()
-        twin.recorder.open_window()
+        taken = native.recorder.close_window()
+        native.recorder.open_window()
         found += [(thread.tid, record) for thread in taken.threads() for record in thread.records()]
-    found += [(thread.tid, record) for thread in twin.close() for record in thread.records()]
+    found += [(thread.tid, record) for thread in native.close() for record in thread.records()]
     begins = {(tid, record.begin) for tid, record in found}
     assert len(begins) == len(found)
     assert len(found) <= 9000

@@ -1,4 +1,4 @@
-"""The recorder, in C and in Python: its windows, listeners, and what it keeps. Both pass the same tests."""
+"""The recorder: its windows, its listeners, and its references."""
 
 import gc
 import os
@@ -8,51 +8,52 @@ import pytest
 
 from kinetoscope.clock.clock import SystemClock
 from kinetoscope.live.record import Flag
+from kinetoscope.recording.native_recorder import NativeSpan
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
-from recorders import ON, Twin
+from recorders import ON, TestedRecorder
 
 
-def test_nothing_is_recorded_before_a_window_opens_or_after_it_closes(twin):
-    span = twin.span()
+def test_nothing_is_recorded_before_a_window_opens_or_after_it_closes(native):
+    span = native.span()
     with span:
         pass
-    twin.open()
-    twin.close()
-    twin.recorder.action = ON
+    native.open()
+    native.close()
+    native.recorder.action = ON
     with span:
         span.instant()
-    assert twin.close() == []
+    assert native.close() == []
 
 
-def test_each_record_has_its_batch_number(twin):
-    span = twin.span()
-    twin.open()
+def test_each_record_has_its_batch_number(native):
+    span = native.span()
+    native.open()
     for batch in (3, 2**32 - 1):
-        twin.recorder.batch = batch
+        native.recorder.batch = batch
         span.instant()
-    assert [record.batch for record in twin.records()] == [3, 2**32 - 1]
+    assert [record.batch for record in native.records()] == [3, 2**32 - 1]
 
 
-def test_more_records_than_one_chunk_holds_are_all_kept(twin):
-    span = twin.span()
-    twin.open()
+def test_more_records_than_one_chunk_holds_are_all_kept(native):
+    span = native.span()
+    native.open()
     for _ in range(30_000):
         with span:
             pass
-    spans = twin.spans()
+    spans = native.spans()
     assert len(spans) == 30_000
     assert {end - begin for _, begin, end in spans} == {1}
 
 
 def test_spans_that_are_open_while_windows_close_are_cut_once_each(native):
-    twin = Twin(type(native.recorder), native.span_type, SystemClock())
-    span = twin.span()
-    twin.open()
+    native = TestedRecorder(SystemClock())
+    span = native.span()
+    native.open()
     with span:
-        first = twin.records()
-        twin.open()
+        first = native.records()
+        native.open()
         with span:
-            second = twin.records()
+            second = native.records()
     assert [record.flags for record in first + second] == [Flag.CUT, Flag.CUT]
 
 
@@ -63,7 +64,7 @@ def test_a_clock_that_raises_leaves_the_recorder_sound(native):
     broken = type(good)(type("Clock", (), {"monotonic_ns": staticmethod(lambda: 1 // 0)})())
     broken.open_window()
     broken.action = ON
-    bad = native.span_type(broken, broken.names.intern("x"), ON)
+    bad = NativeSpan(broken, broken.names.intern("x"), ON)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             with bad:
@@ -151,10 +152,10 @@ class Log:
         self._call("counter", name, now_ns, dict(values))
 
 
-def test_a_listener_gets_all_events_in_order(twin):
-    twin.recorder.listener = log = Log()
-    span = twin.span(edges=INSTANT_ON_BEGIN | INSTANT_ON_END)
-    twin.open()
+def test_a_listener_gets_all_events_in_order(native):
+    native.recorder.listener = log = Log()
+    span = native.span(edges=INSTANT_ON_BEGIN | INSTANT_ON_END)
+    native.open()
     with span:
         span.counter({"v": 1})
         span.counter(2)
@@ -162,54 +163,54 @@ def test_a_listener_gets_all_events_in_order(twin):
     assert log.calls[3][3] == {"span": 2}
 
 
-def test_an_error_of_a_listener_is_raised_and_the_recorder_still_works(twin):
-    twin.recorder.listener = Log(fails="end")
-    span = twin.span()
-    twin.open()
+def test_an_error_of_a_listener_is_raised_and_the_recorder_still_works(native):
+    native.recorder.listener = Log(fails="end")
+    span = native.span()
+    native.open()
     for _ in range(3):
         with pytest.raises(ValueError, match="end"):
             with span:
                 pass
-    twin.recorder.listener = None
-    assert len(twin.spans()) == 3
+    native.recorder.listener = None
+    assert len(native.spans()) == 3
 
 
 # -- what refers to what -------------------------------------------------------------------------------------------
 
 
-def test_a_span_attached_elsewhere_records_there(twin):
-    span = twin.span()
-    elsewhere = Twin(type(twin.recorder), twin.span_type)
+def test_a_span_attached_elsewhere_records_there(native):
+    span = native.span()
+    elsewhere = TestedRecorder()
     span.attach(elsewhere.recorder, elsewhere.recorder.names.intern("there"))
-    twin.open()
+    native.open()
     elsewhere.open()
     with span:
         pass
-    assert twin.spans() == []
+    assert native.spans() == []
     assert [name for name, _, _ in elsewhere.spans()] == ["there"]
 
 
-def test_a_recorder_and_its_spans_are_collected_when_nothing_refers_to_them(twin):
-    span = twin.span()
-    twin.open()
+def test_a_recorder_and_its_spans_are_collected_when_nothing_refers_to_them(native):
+    span = native.span()
+    native.open()
     with span:
         pass
     span.begin()
     hasattr(span, "__exit__")
-    gone = weakref.ref(twin.recorder)
+    gone = weakref.ref(native.recorder)
     del span
-    twin.recorder = None
+    native.recorder = None
     gc.collect()
     assert gone() is None
 
 
-def test_a_token_may_outlive_its_recorder(twin):
-    span = twin.span()
-    twin.open()
+def test_a_token_may_outlive_its_recorder(native):
+    span = native.span()
+    native.open()
     token = span.begin()
-    elsewhere = Twin(type(twin.recorder), twin.span_type)
+    elsewhere = TestedRecorder()
     span.attach(elsewhere.recorder, 0)
-    twin.recorder = None
+    native.recorder = None
     gc.collect()
     span.end(token)
     elsewhere.open()

@@ -1,4 +1,4 @@
-"""The clocks of a thread, in C and in Python: what they tell, of which thread, and what they leave open."""
+"""The clocks of a thread: their values, their thread, and the files that they close."""
 
 import os
 import sys
@@ -7,17 +7,10 @@ import time
 
 import pytest
 
-from kinetoscope.recording.pure_thread_clocks import ThreadClocks as PureThreadClocks
-from kinetoscope.recording.recorder_choice import ThreadClocks
+from kinetoscope.native import native
 
-KINDS = list(dict.fromkeys((ThreadClocks, PureThreadClocks)))  # with the recorder in Python they are the same
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="open files are listed by Linux")
-
-
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__module__)
-def kind(request):
-    return request.param
 
 
 @pytest.fixture
@@ -48,9 +41,9 @@ def exit_code_in_child(is_right):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_the_parts_are_the_time_between_two_readings(kind):
+def test_the_parts_are_the_time_between_two_readings():
     before_ns = time.monotonic_ns()
-    clocks = kind(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+    clocks = native.ThreadClocks(f"/proc/self/task/{threading.get_native_id()}/schedstat")
     inner_ns = time.monotonic_ns()
     wait()
     least_ns = time.monotonic_ns() - inner_ns
@@ -59,8 +52,8 @@ def test_the_parts_are_the_time_between_two_readings(kind):
     assert 0 < values["running_ns"] < sum(values.values())
 
 
-def test_time_without_a_processor_is_what_the_system_has_counted_since_the_last_reading(kind, schedstat):
-    clocks = kind(str(schedstat))
+def test_time_without_a_processor_is_what_the_system_has_counted_since_the_last_reading(schedstat):
+    clocks = native.ThreadClocks(str(schedstat))
     wait()
     schedstat.write_text("7 1600 3\n")
     values = clocks.read()
@@ -71,8 +64,8 @@ def test_time_without_a_processor_is_what_the_system_has_counted_since_the_last_
 
 
 @pytest.mark.parametrize(("text", "is_all"), [("7 9000000000000 3", True), ("7 10 3", False)])
-def test_time_without_a_processor_is_at_most_what_the_thread_did_not_run(kind, schedstat, text, is_all):
-    clocks = kind(str(schedstat))
+def test_time_without_a_processor_is_at_most_what_the_thread_did_not_run(schedstat, text, is_all):
+    clocks = native.ThreadClocks(str(schedstat))
     wait()
     schedstat.write_text(text)
     values = clocks.read()
@@ -81,8 +74,8 @@ def test_time_without_a_processor_is_at_most_what_the_thread_did_not_run(kind, s
 
 
 @pytest.mark.parametrize("text", ["", "7", "7 ", "7 -1 3", "7 some 3", "7  1000 3", "\0"])
-def test_what_the_system_does_not_say_is_not_known(kind, schedstat, text):
-    clocks = kind(str(schedstat))
+def test_what_the_system_does_not_say_is_not_known(schedstat, text):
+    clocks = native.ThreadClocks(str(schedstat))
     schedstat.write_text(text)
     wait()
     assert list(clocks.read()) == ["running_ns", "waiting_ns"]
@@ -91,16 +84,16 @@ def test_what_the_system_does_not_say_is_not_known(kind, schedstat, text):
     assert list(clocks.read()) == ["running_ns", "starved_ns", "blocked_ns"]
 
 
-def test_without_the_file_it_is_not_known_how_long_the_thread_had_no_processor(kind):
-    clocks = kind("/nowhere/schedstat")
+def test_without_the_file_it_is_not_known_how_long_the_thread_had_no_processor():
+    clocks = native.ThreadClocks("/nowhere/schedstat")
     wait()
     values = clocks.read()
     assert list(values) == ["running_ns", "waiting_ns"]
     assert values["waiting_ns"] > 0
 
 
-def test_another_thread_reads_nothing_and_loses_nothing(kind, schedstat):
-    clocks, read = kind(str(schedstat)), []
+def test_another_thread_reads_nothing_and_loses_nothing(schedstat):
+    clocks, read = native.ThreadClocks(str(schedstat)), []
     schedstat.write_text("7 1600 3\n")
     wait()
     other = threading.Thread(target=lambda: read.append(clocks.read()))
@@ -110,11 +103,11 @@ def test_another_thread_reads_nothing_and_loses_nothing(kind, schedstat):
     assert clocks.read()["starved_ns"] == 600
 
 
-def test_a_later_thread_with_the_same_address_reads_nothing(kind, schedstat):
+def test_a_later_thread_with_the_same_address_reads_nothing(schedstat):
     made, read = [], []
 
     def make():
-        made.append((threading.get_ident(), kind(str(schedstat))))
+        made.append((threading.get_ident(), native.ThreadClocks(str(schedstat))))
 
     def look():
         ident, clocks = made[0]
@@ -128,17 +121,17 @@ def test_a_later_thread_with_the_same_address_reads_nothing(kind, schedstat):
 
 
 @needs_fork
-def test_a_forked_child_reads_nothing_of_its_parent_and_has_clocks_of_its_own(kind, schedstat):
-    clocks = kind(str(schedstat))
+def test_a_forked_child_reads_nothing_of_its_parent_and_has_clocks_of_its_own(schedstat):
+    clocks = native.ThreadClocks(str(schedstat))
     assert exit_code_in_child(lambda: clocks.read() is None) == 0
-    assert exit_code_in_child(lambda: list(kind(str(schedstat)).read())[1] == "starved_ns") == 0
+    assert exit_code_in_child(lambda: list(native.ThreadClocks(str(schedstat)).read())[1] == "starved_ns") == 0
     assert clocks.read() is not None
 
 
 @needs_proc
-def test_the_file_is_closed_at_the_end_once(kind, schedstat):
+def test_the_file_is_closed_at_the_end_once(schedstat):
     before = open_files()
-    clocks = kind(str(schedstat))
+    clocks = native.ThreadClocks(str(schedstat))
     clocks.close()
     assert open_files() == before
     with open(schedstat) as others:  # it gets the number that is free now
@@ -148,16 +141,16 @@ def test_the_file_is_closed_at_the_end_once(kind, schedstat):
 
 
 @needs_proc
-def test_clocks_that_are_dropped_leave_no_file(kind, schedstat):
+def test_clocks_that_are_dropped_leave_no_file(schedstat):
     before = open_files()
     for _ in range(10):
-        kind(str(schedstat)).read()
+        native.ThreadClocks(str(schedstat)).read()
     assert open_files() == before
 
 
 @needs_proc
-def test_a_program_that_is_started_does_not_get_the_file(kind, schedstat):
-    clocks = kind(str(schedstat))
+def test_a_program_that_is_started_does_not_get_the_file(schedstat):
+    clocks = native.ThreadClocks(str(schedstat))
     (file,) = [int(file) for file in open_files() if _leads_to(file, schedstat)]
     assert not os.get_inheritable(file)
     clocks.close()
@@ -170,13 +163,13 @@ def _leads_to(file, path):
         return False
 
 
-def test_closed_clocks_read_nothing(kind, schedstat):
-    clocks = kind(str(schedstat))
+def test_closed_clocks_read_nothing(schedstat):
+    clocks = native.ThreadClocks(str(schedstat))
     clocks.close()
     assert clocks.read() is None
 
 
 @pytest.mark.parametrize("wrong", [(), (1,), ("a\0b",), ("a", "b")])
-def test_wrong_arguments_are_refused(kind, wrong):
+def test_wrong_arguments_are_refused(wrong):
     with pytest.raises((TypeError, ValueError)):
-        kind(*wrong)
+        native.ThreadClocks(*wrong)

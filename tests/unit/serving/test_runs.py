@@ -11,7 +11,6 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.serving import runs
 from kinetoscope.serving.runs import RunState, find_runs, is_report
 
@@ -63,7 +62,6 @@ def test_a_finished_run_is_complete_and_has_its_ranks_traces_and_report(tmp_path
     assert run.changed_ns == max(file.changed_ns for file in [*run.traces, *run.reports])
 
 
-@pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder")
 def test_a_run_is_running_until_it_is_killed_and_then_has_unsaved_records(tmp_path):
     command = [sys.executable, "-c", TRAIN_UNTIL_TOLD, str(tmp_path / "killed" / "traces")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

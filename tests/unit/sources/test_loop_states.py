@@ -14,13 +14,12 @@ from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.formats.trace_redaction import KNOWN_CATEGORIES
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
 
 needs_states = pytest.mark.skipif(
-    IS_PURE or not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/syscall"),
-    reason="states need the recorder in C, and a system that tells them",
+    not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/syscall"),
+    reason="the system does not report states",
 )
 needs_delays = pytest.mark.skipif(
     not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/schedstat"), reason="the system has no run_delay"

@@ -15,9 +15,9 @@ import pytest
 from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.errors import SettingsError
 from kinetoscope.paths.source_files import source_name
+from kinetoscope.recording.native_recorder import NativeRecorder
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.recorder_choice import IS_PURE, ProcessRecorder
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
@@ -77,7 +77,7 @@ def test_samples_have_a_track_of_their_own_named_after_the_thread_of_the_loop():
 def test_each_window_says_how_often_it_is_sampled_and_whether_states_are_known():
     handler = sampled(lambda: [parse_then_check() for _ in range(20)])  # which never waits
     said = {name.categories for cycle in handler.cycles for _, _, name in cycle.records() if name.name[:7] == "sampled"}
-    knows_states = sys.platform == "linux" and not IS_PURE
+    knows_states = sys.platform == "linux"
     assert said == {("stack_sample", "state") if knows_states else ("stack_sample",)}
 
 
@@ -165,7 +165,7 @@ def test_an_interval_that_cannot_work_is_refused(interval_ms):
 
 # -- a thread that gives the GIL away for moments only
 
-ASKS_FOR_THE_GIL = pytest.mark.skipif(IS_PURE, reason="in Python nobody can be asked to give the GIL away")
+
 TEXT = b"x" * 6000
 """zlib gives the GIL away for texts of more than 5 KiB; this one takes it a few microseconds."""
 
@@ -194,13 +194,11 @@ def shares(function, *offsets):
     return [total / sum(totals) for total in totals]
 
 
-@ASKS_FOR_THE_GIL
 def test_a_line_that_takes_the_time_is_found_although_a_later_one_gives_the_gil_away_more_often():
     first, *later = shares(parse_and_check, 1, 2, 3)
     assert first > 2 * sum(later)
 
 
-@ASKS_FOR_THE_GIL
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="Python asks the thread only once it gives the GIL away")
 def test_a_line_that_never_gives_the_gil_away_is_found_too():
     first, *later = shares(parse_then_check, 1, 2, 3)
@@ -209,7 +207,7 @@ def test_a_line_that_never_gives_the_gil_away_is_found_too():
 
 def test_of_a_sampler_nothing_is_kept_by_a_thread_that_it_asked_for_the_gil():
     for _ in range(20):
-        recorder = ProcessRecorder()
+        recorder = NativeRecorder()
         recorder.open_window()
         recorder.action = 2
         spans = StackSpans(recorder, threading.get_ident(), 0.01)
@@ -238,7 +236,7 @@ class Watched:
         self.tensors = weakref.WeakSet()
         self.thread = threading.Thread(target=self.work, daemon=True)
         self.clock = FakeClock(monotonic_ns=1000)
-        self.recorder = ProcessRecorder(self.clock)
+        self.recorder = NativeRecorder(self.clock)
         self.recorder.open_window()
         self.recorder.action = 2
         self.thread.start()
@@ -307,7 +305,7 @@ def test_sampling_keeps_no_tensor_alive():
 
 
 def test_samples_are_irregular_and_those_that_were_missed_are_left_out():
-    spans = StackSpans(ProcessRecorder(), 0, 1e-3)
+    spans = StackSpans(NativeRecorder(), 0, 1e-3)
     asked = [spans.next_time(0) for _ in range(100)]
     steps = {later - earlier for earlier, later in pairwise(asked)}
     assert len(steps) > 50
@@ -320,7 +318,7 @@ class OwnSamples:
 
     def __init__(self):
         self.clock = FakeClock(monotonic_ns=1000)
-        self.recorder = ProcessRecorder(self.clock)
+        self.recorder = NativeRecorder(self.clock)
         self.recorder.open_window()
         self.recorder.action = 2
         self.spans = StackSpans(self.recorder, threading.get_ident(), 10.0, OwnSamples.begin.__code__)
@@ -450,7 +448,7 @@ def test_frames_of_libraries_are_told_from_the_users_own():
 
 
 def test_a_sampler_of_several_windows_goes_on_after_each_of_them():
-    recorder = ProcessRecorder()
+    recorder = NativeRecorder()
 
     class Stopping(StackSpans):
         num_windows = 0

@@ -1,17 +1,16 @@
-"""table/tracks.py: nested spans. The code in C and its twin in Python give the same result."""
+"""table/tracks.py: nested spans."""
 
 import random
 
 import polars as pl
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.table.tracks import nest_spans
+from reference import nesting
 
 
-def nested(spans, *, pure=False, clip=False):
+def nested(spans, *, clip=False):
     """self_ns, parent and depth of each span; a span is its begin, its end, and its track."""
     columns = {
         "ts": [span[0] for span in spans],
@@ -19,20 +18,12 @@ def nested(spans, *, pure=False, clip=False):
         "track": [span[2] for span in spans],
     }
     frame = pl.DataFrame(columns, schema={"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
-        return nest_spans(frame, clip=clip).rows()
+    return nest_spans(frame, clip=clip).rows()
 
 
-both = pytest.mark.parametrize(
-    "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]
-)
-
-
-@both
-def test_the_own_time_of_a_span_excludes_the_spans_in_it(pure):
+def test_the_own_time_of_a_span_excludes_the_spans_in_it():
     step, forward, mm, other_thread, backward = (0, 100, 0), (10, 40, 0), (12, 20, 0), (0, 100, 1), (40, 90, 0)
-    assert nested([step, forward, mm, other_thread, backward], pure=pure) == [
+    assert nested([step, forward, mm, other_thread, backward]) == [
         (20, None, 0),
         (22, 0, 1),
         (8, 1, 2),
@@ -41,25 +32,21 @@ def test_the_own_time_of_a_span_excludes_the_spans_in_it(pure):
     ]
 
 
-@both
-def test_spans_may_come_in_any_order_such_as_that_of_their_ends(pure):
-    assert nested([(12, 20, 0), (10, 40, 0), (0, 100, 0)], pure=pure) == [(8, 1, 2), (22, 2, 1), (70, None, 0)]
+def test_spans_may_come_in_any_order_such_as_that_of_their_ends():
+    assert nested([(12, 20, 0), (10, 40, 0), (0, 100, 0)]) == [(8, 1, 2), (22, 2, 1), (70, None, 0)]
 
 
-@both
-def test_if_spans_begin_together_the_longer_or_else_the_first_contains_the_other(pure):
-    assert nested([(0, 5, 0), (0, 9, 0), (0, 5, 0)], pure=pure) == [(0, 1, 1), (4, None, 0), (5, 0, 2)]
+def test_if_spans_begin_together_the_longer_or_else_the_first_contains_the_other():
+    assert nested([(0, 5, 0), (0, 9, 0), (0, 5, 0)]) == [(0, 1, 1), (4, None, 0), (5, 0, 2)]
 
 
-@both
-def test_spans_that_overlap_are_siblings_and_no_time_is_counted_twice(pure):
+def test_spans_that_overlap_are_siblings_and_no_time_is_counted_twice():
     outer, one, other, in_both = (0, 20, 0), (2, 10, 0), (5, 15, 0), (6, 9, 0)
-    assert nested([outer, one, other, in_both], pure=pure) == [(7, None, 0), (8, 0, 1), (7, 0, 1), (3, 2, 2)]
+    assert nested([outer, one, other, in_both]) == [(7, None, 0), (8, 0, 1), (7, 0, 1), (3, 2, 2)]
 
 
-@both
-def test_a_span_that_begins_when_another_ends_is_not_inside_it(pure):
-    assert nested([(0, 5, 0), (5, 5, 0), (5, 8, 0), (5, 5, 0)], pure=pure) == [
+def test_a_span_that_begins_when_another_ends_is_not_inside_it():
+    assert nested([(0, 5, 0), (5, 5, 0), (5, 8, 0), (5, 5, 0)]) == [
         (5, None, 0),
         (0, 2, 1),
         (3, None, 0),
@@ -67,10 +54,9 @@ def test_a_span_that_begins_when_another_ends_is_not_inside_it(pure):
     ]
 
 
-@both
-def test_clipped_spans_end_with_the_span_in_which_they_began(pure):
+def test_clipped_spans_end_with_the_span_in_which_they_began():
     outer, late, in_late, after = (0, 20, 0), (5, 30, 0), (10, 40, 0), (20, 25, 0)
-    assert nested([outer, late, in_late, after], pure=pure, clip=True) == [
+    assert nested([outer, late, in_late, after], clip=True) == [
         (5, None, 0, 20),
         (5, 0, 1, 15),
         (10, 1, 2, 10),
@@ -78,9 +64,8 @@ def test_clipped_spans_end_with_the_span_in_which_they_began(pure):
     ]
 
 
-@both
-def test_no_spans_are_no_rows(pure):
-    assert nested([], pure=pure) == []
+def test_no_spans_are_no_rows():
+    assert nested([]) == []
 
 
 times = st.integers(0, 30) | st.sampled_from([0, 2**61, -(2**61)])
@@ -113,23 +98,20 @@ def _depth(parents, row):
     return 0 if parents[row] is None else 1 + _depth(parents, parents[row])
 
 
-@both
 @given(st.lists(spans, max_size=40))
-def test_any_spans_nest_as_documented(pure, given_spans):
-    assert nested(given_spans, pure=pure) == expected(given_spans)
+def test_any_spans_nest_as_documented(given_spans):
+    assert nested(given_spans) == expected(given_spans)
 
 
-@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
 @given(st.lists(spans, max_size=40))
-def test_any_spans_are_clipped_as_in_python(given_spans):
-    assert nested(given_spans, clip=True) == nested(given_spans, pure=True, clip=True)
+def test_any_spans_are_clipped_as_documented(given_spans):
+    assert nested(given_spans, clip=True) == nesting.nest_spans(given_spans, clip=True)
 
 
-@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
 @settings(max_examples=30)
 @given(st.integers(0, 2**32), st.sampled_from([3, 1000, 2**40]), st.sampled_from([1, 50, 2**40]))
-def test_many_spans_in_any_order_nest_as_in_python(seed, latest, longest):
+def test_many_spans_in_any_order_nest_as_documented(seed, latest, longest):
     chance = random.Random(seed)
     begins = [chance.randrange(latest) for _ in range(chance.choice([400, 10_000]))]
     many = [(begin, begin + chance.randrange(longest), chance.randrange(2)) for begin in begins]
-    assert nested(many) == nested(many, pure=True)
+    assert nested(many) == nesting.nest_spans(many)

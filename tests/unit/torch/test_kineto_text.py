@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from kineto_pieces import Pieces
 from kinetoscope.clock.clock import GRID_NS
-from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.kineto_text import KinetoText, Renamed, read_text
 
 BASE_NS = 1_790_857_026_000_000_000
 BEGIN_US = 4_411_007_546_334  # weeks after the base, as it happens
-needs_native = pytest.mark.skipif(IS_PURE, reason="only the module in C makes lines")
 
 
 def span(name: str = "aten::add", begin_us: float = 1.5, duration_us: float = 2.25, args: str = '"Ev Idx": 3') -> str:
@@ -74,10 +72,9 @@ def test_every_event_is_returned_whatever_the_pieces(args, num_bytes):
     content = kineto(*(span(args=text.replace("\\\\", "\\"), begin_us=10 * at) for at, text in enumerate(args)))
     text = read_text(Pieces(content, num_bytes), [])
     assert events_of(text) == expected(content)
-    assert text.is_right or IS_PURE
+    assert text.is_right
 
 
-@needs_native
 def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(tmp_path):
     from kinetoscope._native import KinetoLines
 
@@ -94,7 +91,6 @@ def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(
         assert (stop, num_ends) == (2, 1 + len(events) // len(event))
 
 
-@needs_native
 def test_times_count_from_a_base_so_near_the_events_that_a_double_holds_them():
     text = read_text(Pieces(kineto(span(), span(begin_us=9.001))), [])
     [document] = text.documents()
@@ -106,7 +102,6 @@ def test_times_count_from_a_base_so_near_the_events_that_a_double_holds_them():
     assert round(1000 * (second_us - first_us)) == 7501
 
 
-@needs_native
 def test_a_name_that_kineto_changed_is_put_right():
     renamed = [Renamed(1, 'say "hi"\n', 'say "hi"')]
     text = read_text(Pieces(kineto(span("first", 0), span('say "hi"', 5), span("last", 9))), renamed)
@@ -114,7 +109,6 @@ def test_a_name_that_kineto_changed_is_put_right():
     assert text.is_right
 
 
-@needs_native
 @pytest.mark.parametrize("num_bytes", [1, 1000])
 @pytest.mark.parametrize("name", ['say "hi"', '"all"', '"', '","', 'a", "pid": 1, "tid": "b', 'torch/x.py(0): "b2b"'])
 def test_quotes_in_a_name_are_escaped_as_its_line_is_made(name, num_bytes):
@@ -124,14 +118,12 @@ def test_quotes_in_a_name_are_escaped_as_its_line_is_made(name, num_bytes):
     assert text.may_have_changed_names  # a newline in it would be missing
 
 
-@needs_native
 def test_quotes_in_a_name_are_escaped_where_an_old_torch_writes_all_fields_on_one_line():
     events = [span(name, begin).replace('",\n    "', '", "') for name, begin in (('say "hi"', 0), ("last", 9))]
     text = read_text(Pieces(kineto(*events)), [])
     assert [event["name"] for event in events_of(text)] == ['say "hi"', "last"]
 
 
-@needs_native
 def test_a_frame_with_another_name_than_at_its_reading_keeps_what_kineto_wrote():
     events = [span("first", 0), frame("unknown", 5, "null"), span("last", 9)]
     text = read_text(Pieces(kineto(*events)), [Renamed(1, "a.py(0): \x01'", "a.py(0): '")])
@@ -139,7 +131,6 @@ def test_a_frame_with_another_name_than_at_its_reading_keeps_what_kineto_wrote()
     assert [event["name"] for event in events_of(text)] == ["first", "unknown", "last"]
 
 
-@needs_native
 def test_names_that_are_found_later_are_put_right_also_where_their_spans_were_clipped():
     events = [span("outer", 0, 100), span("unknown", 40, 63), span("unknown", 60, 2), span("a/b", 200, 1)]
     text = read_text(Pieces(kineto(*events, frame("a/b", 300, "null"))), [])
@@ -150,7 +141,6 @@ def test_names_that_are_found_later_are_put_right_also_where_their_spans_were_cl
     assert [event["name"] for event in events_of(text)] == ["outer", "\u00e9", "t\tb", "a\\b", "a/b"]
 
 
-@needs_native
 @pytest.mark.parametrize(
     "odd",
     [
@@ -174,7 +164,6 @@ def test_from_an_odd_event_on_all_text_is_kept_as_it_is(odd):
     assert first["name"] == "first"
 
 
-@needs_native
 @pytest.mark.parametrize("cut", [1, 60, 150, 300])
 def test_a_text_that_ends_too_early_is_kept_to_its_end(cut):
     content = kineto(span("first", 0), span("last", 20))
@@ -183,7 +172,6 @@ def test_a_text_that_ends_too_early_is_kept_to_its_end(cut):
     assert whole.count(b'"ph"') == content[:-cut].count(b'"ph"')
 
 
-@needs_native
 def test_spans_that_overlap_are_made_to_nest_and_their_args_say_so():
     events = [span("outer", 0, 100), span("inner", 40, 63), span("long", 50, 200), span("after", 300, 1)]
     text = read_text(Pieces(kineto(*events)), [])
@@ -195,7 +183,6 @@ def test_spans_that_overlap_are_made_to_nest_and_their_args_say_so():
     assert "kinetoscope" not in after["args"] | outer["args"]
 
 
-@needs_native
 @pytest.mark.parametrize("num_bytes", [900_000, 20_000_000])
 def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
     long = f'"text": "{"x" * num_bytes}"'
@@ -212,7 +199,6 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
     assert all(event["args"]["kinetoscope"].startswith("clipped 3.000 us") for event in inner)
 
 
-@needs_native
 def test_overlapping_frames_of_threads_without_a_number_are_on_a_track_with_a_name():
     frames = [span(name, begin, 9000) for name, begin in (("one", 0), ("other", 4000))]
     events = [frame.replace("cpu_op", "python_function").replace('"stream 7"', "0") for frame in frames]
@@ -275,7 +261,6 @@ def test_a_frame_is_told_by_its_own_fields_not_by_such_words_in_others(tmp_path,
     assert parents_of(tmp_path / "trace.json") == {"train.py(1): <module>": None, "data.py(4): __next__": 1}
 
 
-@needs_native
 def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
     text = read_text(Pieces(kineto(*FRAMES)), [])
     assert text.is_right
@@ -283,7 +268,6 @@ def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
     assert parents_of(tmp_path / "trace.json")["data.py(4): __next__"] == 1
 
 
-@needs_native
 def test_names_that_kineto_changes_are_corrected_after_frames_of_ours():
     renamed = [Renamed(1, "kinetoscope/\u00e9.py(1): f", "unknown"), Renamed(2, "a\tb", "unknown")]
     events = [frame("train.py(1): f", 1, "null"), frame("unknown", 2, 1), span("unknown", 5)]

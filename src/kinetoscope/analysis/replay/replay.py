@@ -8,7 +8,6 @@ does not explain. So without a change, each node keeps the time that was recorde
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from graphlib import TopologicalSorter
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from kinetoscope.analysis.point_to_point import SEND
 from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_even_loads, with_usual_loads
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
-from kinetoscope.native import native_module
+from kinetoscope.native import native
 from kinetoscope.texts.wording import in_percent
 
 if TYPE_CHECKING:
@@ -404,24 +403,9 @@ def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
     now on. Raises ValueError if some nodes wait for each other."""
     schema = {"source": pl.UInt32, "target": pl.UInt32, "weight": pl.Int64, "changed": pl.Int64}
     edges = frame_of(*(edges[name].cast(dtype) for name, dtype in schema.items()))
-    if (native := native_module()) is None:
-        return pl.Series("time", _replay(times.to_list(), list(edges.iter_rows())), dtype=pl.Int64)
     nodes = times.cast(pl.Int64).rename("time").to_frame().rechunk()
     found: list[Any] = native.replay_graph(nodes.__arrow_c_stream__(), edges.rechunk().__arrow_c_stream__())
     return pl.Series("time", found[0])
-
-
-def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) -> list[int]:
-    """The same as `src/native/scan/replay.c` does, and its judge."""
-    to: dict[int, list[tuple[int, int, int]]] = {node: [] for node in range(len(times))}
-    for source, target, weight, changed in edges:
-        to[target].append((source, weight, changed))
-    replayed = list(times)
-    for node in TopologicalSorter({node: [edge[0] for edge in found] for node, found in to.items()}).static_order():
-        before = max((times[source] + weight for source, weight, _ in to[node]), default=times[node])
-        kept = [replayed[source] + changed for source, _, changed in to[node] if changed != DROPPED]
-        replayed[node] = max(kept, default=times[node]) + times[node] - before
-    return replayed
 
 
 def _saved_by_speed(faster: Mapping[str, float], columns: Collection[str]) -> pl.Expr:

@@ -1,0 +1,1 @@
+"""Reference implementations, naive and short, with which tests compare the native extension."""
