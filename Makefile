@@ -20,10 +20,12 @@ PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-r
 OF_NATIVE := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \
 	$(addprefix tests/unit/,formats handlers live merge pulse recording sources table torch) tests/unit/test_native.py
+OF_RECORDING := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py recover.py short_threads.py) \
+	$(addprefix tests/unit/,live pulse recording sources)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-long score same test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-portable test-long score same test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 # Each target names its group at the start of its description.
 FIRST := setup demo test-quick test check docs
@@ -74,6 +76,10 @@ test: $(VENV)/test.stamp  ## test: Run all tests but those of test-targets
 
 test-quick: $(VENV)/test.stamp  ## test: Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main
 	$(BIN)/python tests/quick.py $(if $(FOR),--seconds $(FOR)) $(if $(BASE),--base $(BASE))
+
+test-portable: $(VENV)/test.stamp  ## test: Run the tests of recording with the C that macOS gets, built for Linux
+	KINETOSCOPE_PORTABLE=1 $(BIN)/python setup.py --quiet build --build-base build/portable
+	KINETOSCOPE_PORTABLE=1 PYTHONPATH=$$(echo $(CURDIR)/build/portable/lib*) $(PYTEST) $(OF_RECORDING)
 
 # 64 ranks, 100 comparisons of clocks, 200 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 200 of any
 # and 200 with new faults, 500 examples of each property.

@@ -1,11 +1,11 @@
 """Builds kinetoscope._native, in C, and kinetoscope._kineto_save, Kineto's save without the GIL, in C++.
 
 The first is required: without a compiler the build fails, and a wheel is the way to install. Without the second, torch
-saves its traces itself. On macOS and Windows only the first is built, without the recorder and the pulse, which need
-Linux. A Python without the GIL gets neither: training goes unrecorded there.
+saves its traces itself. On macOS and Windows only the first is built; on Windows without the recorder and the pulse,
+which need POSIX. A Python without the GIL gets neither: training goes unrecorded there.
 
-`KINETOSCOPE_WITHOUT_RECORDER=1` builds on Linux what Windows gets; `KINETOSCOPE_SANITIZE=1` builds both for the tests
-under AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
+On Linux, `KINETOSCOPE_PORTABLE=1` builds what macOS gets, and `KINETOSCOPE_WITHOUT_RECORDER=1` what Windows gets;
+`KINETOSCOPE_SANITIZE=1` builds both for the tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 """
 
 import os
@@ -29,8 +29,10 @@ def _is_set(name: str) -> bool:
 IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
 IS_BUILT = not sysconfig.get_config_var("Py_GIL_DISABLED")
-HAS_RECORDER = sys.platform == "linux" and not _is_set("KINETOSCOPE_WITHOUT_RECORDER")
-IN_TRAINING = ("recorder", "pulse")
+HAS_RECORDER = sys.platform != "win32" and not _is_set("KINETOSCOPE_WITHOUT_RECORDER")
+IS_PORTABLE = sys.platform != "linux" or _is_set("KINETOSCOPE_PORTABLE")
+IN_TRAINING = ("os", "recorder", "pulse")
+OF_OTHER_SYSTEMS = "os_linux.c" if IS_PORTABLE else "os_posix.c"
 
 # Thread-local storage in a loaded library is quicker by descriptor. GCC for x86-64 has to be told so.
 QUICK_TLS = "-mtls-dialect=gnu2"
@@ -46,16 +48,16 @@ SOURCES = HERE / "src" / "native"
 
 def extensions() -> list[Extension]:
     """Modules for CPython 3.11 and every later one."""
-    c_files = sorted(SOURCES.glob("**/*.c"))
+    c_files = sorted(path for path in SOURCES.glob("**/*.c") if path.name != OF_OTHER_SYSTEMS)
     c_flags = ["-std=gnu11", *WARNINGS]
     if not HAS_RECORDER:
         files = [path for path in c_files if path.parent.name not in IN_TRAINING]
         return [_extension("_native", files, c_flags, macros=[("KINETOSCOPE_WITHOUT_RECORDER", "1")])]
+    native = _extension("_native", c_files, c_flags)
+    if sys.platform != "linux":
+        return [native]
     save = [SOURCES / "kineto" / "kineto_save.cpp"]
-    return [
-        _extension("_native", c_files, c_flags),
-        _extension("_kineto_save", save, ["-std=c++17", *WARNINGS], language="c++"),
-    ]
+    return [native, _extension("_kineto_save", save, ["-std=c++17", *WARNINGS], language="c++")]
 
 
 def _extension(

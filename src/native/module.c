@@ -1,6 +1,6 @@
 /* kinetoscope._native: the module. It keeps state per process, so only the first interpreter of a
- * process has it. KINETOSCOPE_WITHOUT_RECORDER leaves out what needs Linux: the folders recorder/
- * and pulse/. */
+ * process has it. KINETOSCOPE_WITHOUT_RECORDER leaves out what Windows lacks: the folders os/,
+ * recorder/ and pulse/. */
 
 #include "module.h"
 

@@ -1,4 +1,4 @@
-"""The C compiles for Linux; without the recorder, it is linked for macOS and Windows, where it was never loaded."""
+"""The C compiles for Linux and is linked for macOS and, without the recorder, Windows: it was never loaded there."""
 
 import importlib.util
 import os
@@ -16,7 +16,7 @@ NATIVE = Path(__file__).parents[2] / "src" / "native"
 LINUX = ["x86_64-linux-gnu", "aarch64-linux-gnu"]
 MACOS = {"x86_64-macos": 0x0100_0007, "aarch64-macos": 0x0100_000C}
 WINDOWS = "x86_64-windows-gnu"
-IN_TRAINING = ("recorder", "pulse")
+IN_TRAINING = ("os", "recorder", "pulse")
 
 # What <Python.h> needs to know of Windows: the headers of this Python describe the machine that it was built on.
 WINDOWS_PYCONFIG = """
@@ -86,8 +86,13 @@ def zig(tmp_path_factory):
     return Zig(tmp_path_factory.mktemp("targets"))
 
 
+def sources(other_system: str) -> list[Path]:
+    """Return the files of a system; ``other_system`` is the file of the others."""
+    return [path for path in sorted(NATIVE.glob("**/*.c")) if path.name != other_system]
+
+
 def without_recorder(zig: Zig, target: str) -> list[Path]:
-    """The objects of what `setup.py` builds on macOS and Windows."""
+    """Return the objects of what `setup.py` builds on Windows."""
     paths = [path for path in sorted(NATIVE.glob("**/*.c")) if path.parent.name not in IN_TRAINING]
     assert len(paths) > 10
     objects, said = zig.compile_all(target, paths, "-DKINETOSCOPE_WITHOUT_RECORDER")
@@ -97,15 +102,17 @@ def without_recorder(zig: Zig, target: str) -> list[Path]:
 
 @pytest.mark.parametrize("target", LINUX)
 def test_all_of_the_c_compiles_where_people_train(zig, target):
-    assert zig.compile_all(target, sorted(NATIVE.glob("**/*.c")))[1] == ""
+    assert zig.compile_all(target, sources("os_posix.c"))[1] == ""
 
 
 @pytest.mark.parametrize("target", MACOS)
-def test_what_reads_and_writes_files_is_linked_for_macos(zig, target):
+def test_all_of_the_c_is_linked_for_macos(zig, target):
     """Python's names are looked up when the module is loaded, as setuptools does it; all others are the system's."""
     module = zig.folder / target / "_native.abi3.so"
     flags = ["-shared", "-Wl,-undefined,dynamic_lookup"]
-    assert zig("cc", "-target", target, *flags, *without_recorder(zig, target), "-o", module) == (0, "")
+    objects, errors = zig.compile_all(target, sources("os_linux.c"))
+    assert errors == ""
+    assert zig("cc", "-target", target, *flags, *objects, "-o", module) == (0, "")
     processor, exported, missing = names_of_macho(module.read_bytes())
     assert processor == MACOS[target]
     assert "_PyInit__native" in exported

@@ -8,6 +8,7 @@
 
 #include "pulse/watch.h"
 
+#include "os/os.h"
 #include "recorder/clock.h"
 
 #include <fcntl.h>
@@ -154,17 +155,7 @@ static void look_at_request(Watch *watch)
 /* Sleeps for a while, without the lock, unless something changes. */
 static void sleep_on(Watch *watch)
 {
-#ifdef __APPLE__
-    struct timespec time = {.tv_nsec = LOOK_EVERY_NS};
-    pthread_cond_timedwait_relative_np(&watch->changed, &watch->lock, &time);
-#else
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    time.tv_nsec += LOOK_EVERY_NS;
-    time.tv_sec += time.tv_nsec / 1000000000;
-    time.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&watch->changed, &watch->lock, &time);
-#endif
+    os_cond_wait(&watch->changed, &watch->lock, LOOK_EVERY_NS);
 }
 
 static void *look_on(void *argument)
@@ -191,16 +182,10 @@ static void *look_on(void *argument)
 
 static int start_thread(Watch *watch)
 {
-    pthread_condattr_t attributes;
     pthread_t thread;
     sigset_t all, before;
-    pthread_condattr_init(&attributes);
-#ifndef __APPLE__
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-#endif
     pthread_mutex_init(&watch->lock, NULL);
-    pthread_cond_init(&watch->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    os_cond_init(&watch->changed);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for Python's threads */
     int failed = pthread_create(&thread, NULL, look_on, watch);

@@ -1,32 +1,18 @@
 /* Finds the fastest way to read CLOCK_MONOTONIC, and calibrates the time stamp counter against
  * it. */
 
-#define _GNU_SOURCE
+#ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+#endif
 #include "recorder/clock.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
+#include "os/os.h"
 
 int (*clock_read)(clockid_t, struct timespec *) = clock_gettime;
 
-/* Whether clock_gettime is the C library's own. If another library replaces it (libfaketime, for
- * example), Python and the anchors use the replacement, so records must use it too. */
-static int is_librarys_own(void)
-{
-    void *library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-    int is_own = library != NULL &&
-                 dlsym(RTLD_DEFAULT, "clock_gettime") == dlsym(library, "clock_gettime");
-    if (library != NULL) dlclose(library);
-    return is_own;
-}
-
 void clock_setup(void)
 {
-    if (!is_librarys_own()) return;
-    void *kernel = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    void *found = kernel != NULL ? dlsym(kernel, "__vdso_clock_gettime") : NULL;
-    if (found != NULL) memcpy(&clock_read, &found, sizeof found);
+    clock_read = os_clock_reader();
 }
 
 TscLine tsc_line;
@@ -35,17 +21,6 @@ TscLine tsc_line;
 
 static uint64_t first_ticks;
 static int64_t first_ns;
-
-static int processor_has(const char *flag)
-{
-    char line[8192];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    int found = 0;
-    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
-        found = strncmp(line, "flags", 5) == 0 && strstr(line, flag) != NULL;
-    if (file != NULL) fclose(file);
-    return found;
-}
 
 /* Reads both clocks several times, and keeps the pair that was read closest together. */
 static void read_pair(uint64_t *ticks, int64_t *ns)
@@ -78,10 +53,10 @@ void tsc_realign(void)
 const char *tsc_start(void)
 {
     if (tsc_line.is_used) return NULL;
-    if (!processor_has(" constant_tsc"))
+    if (!os_cpu_has(" constant_tsc"))
         return "the rate of this processor's time stamp counter is not constant (no constant_tsc "
                "in /proc/cpuinfo)";
-    if (!processor_has(" nonstop_tsc"))
+    if (!os_cpu_has(" nonstop_tsc"))
         return "this processor's time stamp counter stops in sleep (no nonstop_tsc in "
                "/proc/cpuinfo)";
     struct timespec pause = {0, 20000000};

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "recorder/thread_stack.h"
-#include "recorder/thread_state.h"
+#include "os/os.h"
 
 /* Between the begins of a frame and of the one that it calls, so that viewers can tell which is
  * outside. */
@@ -240,7 +240,7 @@ static int wait_and_look(StackSamples *samples, int64_t wait_ns)
     if (samples->is_stopped) return 1;
     Py_BEGIN_ALLOW_THREADS
     status = PyThread_acquire_lock_timed(samples->stopped, wait_ns > 0 ? wait_ns / 1000 : 0, 0);
-    samples->state = state_read(samples->state_file);
+    samples->state = os_state_read(samples->state_file);
     looked = monotonic_ns();
     if (status != PY_LOCK_ACQUIRED) ask_for_way(samples);
     Py_END_ALLOW_THREADS
@@ -288,13 +288,13 @@ static PyObject *samples_run(PyObject *self, PyObject *Py_UNUSED(nothing))
     int is_done = 1, is_stopped = samples->is_stopped;
     samples->is_sampling = 1;
     if (!shared_load(&samples->is_asked)) Py_INCREF((PyObject *)samples);
-    samples->state_file = state_open(samples->native_id);
+    samples->state_file = os_state_open(samples->native_id);
     while (is_done && !is_stopped && is_recording(samples)) {
         int64_t now = monotonic_ns(), asked = next_time(samples, now);
         is_stopped = wait_and_look(samples, asked - now);
         if (!is_stopped && is_recording(samples)) is_done = take_sample(samples, asked);
     }
-    state_close(samples->state_file);
+    os_state_close(samples->state_file);
     samples->state_file = -1;
     samples->state = STATE_UNKNOWN;
     samples->is_sampling = 0;

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "recorder/store.h"
 
+#include "os/os.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +16,6 @@
 
 #define LONGEST_PATH 4096 /* the longest that system calls accept */
 #define LONGEST_NAME "/-2147483648-4294967295.chunk"
-#define MOST_TRIES 100
 
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
 {
@@ -84,23 +85,6 @@ static int set_mapped(Region *region, void *start, size_t bytes)
     return 0;
 }
 
-/* Populates the mapping, or the recording thread would pay for the first access to each page. */
-static int map(Region *region, size_t bytes, int flags, int file)
-{
-    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, file, 0);
-    return set_mapped(region, start, bytes);
-}
-
-/* Tries again if a signal interrupts it. On some file systems nothing is done then, so a process
- * with a fast timer gets only some tries. */
-static int allocate(int file, size_t bytes)
-{
-    int error = EINTR;
-    for (int tries = 0; error == EINTR && tries < MOST_TRIES; tries++)
-        error = posix_fallocate(file, 0, (off_t)bytes);
-    return error;
-}
-
 void region_touch(Region *region)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -111,12 +95,12 @@ void region_touch(Region *region)
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix)
 {
     char path[LONGEST_PATH];
-    if (region->file == 0) return map(region, bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (region->file == 0) return set_mapped(region, os_map(bytes, -1), bytes);
     write_path(path, store, region, suffix);
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return errno;
-    int error = allocate(file, bytes);
-    if (error == 0) error = map(region, bytes, MAP_SHARED, file);
+    int error = os_allocate(file, bytes);
+    if (error == 0) error = set_mapped(region, os_map(bytes, file), bytes);
     close(file);
     if (error != 0) unlink(path);
     return error;
@@ -159,16 +143,17 @@ int region_map_again(const Store *store, Region *region, const char *suffix)
 int region_grow(const Store *store, Region *region, size_t bytes, const char *suffix)
 {
     char path[LONGEST_PATH];
+    int file = -1, error = 0;
     if (region->file != 0) {
         write_path(path, store, region, suffix);
-        int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (file < 0) return errno;
-        int error = allocate(file, bytes);
-        close(file);
-        if (error != 0) return error;
+        error = os_allocate(file, bytes);
     }
-    void *start = mremap(region->start, region->bytes, bytes, MREMAP_MAYMOVE);
-    return set_mapped(region, start, bytes);
+    if (error == 0)
+        error = set_mapped(region, os_map_longer(region->start, region->bytes, bytes, file), bytes);
+    if (file >= 0) close(file);
+    return error;
 }
 
 void region_unmap(Region *region)

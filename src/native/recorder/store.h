@@ -53,7 +53,7 @@ typedef struct {
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix);
 /* Makes a region in a new file. Returns 0 if that fails: then the folder is no longer used. */
 int region_create_file(Store *store, Region *region, size_t bytes, const char *suffix);
-/* Writes to each page of a new region. MAP_POPULATE only reads the pages of a file; most file
+/* Writes to each page of a new region. os_map only reads the pages of a file; most file
  * systems also have work at the first write to each, which takes some microseconds a page. */
 void region_touch(Region *region);
 /* Maps the file of a region that was unmapped, for reading. Returns 0 or an errno. */

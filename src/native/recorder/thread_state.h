@@ -1,10 +1,8 @@
-/* What a thread of this process does at the moment, as Linux says in /proc/self/task/TID/syscall.
- * Nothing here needs the GIL. */
+/* The states of a thread of this process, as Linux reports them in /proc/self/task/TID/syscall; see
+ * os/os.h. */
 
 #ifndef KINETOSCOPE_THREAD_STATE_H
 #define KINETOSCOPE_THREAD_STATE_H
-
-#include <stdint.h>
 
 typedef enum {
     STATE_UNKNOWN, /* the system does not say, or the thread has ended */
@@ -27,11 +25,5 @@ typedef enum {
 
 /* What Python calls each; NULL for the first two, which are no reasons to wait. */
 extern const char *const state_names[NUM_STATES];
-
-/* Opens what tells the state of a thread; -1 where the system does not say. */
-int state_open(long native_id);
-/* The state of the thread of which `file` tells; 3 to 4 us. */
-ThreadState state_read(int file);
-void state_close(int file);
 
 #endif

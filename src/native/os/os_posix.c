@@ -1,0 +1,117 @@
+/* See os.h: what macOS has, and any other POSIX system. */
+
+#ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+#endif
+
+#include "os/os.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* -- memory and files -- */
+
+void *os_map(size_t bytes, int file)
+{
+    int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t at = 0; start != MAP_FAILED && at < bytes; at += page)
+        (void)*(volatile const char *)(start + at);
+    return start;
+}
+
+void *os_map_longer(void *start, size_t bytes_before, size_t bytes, int file)
+{
+    void *longer = os_map(bytes, file);
+    if (longer == MAP_FAILED) return longer;
+    if (file < 0) memcpy(longer, start, bytes_before);
+    munmap(start, bytes_before);
+    return longer;
+}
+
+/* Only what was written has its space on the disk. */
+int os_allocate(int file, size_t bytes)
+{
+    static const char zeros[1 << 16];
+    struct stat found;
+    if (fstat(file, &found) != 0) return errno;
+    for (off_t at = found.st_size; at < (off_t)bytes;) {
+        size_t rest = bytes - (size_t)at;
+        ssize_t written = pwrite(file, zeros, rest < sizeof zeros ? rest : sizeof zeros, at);
+        if (written < 0 && errno != EINTR) return errno;
+        if (written > 0) at += written;
+    }
+    return 0;
+}
+
+/* -- clocks -- */
+
+int (*os_clock_reader(void))(clockid_t, struct timespec *)
+{
+    return clock_gettime;
+}
+
+int os_cpu_has(const char *feature)
+{
+    (void)feature;
+    return 0;
+}
+
+#ifdef __APPLE__
+
+void os_cond_init(pthread_cond_t *condition)
+{
+    pthread_cond_init(condition, NULL);
+}
+
+void os_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t duration_ns)
+{
+    struct timespec duration = {.tv_nsec = (long)duration_ns};
+    pthread_cond_timedwait_relative_np(condition, lock, &duration);
+}
+
+#else
+
+void os_cond_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void os_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t duration_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)duration_ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(condition, lock, &until);
+}
+
+#endif
+
+/* -- the state of a thread, which no other system than Linux reports -- */
+
+int os_state_open(long native_id)
+{
+    (void)native_id;
+    return -1;
+}
+
+ThreadState os_state_read(int file)
+{
+    (void)file;
+    return STATE_UNKNOWN;
+}
+
+void os_state_close(int file)
+{
+    (void)file;
+}
