@@ -1,6 +1,7 @@
 """Threads that begin, end and record while windows close."""
 
 import gc
+import os
 import sys
 import threading
 
@@ -9,6 +10,7 @@ import pytest
 from kinetoscope.clock.clock import SystemClock
 from kinetoscope.live.record import Flag, Kind
 from recorders import TestedRecorder
+from waiting import wait_for
 
 
 @pytest.mark.parametrize("record", [lambda span: span.instant(), lambda span: span.counter(1)])
@@ -126,10 +128,13 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
     native.recorder.open_folder(str(tmp_path), 0, 1 << 20)
     span, tokens = native.span(), []
     native.open()
+    ids = []
     for _ in range(20):
         thread = threading.Thread(target=lambda: tokens.append(span.begin()))
         thread.start()
+        ids.append(thread.native_id)
         thread.join()
+    wait_for(lambda: not any(os.path.exists(f"/proc/self/task/{number}") for number in ids))  # a join returns earlier
     records = native.records()
     assert [record.flags for record in records] == [Flag.CUT] * 20
     native.open()
