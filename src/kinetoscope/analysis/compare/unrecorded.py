@@ -20,9 +20,7 @@ NOISE = 0.08
 beside 20 busy processes on two cores; see docs/comparing.md."""
 
 MIN_NOISE = 0.12
-"""The same of the single fastest step of a run, which no rank test supports. Of pairs of one program that were recorded
-beside two busy processes on two cores, 3 % had a verdict with this; where each step took 25 % longer, 95 % were slower:
-benchmarks/analysis/compare_pairs.py."""
+"""The same of the single fastest step of a run, which no rank test supports; see docs/comparing.md."""
 
 MEAN_NOISE = math.log(3.5)
 """The same of means: beside two busy processes, medians of two runs of one program differed by a factor of 3."""
