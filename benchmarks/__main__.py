@@ -22,6 +22,7 @@ _SUITES = {
     "plain_loop": "benchmarks.recording.plain_loop",
     "training_loop": "benchmarks.recording.training_loop",
     "drain": "benchmarks.recording.drain",
+    "close": "benchmarks.recording.close",
     "reading": "benchmarks.files.reading",
     "nested": "benchmarks.files.nested",
     "analysis": "benchmarks.analysis.reports",
