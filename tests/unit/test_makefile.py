@@ -16,7 +16,9 @@ def groups() -> dict[str, list[str]]:
     """Return the targets that help lists, by heading."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
-    printed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     blocks = [block.splitlines() for block in printed.strip().split("\n\n")]
     assert all(re.fullmatch(r"  [a-z-]+ +\S.*", line) for _, *lines in blocks for line in lines)
     return {heading: [line.split()[0] for line in lines] for heading, *lines in blocks}

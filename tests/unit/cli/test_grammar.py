@@ -25,6 +25,7 @@ VERBS = (
 )
 OF_RUNS = ("record", "recover", "upload", "status")
 OF_TRACES = tuple(verb for verb in VERBS if verb not in ("explain", "view", *OF_RUNS))
+LIVE_FOLDER = "20260102T030405-1-0123abcd"
 WRITES = {"report": "page.html", "merge": "out.json", "convert": "out.json.gz", "check": "out.json"}
 
 
@@ -155,7 +156,7 @@ def test_a_folder_of_runs_that_is_called_traces_is_taken_as_it_is(run, capsys):
 
 def test_a_run_that_has_saved_nothing_is_told_as_such_and_how_to_get_its_traces(run, capsys):
     shutil.rmtree("mine/traces")
-    Path("mine/live").mkdir()
+    Path("mine/live", LIVE_FOLDER).mkdir(parents=True)
     assert called("check", "mine") == 1
     assert "kinetoscope recover mine" in capsys.readouterr().err
 
@@ -435,7 +436,7 @@ def test_what_was_not_saved_is_told_before_why_nothing_was(tmp_path, capsys):
         pass
     assert main(["check", str(run)]) != 0
     assert "Nothing was recorded" in capsys.readouterr().err
-    (run / "live").mkdir(exist_ok=True)
+    (run / "live" / LIVE_FOLDER).mkdir(parents=True)
     for output in ([], ["-o", str(tmp_path / "all.json")]):
         assert main(["merge" if output else "check", str(run), *output]) != 0
         assert f"kinetoscope recover '{run}'" in capsys.readouterr().err
