@@ -167,8 +167,8 @@ def profile(
 
 def _without_recording(reason: object) -> Profiler:
     _log.warning("Nothing is recorded; training continues. %s", reason)
-    profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True)
-    profiler.run.is_unrecorded = True
+    profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
+    profiler.run.tolerates_active_run = True
     return profiler
 
 

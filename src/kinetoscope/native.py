@@ -85,8 +85,10 @@ class _IdleRecorder:
     def follow_parent(self, *_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    def forget(self) -> None:
+    def _do_nothing(self, *_: object) -> None:
         pass
+
+    forget = set_folder = _do_nothing
 
 
 class _IdleSpan:

@@ -42,8 +42,9 @@ print(profiler.state.timestamp.batch, kinetoscope.active_profiler())
 
 
 def test_a_training_continues_unrecorded_with_one_line(tmp_path):
+    """The state that it may read counts on."""
     out, err = run(WITHOUT + TRAINING, tmp_path)
-    assert out == "0 None\n"
+    assert out == "4 None\n"
     assert err.count(f"Nothing is recorded; training continues. {REASON}") == 1
     assert len(err.splitlines()) == 1
     assert not [*tmp_path.iterdir()]

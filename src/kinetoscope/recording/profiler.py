@@ -166,8 +166,8 @@ class Profiler(AnyProfiler):
       the line of Python that they were at: see docs/slow-steps.md.
     - ``clock``: the clock, for tests.
 
-    Raises `SettingsError` for an argument that cannot work. `start` raises `NativeExtensionError` where nothing can be
-    recorded.
+    Raises `SettingsError` for an argument that cannot work. `start` raises `NativeExtensionError` where handlers or
+    sources cannot record.
     """
 
     @overload

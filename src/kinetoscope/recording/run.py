@@ -19,7 +19,7 @@ from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.own_names import WATCHED_PHASE
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
-from kinetoscope.native import require_recorder
+from kinetoscope.native import require_recorder, why_not_recorded
 from kinetoscope.pulse.own_pulse import OwnPulse, StepTimes, TrainingFacts
 from kinetoscope.recording import compiler
 from kinetoscope.recording.asked_recording import AskedRecording
@@ -91,8 +91,6 @@ class Run:
     is_paused: bool
     tolerates_active_run: bool
     """Whether it records nothing, and raises nothing, where another run is active."""
-    is_unrecorded: bool
-    """True where training continues without the run, which never begins."""
 
     def __init__(
         self,
@@ -120,7 +118,7 @@ class Run:
         """The action of the current batch, once the run has begun."""
         self.notes_phases: bool = False
         """Whether windows have the phases that the pulse is told of as spans: in a loop without spans of its own."""
-        self.is_held = self.is_paused = self.tolerates_active_run = self.is_unrecorded = self._has_told = False
+        self.is_held = self.is_paused = self.tolerates_active_run = self._has_told = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
         self._slow_steps: SlowStepWatch | None = None
@@ -240,14 +238,12 @@ class Run:
         """Return whether it can begin. If not, it is over without a record, and one line in the log gives the reason.
 
         Raises `ProfilerStateError` if it has begun before, and if another run is active that cannot be closed, unless
-        it ``tolerates_active_run``. Raises `NativeExtensionError` unless it ``is_unrecorded``.
+        it ``tolerates_active_run``. Raises `NativeExtensionError` where it cannot record.
         """
         if self._phase is not _Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
-        if self.is_unrecorded:
-            self._phase = _Phase.CLOSED
-            return False
-        require_recorder()
+        if self.handlers or self.sources:
+            require_recorder()
         try:
             if this_process.run is not None:
                 this_process.run.give_way()
@@ -280,8 +276,10 @@ class Run:
     def begin(self) -> None:
         """Becomes the process's active run. Handlers and sources must be set up."""
         self.first_batch = plain_count(self.state.timestamp.batch)
-        self._open_live_folder()
-        self._open_pulse()
+        can_record = not why_not_recorded()  # else it only counts
+        if can_record:
+            self._open_live_folder()
+            self._open_pulse()
         for uploads in self.uploads.values():
             self._guard(uploads, uploads.resume)
         begin_library_markers(self._recorder)
@@ -290,7 +288,8 @@ class Run:
             self._watch_slow_steps()
         this_process.make_active(self)
         self._clocks.begin()
-        self._begin_watch()
+        if can_record:
+            self._begin_watch()
 
     def _open_live_folder(self) -> None:
         asked = self.settings.live_folder

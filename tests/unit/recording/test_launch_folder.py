@@ -120,11 +120,23 @@ def test_profile_in_an_unwritable_folder_records_nothing_and_logs_one_line(tmp_p
     out = tmp_path / "file" / "run"
     with kinetoscope.profile(out, torch=False) as profiler:
         assert list(profiler.batches(range(3))) == [0, 1, 2]
+        assert (profiler.state.timestamp.epoch, profiler.state.timestamp.batch) == (1, 3)  # as a training loop may read
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("Nothing is recorded; training continues. The folder")
     assert str(out) in message
     with pytest.raises(FolderNotWritableError):
         kinetoscope.profile(out, torch=False, strict=True)
+
+
+def test_profile_in_an_unwritable_folder_within_another_profiler_raises_nothing(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    with kinetoscope.profile(tmp_path / "outer", torch=False, quiet=True) as outer:
+        with kinetoscope.profile(tmp_path / "file" / "run", torch=False) as inner:
+            assert list(inner.batches(range(3))) == [0, 1, 2]
+        assert len(list(outer.batches(range(14)))) == 14
+    reasons = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["cannot be used" in reason for reason in reasons] == [True, False]
+    assert "Another Profiler is active" in reasons[1]
 
 
 def test_profile_within_another_profiler_records_nothing_and_logs_one_line(tmp_path, caplog):
