@@ -117,6 +117,9 @@ def test_a_comparison_rests_on_unrecorded_steps_where_both_runs_have_them():
     late = replace(before, unrecorded_ns=[5 * MS, 120 * MS] * 50)
     comparison = compare_reports(late, replace(after, unrecorded_ns=[5 * MS, 6 * MS] * 50))
     assert comparison.step.verdict == "unsure", "the means of blocks count only if the recorded steps agree"
+    (note,) = [note for note in comparison.notes if note.startswith("The verdict on the step")]
+    assert "on the mean of each 12 or more" in note
+    assert "fastest" not in note
 
 
 @pytest.mark.parametrize("has_device", [True, False])

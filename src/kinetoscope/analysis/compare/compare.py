@@ -383,10 +383,11 @@ def _notes_on_all_steps(change: StepChange | None) -> list[str]:
         for when, _, has in sides
         if has
     ]
+    counted = "mean" if change.is_of_means else "fastest"
+    why = "" if change.is_of_means else ", which other processes slow down least"
     return [
-        f"The verdict on the step rests on {before} and {after}: on the fastest of each "
-        f"{change.block_steps} or more, which other processes slow down least.{''.join(bounds)} All other rows rest on "
-        "the recorded steps."
+        f"The verdict on the step rests on {before} and {after}: on the {counted} of each {change.block_steps} or more"
+        f"{why}.{''.join(bounds)} All other rows rest on the recorded steps."
     ]
 
 

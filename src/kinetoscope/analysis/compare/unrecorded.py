@@ -8,9 +8,9 @@ from typing import NamedTuple
 MIN_STEPS = 12
 """With fewer steps of a run the verdict rests on its recorded steps."""
 
-_NUM_BLOCKS, _NUM_MEANS, _MIN_BLOCK_STEPS = 3, 8, 3
-"""The shorter run has at most so many blocks, and for means so many. A block has at least so many steps, and as many in
-both runs."""
+_MAX_BLOCKS, _MAX_MEAN_BLOCKS, _MIN_BLOCK_STEPS = 3, 8, 3
+"""The numbers of blocks into which the shorter run is divided at most, for fastest steps and for means; and the steps
+that a block has at least, as many in both runs."""
 
 _QUANTILE = 1.96
 """A standard normal value is within this with 95 % probability."""
@@ -19,7 +19,7 @@ NOISE = 0.08
 """Natural logarithm by which the fastest steps of two runs of one program differ at most. They differed by up to 6 %
 beside 20 busy processes on two cores; see docs/comparing.md."""
 
-MIN_NOISE = 0.12
+FASTEST_NOISE = 0.12
 """The same of the single fastest step of a run, which no rank test supports; see docs/comparing.md."""
 
 MEAN_NOISE = math.log(3.5)
@@ -41,8 +41,8 @@ class Shift(NamedTuple):
 class StepChange(NamedTuple):
     """The typical step of two runs in nanoseconds, the change of its logarithm, and a verdict of the contract.
 
-    ``block_steps`` is the number of steps of a block; the fastest step of each block counts. ``is_of_means`` is True
-    where only the means of blocks differ: then the recorded steps must agree. ``has_recorded`` says of each run whether
+    ``block_steps`` is the number of steps of a block. Its fastest step counts. ``is_of_means`` is True where only
+    the means of blocks differ and count: then the recorded steps must agree. ``has_recorded`` says of each run whether
     recorded steps are among its ``num_steps``.
     """
 
@@ -65,11 +65,11 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
     """
     if min(len(before), len(after)) < MIN_STEPS:
         return None
-    size = _block_steps(before, after, _NUM_BLOCKS)
+    size = _block_steps(before, after, _MAX_BLOCKS)
     minima = [[min(block) for block in _blocks(times, size)] for times in (before, after)]
     fastest = _fastest(*minima)
-    size_of_means = _block_steps(before, after, _NUM_MEANS)
-    averages = [[fmean(block) for block in _blocks(times, size_of_means)] for times in (before, after)]
+    mean_size = _block_steps(before, after, _MAX_MEAN_BLOCKS)
+    averages = [[fmean(block) for block in _blocks(times, mean_size)] for times in (before, after)]
     means = _shift(*averages)
     found = fastest
     verdict = _sign(fastest)
@@ -84,7 +84,7 @@ def compare_steps(before: Sequence[float], after: Sequence[float], threshold: fl
         *map(median, values),
         shift=found,
         verdict=verdict,
-        block_steps=size,
+        block_steps=size if found is fastest else mean_size,
         is_of_means=found is not fastest,
         num_steps=(len(before), len(after)),
     )
@@ -123,14 +123,14 @@ def _sign(shift: Shift) -> str | None:
 def _fastest(before: Sequence[float], after: Sequence[float]) -> Shift:
     """Return the shift of the fastest steps of blocks, with the intersection of two intervals.
 
-    One is of the rank test, widened by `NOISE`, also around the fastest step of all. The other one is `MIN_NOISE`
+    One is of the rank test, widened by `NOISE`, also around the fastest step of all. The other one is `FASTEST_NOISE`
     around that step, and half of that around the shift: a busy machine may slow a run down for most of its time, so
     that few blocks have a step that it left alone.
     """
     by_rank = _shift(before, after).widened(NOISE)
     of_all = math.log(max(min(after), 1.0) / max(min(before), 1.0))
-    low = max(min(by_rank.low, of_all - NOISE), min(of_all - MIN_NOISE, by_rank.log - MIN_NOISE / 2))
-    high = min(max(by_rank.high, of_all + NOISE), max(of_all + MIN_NOISE, by_rank.log + MIN_NOISE / 2))
+    low = max(min(by_rank.low, of_all - NOISE), min(of_all - FASTEST_NOISE, by_rank.log - FASTEST_NOISE / 2))
+    high = min(max(by_rank.high, of_all + NOISE), max(of_all + FASTEST_NOISE, by_rank.log + FASTEST_NOISE / 2))
     return Shift(by_rank.log, low, high)
 
 
