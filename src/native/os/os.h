@@ -1,6 +1,6 @@
 /* Calls that differ between systems: os_linux.c has them for Linux, os_posix.c for macOS, and a
- * build has one of the two. `KINETOSCOPE_PORTABLE=1` builds the second on Linux. Nothing here uses
- * Python. */
+ * build has one of the two; condition.c has those for both. `KINETOSCOPE_PORTABLE=1` builds
+ * os_posix.c on Linux. Nothing here uses Python. */
 
 #ifndef KINETOSCOPE_OS_H
 #define KINETOSCOPE_OS_H

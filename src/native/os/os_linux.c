@@ -82,25 +82,6 @@ int os_cpu_has(const char *feature)
     return found;
 }
 
-void os_cond_init(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
-void os_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t duration_ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)duration_ns;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(condition, lock, &until);
-}
-
 /* -- the state of a thread -- */
 
 /* Of calls whose state depends on what their first argument is. */
@@ -180,7 +161,7 @@ static const Call calls[] = {
 };
 
 /* Where the interpreter keeps its GIL: `_PyRuntime` from the first address to before the second.
- * Both are 0 where that is not known. */
+ * Both are 0 if unknown. */
 static uintptr_t runtime_begin, runtime_end;
 
 static void find_runtime(void)

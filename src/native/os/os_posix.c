@@ -19,8 +19,9 @@ void *os_map(size_t bytes, int file)
     int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    for (size_t at = 0; start != MAP_FAILED && at < bytes; at += page)
-        (void)__atomic_load_n(start + at, __ATOMIC_RELAXED); /* maps the page */
+    if (start == MAP_FAILED) return start;
+    if (file < 0) return memset(start, 0, bytes); /* a read of memory would load no page */
+    for (size_t at = 0; at < bytes; at += page) (void)__atomic_load_n(start + at, __ATOMIC_RELAXED);
     return start;
 }
 
@@ -60,42 +61,6 @@ int os_cpu_has(const char *feature)
     (void)feature;
     return 0;
 }
-
-#ifdef __APPLE__
-
-void os_cond_init(pthread_cond_t *condition)
-{
-    pthread_cond_init(condition, NULL);
-}
-
-void os_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t duration_ns)
-{
-    struct timespec duration = {.tv_nsec = (long)duration_ns};
-    pthread_cond_timedwait_relative_np(condition, lock, &duration);
-}
-
-#else
-
-void os_cond_init(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
-void os_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t duration_ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)duration_ns;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(condition, lock, &until);
-}
-
-#endif
 
 /* -- the state of a thread, which no other system than Linux reports -- */
 
