@@ -59,9 +59,9 @@ def test_a_heading_says_what_its_column_means_to_pointer_and_keys(view, heading,
 def test_a_finding_shows_its_chapter_in_place(late_rank, page, open_file):
     open_file(late_rank)
     finding = page.locator(".findings > ol > li", has_text="Straggler: rank 2").first
-    chapter = finding.get_by_text("What straggler means, and what helps")
+    explanation = finding.get_by_text("What straggler means, and what helps")
     expect(finding).not_to_contain_text("docs/findings.md")
-    chapter.focus()
+    explanation.focus()
     page.keyboard.press("Enter")
     expect(finding.get_by_text("Other ranks wait for one rank")).to_be_visible()
     assert_accessible(page)

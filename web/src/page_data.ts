@@ -568,7 +568,7 @@ export interface PageData {
   profiler_ns_per_step: number | null;
   profiler_ns_around: number | null;
   overview: Overview;
-  chapters: Record<string, string>;
+  explanations: Record<string, string>;
   steps: StepLedgers | null;
   mean_steps: StepLedgers | null;
   part_words: Record<string, string>;

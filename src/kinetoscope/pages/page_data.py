@@ -398,7 +398,7 @@ class PageData:
     Times are nanoseconds after ``origin_ns``, unix nanoseconds as text, since a number of JavaScript has too few digits
     for them: also those in ``report``, which else is what `RunReport.to_dict` returns. ``notes`` are sentences.
     ``profiler_ns_per_step`` is what the profiler cost within a step, ``profiler_ns_around`` around those of a window.
-    ``chapters`` explain the kinds of the report's findings: HTML by kind, which is ours alone and has no links.
+    ``explanations`` has HTML for each kind of the report's findings, which is ours alone and has no links.
     ``part_words`` says what the parts of a step are called; ``ledgers`` are those of the run and of each rank,
     ``devices`` all together and each. ``late_said`` is what is said of each of the report's stragglers.
     """
@@ -410,7 +410,7 @@ class PageData:
     profiler_ns_per_step: float | None = None
     profiler_ns_around: float | None = None
     overview: Overview = field(default_factory=Overview)
-    chapters: dict[str, str] = field(default_factory=dict)
+    explanations: dict[str, str] = field(default_factory=dict)
     steps: StepLedgers | None = None
     mean_steps: StepLedgers | None = None
     part_words: dict[str, str] = field(default_factory=dict)

@@ -28,7 +28,12 @@ export function Findings({ page, findings, offered }: FindingsProps) {
               <Minor finding={finding} cost={costs[at]} saving={savings[at]} />
             ) : (
               <>
-                <Card finding={finding} cost={costs[at]} saving={savings[at]} chapter={page.chapters[finding.kind]} />
+                <Card
+                  finding={finding}
+                  cost={costs[at]}
+                  saving={savings[at]}
+                  explanation={page.explanations[finding.kind]}
+                />
                 <p class="places">
                   {placesOf(finding, page, offered, at).map(({ href, title }) => (
                     <a key={href} href={href}>
@@ -52,7 +57,7 @@ interface CardProps {
   saving: number | null;
 }
 
-function Card({ finding, cost, saving, chapter }: CardProps & { chapter?: string }) {
+function Card({ finding, cost, saving, explanation }: CardProps & { explanation?: string }) {
   return (
     <>
       <div class="finding-head">
@@ -75,11 +80,11 @@ function Card({ finding, cost, saving, chapter }: CardProps & { chapter?: string
         <Fact name="Confidence" value={finding.confidence} />
         <Fact name="In a terminal" value={finding.link} />
       </dl>
-      {chapter && (
-        <details class="chapter">
+      {explanation && (
+        <details class="explanation">
           <summary>{`What ${finding.kind.replaceAll("_", " ")} means, and what helps`}</summary>
           {/* Ours alone: it was made from a file of the package. */}
-          <div dangerouslySetInnerHTML={{ __html: chapter }} />
+          <div dangerouslySetInnerHTML={{ __html: explanation }} />
         </details>
       )}
     </>

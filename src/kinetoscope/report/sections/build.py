@@ -52,7 +52,7 @@ def build_page(
 ) -> PageData:
     """Return the page of a run, with what was ``recorded`` over time, without homes and names of users' accounts."""
     page = without_paths(_build(report, version, comparison, recorded))
-    return replace(page, chapters=_explanations(report.findings))
+    return replace(page, explanations=_explanations(report.findings))
 
 
 def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:
