@@ -1,6 +1,8 @@
 """Chromium without a screen, for tests of pages, their benchmarks and the docs' pictures."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
@@ -17,3 +19,14 @@ def chromium() -> str | None:
 def launch_chromium(playwright: Any) -> Any:
     """Starts it."""
     return playwright.chromium.launch(executable_path=chromium(), args=[*_QUIET, *_ALONE])
+
+
+@contextmanager
+def running_chromium() -> Iterator[Any]:
+    """Run a Chromium for the `with` block."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = launch_chromium(playwright)
+        yield browser
+        browser.close()

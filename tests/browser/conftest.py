@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chromium import chromium, launch_chromium
+from chromium import chromium, running_chromium
 from kinetoscope.cli import main
 from simulated_training import simulate
 from small_pages import reload_until
@@ -21,12 +21,8 @@ def browser():
     processor time. While it runs, asyncio takes its thread for one with a running loop, so it ends with the folder."""
     if chromium() is None and not IS_REQUIRED:
         pytest.skip("Chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = launch_chromium(playwright)
+    with running_chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from chromium import chromium, launch_chromium
+from chromium import chromium, running_chromium
 from kinetoscope.analysis.findings.explanations import explanations
 from small_pages import axe_violations
 
@@ -129,12 +129,8 @@ def address():
 def browser():
     if chromium() is None:
         pytest.skip("Chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = launch_chromium(playwright)
+    with running_chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
