@@ -23,7 +23,7 @@ IMPERATIVES = {
 }
 """First words that no subject may have, and examples of imperatives for them."""
 EXEMPT = ("docs: rewrite the architecture page, and compare its table with the imports",)
-"""Subjects of commits that were published without the check: they are not rewritten."""
+"""Subjects that stay as they are: rewriting them would change the hash of a commit that docs/score.md names."""
 WRITTEN_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ")
 
 

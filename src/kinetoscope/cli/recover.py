@@ -27,7 +27,7 @@ examples:
   kinetoscope recover runs/digits --discard
       do the same, and delete unreadable data as well
   kinetoscope recover /local/live --traces /nfs/runs/digits/traces
-      recover a run with live_folder=/local/live, whose traces are in another folder
+      recover a run with live_folder=/local/live and its traces elsewhere
 
 Spans that were open at the kill end with the last record of their process, and are
 marked as truncated. The events of torch's own profiler in the open profiling window are
