@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kinetoscope.writing.own_thread import after_fork_in_child
+from kinetoscope.writing.fork_resets import reset_after_fork
 
 _SELDOM = 1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
 _lock = threading.RLock()
@@ -45,11 +45,9 @@ def _leave() -> None:
             gc.set_threshold(*_before)
 
 
-def _forget_parent() -> None:
-    """Restores the thresholds in a forked child, where the parent's other threads do not exist."""
+@reset_after_fork
+def _restore_thresholds() -> None:
+    """Restore the thresholds in a forked child, where the parent's other threads do not exist."""
     global _lock, _num_inside
     _lock, _num_inside = threading.RLock(), 1
     _leave()
-
-
-after_fork_in_child(_forget_parent)

@@ -16,7 +16,7 @@ from kinetoscope.recording.process import find_parents_run, this_process
 from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, MOST_NAMES, NO_NAME, SpanName
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.writing.own_thread import after_fork_in_child
+from kinetoscope.writing.fork_resets import reset_after_fork
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -401,13 +401,12 @@ def _join_parents_run() -> None:
         _idle.follow(run_file)
 
 
-def _forget_parent() -> None:
-    """In a forked child. It has no profiler yet; if its parent has one, its markers go on recording for that one."""
+@reset_after_fork
+def _keep_recorder() -> None:
+    """In a forked child, which has no profiler yet, let markers record for the parent's run if there is one."""
     global _home
     _home = _current
-    this_process.forget_parents_run()
     _join_parents_run()
 
 
 _join_parents_run()
-after_fork_in_child(_forget_parent)

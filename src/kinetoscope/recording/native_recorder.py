@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from kinetoscope.native import native, why_not_recorded
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import NameTable, WindowRecords
 from kinetoscope.texts.wording import counted
-from kinetoscope.writing.own_thread import after_fork_in_child
+from kinetoscope.writing.fork_resets import reset_after_fork
 
 
 class NativeRecorder(native.Recorder):
@@ -46,7 +45,7 @@ class NativeRecorder(native.Recorder):
         """In a child process: the file of the parent's run, which exists until that ends."""
         self.window_began_ns: int = 0
         """When the last window opened, on the monotonic clock."""
-        _living.add(self)
+        reset_after_fork(self.reset_in_child)
 
     def open_window(self) -> None:
         """Start keeping records."""
@@ -144,12 +143,12 @@ class NativeRecorder(native.Recorder):
         elif files is not None:
             files.delete()
 
-    def forget_parent(self) -> None:
-        """In a forked child: starts empty, leaves records and files to the parent, and records into the same run."""
+    def reset_in_child(self) -> None:
+        """In a forked child, start empty, leave records and files to the parent, and record into the same run."""
         self.forget()
         self._files = self._folder = self.followed_run_file = None
         self._parked, self._unreleased = {}, set()
-        self.names.forget_parent()
+        self.names.reset_in_child()
         run_file, self.run_file = self.run_file, None
         if run_file is not None:
             self.follow(run_file)
@@ -242,13 +241,3 @@ if os.environ.get("KINETOSCOPE_CLOCK") == "tsc" and not why_not_recorded():
         native.use_tsc()
     except OSError as error:
         _log.warning("%s CLOCK_MONOTONIC is used.", error)
-
-_living: "weakref.WeakSet[NativeRecorder]" = weakref.WeakSet()
-
-
-def _forget_parent() -> None:
-    for recorder in list(_living):
-        recorder.forget_parent()
-
-
-after_fork_in_child(_forget_parent)

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from kinetoscope.texts.once_log import OnceLog
+from kinetoscope.writing.fork_resets import reset_after_fork
 
 _log = logging.getLogger("kinetoscope")
 
@@ -85,8 +86,8 @@ class Process:
             self._termination.remove()
             self.run = None
 
-    def forget_parents_run(self) -> None:
-        """In a forked child: forgets the active run, which is the parent's."""
+    def reset_in_child(self) -> None:
+        """In a forked child, drop the active run, which is the parent's."""
         self.run = None
 
     def tell_children(self, run_file: str) -> Callable[[], None]:
@@ -104,6 +105,7 @@ class Process:
 
 
 this_process = Process()
+reset_after_fork(this_process.reset_in_child)
 
 
 class TerminationHandler:

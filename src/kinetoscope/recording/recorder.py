@@ -81,8 +81,8 @@ class NameTable:
     _ids: dict[_Key, int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
-    def forget_parent(self) -> None:
-        """In a forked child: forgets ``on_new``, and the lock, which a thread of the parent may have held."""
+    def reset_in_child(self) -> None:
+        """In a forked child, drop ``on_new``, and the lock, which a thread of the parent may have held."""
         self.on_new = None
         self._lock = threading.RLock()
 

@@ -1,12 +1,11 @@
 """sources: a source that works only while a window is open, and leaves nothing of it in a forked child."""
 
-import weakref
 from typing import Any
 
 from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.training.event import Callback
 from kinetoscope.training.state import RunState
-from kinetoscope.writing.own_thread import after_fork_in_child
+from kinetoscope.writing.fork_resets import reset_after_fork
 
 
 class WindowSource(Callback):
@@ -18,7 +17,7 @@ class WindowSource(Callback):
     def __init__(self) -> None:
         self._run: RunInside | None = None
         """The run, while the hooks are installed."""
-        _living.add(self)
+        reset_after_fork(self.reset_in_child)
 
     def install(self, run: RunInside) -> None:
         """Begins to record into ``run``."""
@@ -48,19 +47,8 @@ class WindowSource(Callback):
         self._run = None
         self.remove()
 
-    def forget_parent(self) -> None:
-        """In a forked child: the run is the parent's."""
+    def reset_in_child(self) -> None:
+        """In a forked child, remove the hooks: the run is the parent's."""
         if self._run is not None:
             self._run = None
             self.remove()
-
-
-_living: "weakref.WeakSet[WindowSource]" = weakref.WeakSet()
-
-
-def _forget_parent() -> None:
-    for source in list(_living):
-        source.forget_parent()
-
-
-after_fork_in_child(_forget_parent)

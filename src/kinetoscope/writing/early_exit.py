@@ -6,8 +6,9 @@ and read what a thread that still records has freed. Python's own exit handlers 
 
 import ctypes
 import logging
-import os
 from typing import Any
+
+from kinetoscope.writing.fork_resets import reset_after_fork
 
 _log = logging.getLogger("kinetoscope")
 
@@ -45,11 +46,5 @@ early_exit = EarlyExit()
 
 def skip_handlers_in_forks() -> None:
     """Call `EarlyExit.skip_handlers` in every process that is forked from now on. More calls have no effect."""
-    global _skips_in_forks
     early_exit.prepare()
-    if not _skips_in_forks and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=early_exit.skip_handlers)
-    _skips_in_forks = True
-
-
-_skips_in_forks = False
+    reset_after_fork(early_exit.skip_handlers)

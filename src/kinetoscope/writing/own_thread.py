@@ -1,4 +1,4 @@
-"""Our own threads, which are kept out of recordings of Python frames, and what happens in a forked child.
+"""Our own threads, which are kept out of recordings of Python frames.
 
 When a recording has stacks, Python calls torch at every call and return on every thread, ours too. Our threads write
 what is recorded, so the recording would record itself. `spare_own_threads` removes torch's function from our threads.
@@ -6,11 +6,11 @@ what is recorded, so the recording would record itself. `spare_own_threads` remo
 
 import ctypes
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from kinetoscope.writing.fork_resets import reset_after_fork
 from kinetoscope.writing.private_names import find_set_profile
 
 _log = logging.getLogger("kinetoscope")
@@ -23,12 +23,6 @@ _lock = threading.Lock()
 
 _states: dict[int, int] = {}
 """Of each of our running threads: its ident, and the address of its interpreter state."""
-
-
-def after_fork_in_child(action: Callable[[], object]) -> None:
-    """Calls ``action`` first in every process that is forked from now on, and in that process's children."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=action)
 
 
 class OwnThread(threading.Thread):
@@ -76,11 +70,9 @@ def spare_own_threads() -> None:
                 _log.debug("Our threads are recorded as well: %r", error)
 
 
-def _forget_parent() -> None:
-    """In a forked child: none of our threads runs any more, and one of them may have held the lock."""
+@reset_after_fork
+def _clear_threads() -> None:
+    """Clear the list of threads. None of them runs in a forked child, and one may have held the lock."""
     global _lock
     _lock = threading.Lock()
     _states.clear()
-
-
-after_fork_in_child(_forget_parent)
