@@ -1,19 +1,18 @@
 """Has the report on a run, or on one compared with another, made by a process beside the server."""
 
-import json
+from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock
 from time import monotonic
 
+from kinetoscope.serving.job_queue import Job, JobQueue
 from kinetoscope.serving.runs import FoundRun
 from kinetoscope.texts.wording import reason_of_error
-from kinetoscope.writing.side_process import SideProcess
 
 _MOST_KEPT = 8
-_POLL_S = 0.1
 
 
 @dataclass(slots=True)
@@ -34,61 +33,60 @@ class MadePage:
 class MadePages:
     """Runs ``command`` with a file in ``folder`` and the names of one or two runs, which writes a page there.
 
-    One page is made at a time. A page is made again when its runs have changed, and when it is asked for after its
-    problem was told; few of those that are made are kept.
+    One page is made at a time. A page is made again when its runs have changed, and when it is requested after its
+    problem was returned; few of those that are made are kept.
     """
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
-        self._folder, self._command = folder, command
+        self._folder = folder
         self._pages: dict[tuple[tuple[str, str], ...], MadePage] = {}
-        self._lock, self._one_at_a_time, self._closed = Lock(), Lock(), Event()
-        self._threads: list[Thread] = []
+        self._waiting: deque[tuple[MadePage, list[str]]] = deque()
+        self._lock = Lock()
+        self._queue = JobQueue(command, self._next_job)
         self._number = 0
 
     def get(self, runs: Sequence[FoundRun]) -> MadePage:
-        """The page on the last of these runs, compared with the one before it, if there are two; ready or not. It is
-        as it was when it was asked for."""
+        """Return the page on the last of these runs, compared with the one before it, if there are two.
+
+        It may not be ready; it is returned as it was when it was requested.
+        """
         key = tuple((run.name, run.made_from) for run in runs)
         with self._lock:
             if (page := self._pages.pop(key, None)) is None:
                 self._number += 1
                 page = MadePage(self._folder / f"{self._number}.html", monotonic())
-                thread = Thread(target=self._make, args=(page, [name for name, _ in key]), daemon=True)
-                self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
-                thread.start()
-            now = replace(page)  # a problem that comes after this line is told the next time
+                self._waiting.append((page, [name for name, _ in key]))
+                self._queue.wake()
+            now = replace(page)  # a problem that comes after this line is returned the next time
             if not now.problem:
-                self._pages[key] = page  # the one that was asked for last is the last
-            self._forget_old()
+                self._pages[key] = page  # the one that was requested last is the last
+            self._delete_old()
             return now
 
     def close(self) -> None:
-        """Ends the process, if one runs."""
-        self._closed.set()
-        for thread in self._threads:
-            thread.join()
+        """End the process, if one runs."""
+        self._queue.close()
 
-    def _forget_old(self) -> None:
-        """Of the pages that are made, deletes those that were not asked for longest. One that is being made stays:
-        whoever waits for it would start it again."""
+    def _delete_old(self) -> None:
+        """Delete the made pages whose last request is the oldest.
+
+        A page that is being made stays: whoever waits for it would start it again.
+        """
         made = [key for key, page in self._pages.items() if page.is_ready or page.problem]
         for key in made[:-_MOST_KEPT]:
             self._pages.pop(key).path.unlink(missing_ok=True)
 
-    def _make(self, page: MadePage, names: list[str]) -> None:
-        with self._one_at_a_time:
-            process = SideProcess(lambda status, errors: self._end(page, errors))
-            with suppress(OSError):
-                if not self._closed.is_set():
-                    process.start([*self._command, json.dumps([str(page.path), *names])])
-                while not process.wait(monotonic() + _POLL_S) and not self._closed.is_set():
-                    pass
-            process.end()
-        if not page.is_ready and not page.problem:
-            page.problem = "No process could be started, or it was ended."
+    def _next_job(self) -> Job | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            page, names = self._waiting.popleft()
+            return Job([str(page.path), *names], partial(self._end, page))
 
-    def _end(self, page: MadePage, errors: str) -> None:
-        if page.path.exists():
+    def _end(self, page: MadePage, status: int | None, errors: str) -> None:
+        if status is None:
+            page.problem = "No process could be started, or it was ended."
+        elif page.path.exists():
             page.is_ready = True
         else:
             page.problem = reason_of_error(errors)

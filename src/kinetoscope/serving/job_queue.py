@@ -1,0 +1,73 @@
+"""Jobs of the server, each in a process of low priority, so that the server needs no analysis."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+from time import monotonic
+
+from kinetoscope.writing.side_process import SideProcess
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The names that a command gets, as JSON, and a function that gets its exit status and stderr.
+
+    The status is None if no process could be started, or if it was killed.
+    """
+
+    names: list[str]
+    on_end: Callable[[int | None, str], object]
+
+
+class JobQueue:
+    """Runs ``command`` for the jobs that ``next_job`` returns, one after the other, until it returns None.
+
+    The process of a job is killed after ``timeout_s`` seconds. It ends when this process does, however that ends.
+    """
+
+    def __init__(
+        self, command: Sequence[str], next_job: Callable[[], Job | None], *, timeout_s: float = math.inf
+    ) -> None:
+        self._command, self._next_job, self._timeout_s = command, next_job, timeout_s
+        self._lock, self._due, self._closed = Lock(), Event(), Event()
+        self._thread: Thread | None = None
+
+    def wake(self) -> None:
+        """Run the jobs that there are by now."""
+        self._due.set()
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                self._thread = Thread(target=self._work, name="jobs of kinetoscope view", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Kill the process of the running job, if there is one, and start no more."""
+        with self._lock:
+            self._closed.set()
+            self._due.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while not self._closed.is_set():
+            if (job := self._next_job()) is not None:
+                self._run(job)
+            else:
+                self._due.wait()
+                self._due.clear()
+
+    def _run(self, job: Job) -> None:
+        ends: list[tuple[int | None, str]] = [(None, "")]
+        process = SideProcess(lambda status, errors: ends.append((status, errors)))
+        until = monotonic() + self._timeout_s
+        with suppress(OSError):
+            process.start([*self._command, json.dumps(job.names)])
+            while not process.wait(monotonic() + _POLL_S) and not self._closed.is_set() and monotonic() < until:
+                pass
+        process.end()
+        job.on_end(*ends[-1])
