@@ -1,7 +1,6 @@
 """What all trainers share: a run that begins when training does, and that the trainer's events drive."""
 
 import contextlib
-import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -12,28 +11,22 @@ from typing import Any, Concatenate, ParamSpec
 from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.training_safe import log_failure, training_safe
 from kinetoscope.training.timestamp import Timestamp
 
-_log = logging.getLogger("kinetoscope")
 P = ParamSpec("P")
 _Method = Callable[Concatenate["TrainerRun", P], None]
 
 
-def _spared(method: _Method[P]) -> _Method[P]:
-    """The method while a run goes on. Its errors are logged, once for each training, and do not reach the trainer."""
+def _while_running(method: _Method[P]) -> _Method[P]:
+    """Return the method without effect unless the run is recording, and without errors unless it is strict."""
 
     @wraps(method)
-    def spared(self: "TrainerRun", *arguments: P.args, **options: P.kwargs) -> None:
-        if not self.is_running:
-            return
-        try:
-            method(self, *arguments, **options)
-        except Exception:
-            if self.is_strict:
-                raise
-            self.report_failure()
+    def call(self: "TrainerRun", *args: P.args, **kwargs: P.kwargs) -> None:
+        if self.is_running:
+            method(self, *args, **kwargs)
 
-    return spared
+    return training_safe(call, lambda self, *_, **__: self.handle_failure())
 
 
 def _do_nothing(_: object) -> None:
@@ -114,7 +107,7 @@ class TrainerRun:
 
     # -- its epochs, steps and evaluations --
 
-    @_spared
+    @_while_running
     def begin_epoch(self, length: int | None = None) -> None:
         """Begins an epoch of ``length`` steps, unless one has begun."""
         if self._epoch is None:
@@ -123,7 +116,7 @@ class TrainerRun:
             epoch.__enter__()
             self._epoch = epoch
 
-    @_spared
+    @_while_running
     def end_epoch(self) -> None:
         """Ends the epoch."""
         self.end_evaluation()
@@ -131,13 +124,13 @@ class TrainerRun:
             epoch, self._epoch = self._epoch, None
             epoch.__exit__(None, None, None)
 
-    @_spared
+    @_while_running
     def end_step(self, samples: int = 0) -> None:
         """Ends a step of ``samples`` samples, 0 if that is not known."""
         self.end_evaluation()
         self._profiler().step(samples=samples)
 
-    @_spared
+    @_while_running
     def begin_evaluation(self) -> None:
         """Begins an evaluation, unless one has begun."""
         if self._evaluation is None:
@@ -145,7 +138,7 @@ class TrainerRun:
             evaluation.__enter__()
             self._evaluation = evaluation
 
-    @_spared
+    @_while_running
     def end_evaluation(self) -> None:
         """Ends the evaluation, if there is one."""
         if self._evaluation is not None:
@@ -157,7 +150,7 @@ class TrainerRun:
         """Whether an evaluation has begun and not ended."""
         return self._evaluation is not None
 
-    @_spared
+    @_while_running
     def _before_fetch(self, iterator: object) -> None:
         self.before_fetch(iterator)
 
@@ -165,11 +158,13 @@ class TrainerRun:
         assert self.profiler is not None  # while it runs
         return self.profiler
 
-    def report_failure(self) -> None:
-        """Logs an error of ours that is being handled, the first of a training."""
+    def handle_failure(self) -> None:
+        """Raise the error that is being handled if the run is strict. Else log the first of a training run."""
+        if self.is_strict:
+            raise
         if not self._has_failed:
             self._has_failed = True
-            _log.exception("Profiling failed. Training continues.")
+            log_failure()
 
     # -- in a notebook --
 

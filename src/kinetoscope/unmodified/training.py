@@ -10,7 +10,6 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +24,7 @@ from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
+from kinetoscope.recording.training_safe import training_safe
 from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
@@ -90,7 +90,7 @@ class UnmodifiedTraining:
         self._loop: Any = None
         self._num_stepped = self._stepped_ns = 0
         self._last_fetched: weakref.ref[Any] | None = None  # kept, since it calls back
-        self._iterator_gone = _spared(self._loop_left)
+        self._iterator_gone = training_safe(self._loop_left)
 
     def watch(self) -> None:
         """Waits for the first step of an optimizer. Torch must be loaded."""
@@ -102,7 +102,7 @@ class UnmodifiedTraining:
         self._loader_watch.install()
         self._backward_watch.install()
         reserve_hooks()
-        self._removals.append(register(_spared(self._optimizer_stepped)).remove)
+        self._removals.append(register(training_safe(self._optimizer_stepped)).remove)
         self._watch_scaler()
 
     def _watch_scaler(self) -> None:
@@ -110,7 +110,7 @@ class UnmodifiedTraining:
         kind = getattr(getattr(sys.modules["torch"], "amp", None), "GradScaler", None)
         if kind is None:
             return
-        stepped = _spared(self._optimizer_stepped)
+        stepped = training_safe(self._optimizer_stepped)
 
         def step(
             original: Callable[..., Any], scaler: object, optimizer: object, *arguments: Any, **options: Any
@@ -130,9 +130,9 @@ class UnmodifiedTraining:
             self._thread = threading.get_ident()
         has_many_steps = self._seen.fetches() and self._count_by != "optimizer"
         if self._is_due:
-            _spared(self._begin_and_end_first)()
+            training_safe(self._begin_and_end_first)()
         elif has_many_steps:
-            _spared(self._begin)()
+            training_safe(self._begin)()
         self._evaluations.is_evaluation(iterator, has_gradients=self._has_gradients())
         return fetch(iterator)
 
@@ -283,7 +283,7 @@ class UnmodifiedTraining:
         self.has_recorded = True
         self._profiler, self._loop = profiler, profiler.run.driver
         self._count_backward, self._num_backward = profiler.run.pulse.writer.num_backward, 0
-        self._loop.before_fetch = _spared(self._before_fetch)
+        self._loop.before_fetch = training_safe(self._before_fetch)
         return True
 
     def _follow_thread(self) -> None:
@@ -296,9 +296,9 @@ class UnmodifiedTraining:
     def _end_with_process(self) -> None:
         register = None if _REFUSES_THREADS else exit_of_threads.find()
         if register is not None:
-            register(_spared(self._close_at_exit))
+            register(training_safe(self._close_at_exit))
         else:  # the run, which is active, ends at exit by itself, after this
-            atexit.register(_spared(self._end_last_step))
+            atexit.register(training_safe(self._end_last_step))
 
     def _give_up(self, why: str) -> None:
         self._stop_watching()
@@ -312,7 +312,7 @@ class UnmodifiedTraining:
 
     def end(self) -> None:
         """Ends it, and all watching."""
-        _spared(self._close)()
+        training_safe(self._close)()
         self._loader_watch.remove()
         self._backward_watch.remove()
         while self._removals:
@@ -327,7 +327,7 @@ class UnmodifiedTraining:
 
     def _close_at_exit(self) -> None:
         if self._trains_elsewhere():  # Python waits for that thread, unless it is a daemon; the run ends after that
-            atexit.register(_spared(lambda: self._trains_elsewhere() or self._end_last_step()))
+            atexit.register(training_safe(lambda: self._trains_elsewhere() or self._end_last_step()))
             return
         with contextlib.suppress(KeyboardInterrupt):  # as in `Run.save_at_exit`
             self._close()
@@ -361,7 +361,7 @@ def watch_process() -> None:
         import torch  # noqa: F401 - who trains has it
 
         _training.watch()
-        atexit.register(_spared(_report_end), settings)
+        atexit.register(training_safe(_report_end), settings)
 
 
 class ProcessRuns:
@@ -439,20 +439,3 @@ def _is_within(package: str, frame: FrameType | None) -> bool:
         if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
             return True
     return False
-
-
-def _spared(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call, whose errors are logged, and not the training's."""
-
-    is_finalizing = sys.is_finalizing  # the globals of modules are None by then
-
-    @wraps(call)
-    def spared(*arguments: Any) -> None:
-        if is_finalizing():
-            return
-        try:
-            call(*arguments)
-        except Exception:
-            _log.exception("Automatic instrumentation failed. Training continues.")
-
-    return spared
