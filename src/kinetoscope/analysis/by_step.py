@@ -1,13 +1,13 @@
 """analysis: how long the calls of each operator and kernel took in each step, for the intervals of `compare`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import polars as pl
 
 from kinetoscope.analysis.columns import columns_of, known_rows, with_constant
 from kinetoscope.analysis.intervals import num_before
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.window import RankWindow, around
 
 _LEAST_SHARE, _LEAST_SHARE_OF_SHAPE = 0.001, 0.0001
@@ -18,7 +18,7 @@ _KEY = ("kind", "name", "shapes", "module")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTimes:
+class StepTimes(PlainData):
     """The time of all calls with one name in each step, on the average rank: nanoseconds, in the order of steps.
 
     ``kind`` is ``operator`` (time of its own on the host), ``operator on device`` (what it launched itself) or
@@ -30,10 +30,6 @@ class StepTimes:
     shapes: str | None
     module: str | None
     times_ns: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return asdict(self)
 
 
 def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) -> pl.DataFrame:

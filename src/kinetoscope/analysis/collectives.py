@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -11,6 +11,7 @@ import polars as pl
 from kinetoscope.analysis.call_order import in_order
 from kinetoscope.analysis.columns import all_the_same, frame_of, known_rows, rows_where
 from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.point_to_point import (
     SEND,
     clock_bounds,
@@ -59,7 +60,7 @@ _ALIKE, _FEWEST_CALLS = 0.1, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectiveRow:
+class CollectiveRow(PlainData):
     """One collective call of the run. Times are unix nanoseconds on the common clock, in the order of ``ranks``.
 
     ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin; ``waits_ns`` how
@@ -83,10 +84,6 @@ class CollectiveRow:
     waits_ns: tuple[int, ...] | None
     late_rank: int | None
     bandwidth_bytes_per_s: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return asdict(self)
 
 
 def collective_calls(window: RankWindow) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.product_kernels import uses_tensor_cores
 from kinetoscope.analysis.window import RankWindow
 
@@ -16,7 +17,7 @@ _SUMS = ("bytes", *FLOP_SUMS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelRow:
+class KernelRow(PlainData):
     """All runs of one kernel, or copies of one kind, on all devices. Times are nanoseconds.
 
     ``kind`` is ``compute``, ``communication`` or ``copy``. ``flops`` is the number of floating-point operations, of
@@ -41,10 +42,6 @@ class KernelRow:
     mfu: float | None = None
     bytes: float | None = None
     uses_tensor_cores: bool | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return dict(vars(self))
 
 
 class TensorCores(TypedDict):

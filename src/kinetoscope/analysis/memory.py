@@ -1,8 +1,7 @@
 """analysis: how much memory was allocated, and what of it grows from step to step."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -11,11 +10,12 @@ from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import BEFORE, CATEGORIES, categories, lifetimes
 from kinetoscope.analysis.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory_owners import MemoryOwner, memory_owners
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.window import RankWindow, place_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryRow:
+class MemoryRow(PlainData):
     """The memory of one device of one rank; that of its host has no device. Sizes are bytes.
 
     ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the host's memory torch sees
@@ -28,6 +28,8 @@ class MemoryRow:
     belongs, a trace does not say: `kinetoscope.torch` exports a timeline of that.
     """
 
+    _pairs = ("by_category",)
+
     rank: int | None
     device: int | None
     peak_bytes: int
@@ -36,10 +38,6 @@ class MemoryRow:
     growth_bytes_per_step: int | None = None
     holders: tuple[MemoryHolder, ...] = ()
     owners: tuple[MemoryOwner, ...] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return asdict(self) | {"by_category": dict(self.by_category)}
 
 
 def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:

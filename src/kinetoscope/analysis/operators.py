@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -11,6 +10,7 @@ from kinetoscope.analysis.columns import all_the_same, columns_of, frame_of, kno
 from kinetoscope.analysis.flop_formulas import FORMULAS
 from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.intervals import no_time
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
 from kinetoscope.table.tracks import nest_spans
 
@@ -20,7 +20,7 @@ _IS_NESTED = pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorRow:
+class OperatorRow(PlainData):
     """All calls of one operator with one set of shapes, on all ranks. Times are nanoseconds.
 
     ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is that of
@@ -46,10 +46,6 @@ class OperatorRow:
     flops: float | None = None
     flops_per_s: float | None = None
     mfu: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return dict(vars(self))
 
 
 def operator_calls(window: RankWindow) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import itemgetter
 from typing import Any
 
@@ -13,12 +13,13 @@ from kinetoscope.analysis.communication import looks_like_communication
 from kinetoscope.analysis.idle import idle_time
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.known import sum_of_known
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.step_parts import StepParts, StretchParts, run_parts
 from kinetoscope.analysis.window import DeviceTime, RankWindow
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankRow:
+class RankRow(PlainData):
     """One device of one rank, over all windows that were recorded; a rank without a device has one row.
 
     Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns``,
@@ -49,10 +50,6 @@ class RankRow:
     idle_other_ns: int | None = None
     step_ns: float | None = None
     parts: StepParts | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return asdict(self)
 
 
 _NOT_ADDED = ("clock_bound_ns", "step_ns")

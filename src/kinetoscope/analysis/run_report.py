@@ -178,9 +178,9 @@ class RunReport(ReportRows, ShownInNotebooks):
         return _frame(row_type, getattr(self, table))
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         rows = {name: [row.to_dict() for row in getattr(self, name)] for name in TABLES}
-        return {"schema": SCHEMA, "run": self.run, **rows}
+        return {"schema": SCHEMA, "run": msgspec.to_builtins(self.run), **rows}
 
     def to_json(self) -> str:
         """The report as JSON."""

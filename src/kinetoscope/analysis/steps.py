@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import polars as pl
 
@@ -13,12 +12,13 @@ from kinetoscope.analysis.host_ledger import HostLedger, recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import newly_covered_ns
 from kinetoscope.analysis.memory import peaks
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.step_work import step_rates
 from kinetoscope.analysis.window import RankWindow, place_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepRow:
+class StepRow(PlainData):
     """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
 
     What the host did shares nothing (`HostLedger`): from ``data_wait_ns`` as far as it is within the step, to
@@ -71,10 +71,6 @@ class StepRow:
     def all_evaluation_ns(self) -> int:
         """Evaluation within the step and after it."""
         return (self.evaluation_inside_ns or 0) + (self.evaluation_ns or 0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return asdict(self)
 
 
 def uneven_share(steps: Sequence[StepRow]) -> float:

@@ -3,15 +3,16 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.passed_on_waits import Wait, peers_by_rank, without_passed_on_waits
 from kinetoscope.analysis.periods import period_of_steps
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
 
@@ -43,7 +44,7 @@ _STANDARD_ERRORS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class StragglerRow:
+class StragglerRow(PlainData):
     """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average; what it
     waits for several of them counts for each.
 
@@ -52,16 +53,14 @@ class StragglerRow:
     ``evidence`` are pairs of name and number.
     """
 
+    _pairs = ("evidence",)
+
     rank: int
     cost_ns_per_step: int
     steps: tuple[int, ...]
     cause: str
     period: int | None
     evidence: tuple[tuple[str, int | float], ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return asdict(self) | {"evidence": dict(self.evidence)}
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ class Trace:
             return None  # a notebook shows the text then
 
     def to_dict(self) -> dict[str, Any]:
-        """What is in the trace, in figures, as plain data: see `kinetoscope.table.summary.TraceSummary`."""
-        return asdict(summarize_trace(self))
+        """Return `kinetoscope.table.summary.TraceSummary` of the trace as plain data."""
+        return msgspec.to_builtins(summarize_trace(self))
 
     @property
     def is_anonymous(self) -> bool:

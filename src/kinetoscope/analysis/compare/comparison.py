@@ -1,12 +1,13 @@
 """analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import polars as pl
 
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
 from kinetoscope.table.display import some
 from kinetoscope.texts.wording import printable_json, shown
@@ -16,7 +17,7 @@ _MOST_LINES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonRow(ShownInNotebooks):
+class ComparisonRow(PlainData, ShownInNotebooks):
     """One thing that was measured in two runs, or in one of them. Times are of one step, on the average rank.
 
     ``kind`` is ``step``, ``phase``, ``operator`` (time of its own on the host), ``operator on device`` (what it
@@ -56,13 +57,9 @@ class ComparisonRow(ShownInNotebooks):
         """Whether it got slower or larger by more than ``threshold``, and not by chance."""
         return self.verdict == "slower" and self.change is not None and self.change > threshold
 
-    def to_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(ShownInNotebooks):
+class Comparison(PlainData, ShownInNotebooks):
     """What differs between two runs. ``rows`` begin with what got worse by more than ``threshold``.
 
     ``before`` and ``after`` are the runs, as in `RunReport`. Where the step is ``unsure``, ``more_steps`` says about
@@ -104,8 +101,8 @@ class Comparison(ShownInNotebooks):
         return pl.DataFrame([row.to_dict() for row in self.rows], infer_schema_length=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        return {"schema": SCHEMA, **asdict(self)}
+        """Return the comparison as plain data."""
+        return {"schema": SCHEMA, **super().to_dict()}
 
     def to_json(self) -> str:
         """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""

@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from kinetoscope.analysis.findings.explanations import link_to
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.texts.wording import shown
 
 HIGH_SHARE = 0.10
@@ -49,7 +49,7 @@ class Where:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding(ShownInNotebooks):
+class Finding(PlainData, ShownInNotebooks):
     """One fault of a run. Times are nanoseconds per step.
 
     ``id`` identifies the fault across recordings of a program, by kind, ranks and source line; it contains no name of
@@ -59,6 +59,8 @@ class Finding(ShownInNotebooks):
     ``high``, ``medium`` or ``low``, ``link`` the command that explains its kind. With a ``period`` of n it
     comes in every n-th step; None where it comes irregularly, or that is not known.
     """
+
+    _pairs = ("evidence",)
 
     id: str
     kind: str
@@ -80,10 +82,6 @@ class Finding(ShownInNotebooks):
     def worth_ns(self) -> int | None:
         """What mending it saves of a step; where no replay tells, what it costs."""
         return self.cost_ns_per_step if self.saving_ns_per_step is None else self.saving_ns_per_step
-
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as plain data."""
-        return asdict(self) | {"evidence": dict(self.evidence)}
 
 
 def build_finding(

@@ -1,15 +1,15 @@
 """analysis: the critical path of a run: what, if it took less time, would let the run end earlier."""
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import polars as pl
 
+from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriticalSpan:
+class CriticalSpan(PlainData):
     """A stretch of the critical path, on one rank. ``kind`` is one of `EDGES` of a replay; ``name`` that of the event
     on a device; for a thread what took the most of it, one of `PARTS` or ``operators``; else None."""
 
@@ -18,10 +18,6 @@ class CriticalSpan:
     name: str | None
     begin_ns: int
     end_ns: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The span as plain data."""
-        return asdict(self)
 
 
 def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) -> list[CriticalSpan]:
