@@ -130,6 +130,10 @@ static PyMethodDef functions[] = {
      "(stream): of each span, of which Arrow's stream has the begin, the duration and the track: "
      "what it has of its own\n"
      "time, the row of the span around it, and how deep it lies."},
+    {"track_packet", track_packet, METH_VARARGS,
+     "(uuid, process_uuid, pid, tid, name, sort_index): the packet of a Perfetto trace that names "
+     "a "
+     "process or thread."},
     {NULL, NULL, 0, NULL},
 };
 

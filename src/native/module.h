@@ -93,5 +93,7 @@ PyObject *replay_graph(PyObject *module, PyObject *args);
 PyObject *cover_intervals(PyObject *module, PyObject *stream);
 PyObject *count_begun(PyObject *module, PyObject *stream);
 PyObject *covered_until(PyObject *module, PyObject *args);
+/* rewrite/track_packet.c: names of processes and threads in a Perfetto trace. */
+PyObject *track_packet(PyObject *module, PyObject *args);
 
 #endif

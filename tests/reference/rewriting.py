@@ -7,7 +7,6 @@ from typing import Any
 from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
 from kinetoscope.formats.chrome_event import MOST_NS, UNIX_NS
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.perfetto import PerfettoWriter, counter_numbers, series_hash, subject_hash
 from kinetoscope.formats.track_ids import Descriptions, IdNumbers, plain_pid, says_names, with_plain_places
 from kinetoscope.formats.viewers import (
     MOST_TIME_NS,
@@ -27,6 +26,7 @@ from kinetoscope.merge.input_file import (
     notes_of,
     own_header,
 )
+from reference.perfetto_packets import ReferencePerfettoWriter, counter_numbers, series_hash, subject_hash
 
 ID_PHASES = frozenset("stfbneSTpFNOD")
 
@@ -35,6 +35,7 @@ def use_reference(monkeypatch) -> None:
     """Let merges, checks and repairs of this process use the reference."""
     for module in ("merge_traces", "check"):
         monkeypatch.setattr(f"kinetoscope.merge.{module}.NativeRewriter", ReferenceRewriter)
+    monkeypatch.setattr("kinetoscope.merge.trace_output.PerfettoWriter", ReferencePerfettoWriter)
 
 
 class ReferenceRewriter:
@@ -89,7 +90,7 @@ class ReferenceRewriter:
         if plan.windows:
             events = [event for event in events if event["pid"] in plan.windows]
         plan.num_events += len(events)
-        if isinstance(writer, PerfettoWriter):
+        if isinstance(writer, ReferencePerfettoWriter):
             writer.write_in_order(sorted(events, key=lambda event: event.get("ts", 0)))
         else:
             writer.write(events)

@@ -1,5 +1,4 @@
 /* Counters of a trace: finds which numbers change, and the track of each in a Perfetto trace.
- * formats/perfetto.py does the same in Python.
  *
  *     events ──► counters_survey ──► facts ──► (Python compares) ──► counter_track ──► packets
  *

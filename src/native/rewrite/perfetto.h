@@ -1,8 +1,8 @@
 /* Encodes Chrome events as packets of a Perfetto trace, in protobuf.
  *
- * The format is "perfetto/protos/perfetto/trace/trace_packet.proto"; formats/perfetto.py does the
- * same in Python, and names the fields. One encoder writes one sequence of packets, with its own
- * names. */
+ * The format is "perfetto/protos/perfetto/trace/trace_packet.proto"; the reference
+ * tests/reference/perfetto_packets.py names the fields. One encoder writes one sequence of packets,
+ * with its own names. */
 
 #ifndef KINETOSCOPE_PERFETTO_H
 #define KINETOSCOPE_PERFETTO_H

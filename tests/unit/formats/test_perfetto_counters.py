@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from odd_events import QUIET, places, texts, times, values
+from reference.perfetto_packets import ReferencePerfettoWriter
 from reference.rewriting import use_reference
 from trace_processor.trace_processor import load
 
@@ -211,7 +211,7 @@ def test_any_counters_are_written_as_the_reference_does(tmp_path, monkeypatch, c
 
 def test_a_writer_describes_counters_that_were_not_surveyed_before(tmp_path):
     with (tmp_path / "out.pftrace").open("wb") as stream:
-        writer = PerfettoWriter(stream)
+        writer = ReferencePerfettoWriter(stream)
         for n in (1, 2):
             writer.write([counter("memory/swap", BASE_NS + n, {"used": n, "free": 1}, pid=0)])
         writer.write([{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "rank 0"}}])
