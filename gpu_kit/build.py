@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
-MACHINE_HAS = {"torch", "numpy", "psutil", "rich", "pytest", "hypothesis", "nvidia-ml-py"}
+MACHINE_HAS = {"torch", "numpy", "jinja2", "psutil", "rich", "pytest", "hypothesis", "nvidia-ml-py"}
 """Packages that a GPU machine is expected to have."""
 
 ANALYSIS_ONLY = {"polars"}

@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "paths": {"psutil"},
-    "texts": set(),
+    "texts": {"jinja2"},
     "training": {"msgspec", "psutil"},
     "clock": set(),
     "writing": set(),

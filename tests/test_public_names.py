@@ -61,7 +61,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_kinetoscope_loads_nothing_heavy():
-    heavy = ("torch", "numpy", "polars", "rich", "psutil")
+    heavy = ("torch", "numpy", "polars", "rich", "psutil", "jinja2")
     program = f"import sys, kinetoscope; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -80,7 +80,7 @@ def test_a_process_that_trains_never_loads_what_looks_at_traces(tmp_path):
         "import sys, torch, kinetoscope\n"
         "with kinetoscope.profile('run', diagnose=True, report=True, profile_memory=True) as profiler:\n"
         "    for _ in profiler.batches(range(14)): torch.ones(3).sum()\n"
-        "offline = ('polars', 'kinetoscope.table', 'kinetoscope.analysis', 'kinetoscope.report')\n"
+        "offline = ('polars', 'jinja2', 'kinetoscope.table', 'kinetoscope.analysis', 'kinetoscope.report')\n"
         "print([name for name in offline if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
@@ -91,7 +91,7 @@ def test_profilers_and_markers_come_without_torch_and_numpy():
     program = (
         "import sys; from kinetoscope import Profiler, cyclic_schedule, marker; "
         "p = Profiler(cyclic_schedule()); p.marker('x'); marker('y'); "
-        "print([m for m in ('torch', 'numpy', 'polars', 'rich') if m in sys.modules])"
+        "print([m for m in ('torch', 'numpy', 'polars', 'rich', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -3,7 +3,6 @@
 Training is over then, and nothing here may raise or wait for long.
 """
 
-import html
 import logging
 import os
 import select
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from kinetoscope.texts.templates import load_macros
 from kinetoscope.texts.wording import printable_lines
 from kinetoscope.writing.standard_error import write_line
 
@@ -102,8 +102,8 @@ class _NotebookBlock:
     def tell(self, said: str, command: str = "") -> None:
         self._said += map(printable_lines, filter(None, [said, command]))
         text = _NAME + "\n".join(self._said)
-        content = {"text/plain": text, "text/html": self._as_html()}
         try:
+            content = {"text/plain": text, "text/html": self._as_html()}
             if self._shown is None:
                 self._shown = self._display(content, raw=True, display_id=True)
             else:
@@ -112,14 +112,19 @@ class _NotebookBlock:
             _Stderr().tell(said, command)
 
     def _as_html(self) -> str:
-        lines = "<br>".join(self._linked(html.escape(said)) for said in self._said)
-        return f"<div><b>Kinetoscope</b><br>{lines}</div>"
+        return str(load_macros("recording/telling.jinja").block(list(map(self._with_links, self._said))))
 
-    def _linked(self, said: str) -> str:
+    def _with_links(self, said: str) -> list[tuple[str, str]]:
+        """Return the parts of a line, each with the address that it links to, or with an empty string."""
+        parts = [(said, "")]
         for path in filter(_is_below, map(short_path, self._paths)):
-            written = html.escape(printable_lines(path))
-            said = said.replace(written, f'<a href="{quote(path)}" target="_blank">{written}</a>', 1)
-        return said
+            written = printable_lines(path)
+            for number, (text, address) in enumerate(parts):
+                if not address and written in text:
+                    before, _, after = text.partition(written)
+                    parts[number : number + 1] = [(before, ""), (written, quote(path)), (after, "")]
+                    break
+        return parts
 
 
 def _is_below(path: str) -> bool:

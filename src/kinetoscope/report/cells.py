@@ -26,7 +26,7 @@ from kinetoscope.report.sentences import (
 )
 from kinetoscope.report.what_if import words_of_change
 from kinetoscope.report.words import NOT_KNOWN, SIDES, device_ledger, device_times, host_ledger
-from kinetoscope.table.display import html_text
+from kinetoscope.texts.templates import load_macros
 from kinetoscope.texts.wording import counted, format_ms, in_percent, memory_size
 
 COLOURS = {
@@ -49,9 +49,8 @@ COLOURS = {
 }
 """Those of web/src/style.css, where these are the same light and dark; else one between both."""
 
-_MOST_FINDINGS, _MOST_NOTES, _MOST_LETTERS = 3, 3, 1000
+_MOST_FINDINGS, _MOST_NOTES = 3, 3
 _LEAST_SHARE = 0.005  # what takes less of a step would be told as nothing of it
-_LEFT = "text-align:left;vertical-align:top;white-space:nowrap"
 
 
 def render_cell(value: Any) -> str:
@@ -69,8 +68,11 @@ def render_cell(value: Any) -> str:
             parts = [_line(words_of_change(sorted(value.without), value.faster.items(), sorted(value.on_time)))]
         case _:
             raise NotImplementedError(f"A notebook has no cell for a {type(value).__name__}")
-    width = "" if isinstance(value, Comparison | ComparisonRow) else "max-width:60em;"
-    return f'<div style="{width}overflow:auto">{"".join(parts)}</div>'
+    return str(_html().cell(parts, not isinstance(value, Comparison | ComparisonRow)))
+
+
+def _html() -> Any:
+    return load_macros("report/cells.jinja")
 
 
 # -- a report
@@ -124,26 +126,16 @@ def _ledger(title: str, ledger: Sequence[LedgerPart]) -> Iterable[str]:
     """A step as one bar, and in words."""
     parts = told_parts(ledger)
     longest = sum(part.time_ns or 0 for part in parts if (part.time_ns or 0) > 0)
-    bar = (
-        f'<td style="padding:0;height:1em;width:{100 * part.time_ns / longest:.2f}%;{_filled(part)}"></td>'
-        for part in parts
-        if part.time_ns is not None and part.time_ns > 0
-    )
     yield _line(title)
-    yield f'<table style="width:100%;table-layout:fixed;border-collapse:collapse"><tr>{"".join(bar)}</tr></table>'
-    yield f"<div>{'&emsp; '.join(map(_in_words, parts))}</div>"
+    times = [(_colour(part), part.time_ns) for part in parts if part.time_ns is not None and part.time_ns > 0]
+    yield _html().bar([(colour, 100 * time_ns / longest) for colour, time_ns in times])
+    yield _html().legend([(_colour(part), _part(part)) for part in parts])
     if unknown := unknown_parts(ledger):
         yield _line(unknown)
 
 
-def _filled(part: LedgerPart) -> str:
-    return f"background-color:{COLOURS.get(part.part, COLOURS['unknown_ns'])}"
-
-
-def _in_words(part: LedgerPart) -> str:
-    """A part's colour and its time, which stay on one line."""
-    colour = f'<span style="{_filled(part)}">&nbsp;&nbsp;&nbsp;</span>'
-    return f'<span style="white-space:nowrap">{colour} {html_text(_part(part))}</span>'
+def _colour(part: LedgerPart) -> str:
+    return COLOURS.get(part.part, COLOURS["unknown_ns"])
 
 
 def _part(part: LedgerPart) -> str:
@@ -172,10 +164,10 @@ def _some_findings(told: _Told) -> Iterable[str]:
         return
     shown = list(zip(told.findings, told.overview.are_minor, strict=True))[:_MOST_FINDINGS]
     items = (
-        _line(one_line(finding, told.run)) if is_minor else "".join(_finding(finding, told.run))
+        [_line(one_line(finding, told.run))] if is_minor else list(_finding(finding, told.run))
         for finding, is_minor in shown
     )
-    yield "".join(["<ol>", *(f"<li>{item}</li>" for item in items), "</ol>"])
+    yield _html().items(items)
     if len(told.findings) > _MOST_FINDINGS:
         yield _line(f"and {counted(len(told.findings) - _MOST_FINDINGS, 'more finding')}")
 
@@ -203,16 +195,9 @@ def _comparison(comparison: Comparison) -> Iterable[str]:
 
 
 def _rows(rows: Sequence[ComparisonRow], caption: str) -> str:
-    lines = [_row("th", COLUMNS), *(_row("td", cells) for cells in cells_of(rows))]
-    return f'<table>{"".join(lines)}<caption style="{_LEFT}">{html_text(caption)}</caption></table>'
-
-
-def _row(tag: str, cells: Iterable[str]) -> str:
-    return "".join(["<tr>", *(f'<{tag} style="{_LEFT}">{html_text(cell)}</{tag}>' for cell in cells), "</tr>"])
+    return _html().table(COLUMNS, cells_of(rows), caption)
 
 
 def _line(text: str, code: str = "", *, is_bold: bool = False) -> str:
-    """A line of text, with a command at its end."""
-    said = html_text(text, _MOST_LETTERS)
-    command = f" <code>{html_text(code)}</code>" if code else ""
-    return f"<div><b>{said}</b>{command}</div>" if is_bold else f"<div>{said}{command}</div>"
+    """Return a line of text, with a command at its end."""
+    return _html().line(text, code, is_bold)

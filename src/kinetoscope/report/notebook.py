@@ -1,6 +1,5 @@
 """report: the page of a report in a notebook, in a frame of its own that is kept small."""
 
-import html
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from kinetoscope.pages.page_data import CallTable, PageData
 from kinetoscope.report.comparison import comparison_sentences
 from kinetoscope.report.sections.build import build_page
 from kinetoscope.report.sections.privacy import without_paths
+from kinetoscope.texts.templates import load_macros
 from kinetoscope.texts.wording import sized
 
 MOST_BYTES = 1_000_000
@@ -123,8 +123,4 @@ def _with_note(page: PageData, counts: dict[str, int]) -> PageData:
 
 def _frame(page: PageData, height: int) -> str:
     """A frame whose page has an origin of its own: it may run its script, and reach nothing else."""
-    title, content = html.escape(f"Report: {page.title}"), html.escape(render_page(page))
-    return (
-        f'<iframe sandbox="allow-scripts" allow="clipboard-write" title="{title}" width="100%" height="{height}" '
-        f'style="border: 0" srcdoc="{content}"></iframe>'
-    )
+    return str(load_macros("report/notebook.jinja").frame(f"Report: {page.title}", render_page(page), height))

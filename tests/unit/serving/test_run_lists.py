@@ -121,7 +121,7 @@ def test_a_killed_run_says_how_to_make_traces_of_what_it_left(folder):
     assert "killed, 2 of 4 ranks" in said
     (note,) = data.runs[0].notes
     assert note == f"2 killed ranks left unsaved records. To make traces: kinetoscope recover '{folder / 'digits'}'"
-    assert text_of(note).replace("'", "&#x27;") in said
+    assert text_of(note).replace("'", "&#39;") in said
 
 
 def test_why_a_run_recorded_nothing_and_what_could_not_be_read_is_said(folder):
