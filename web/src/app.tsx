@@ -4,7 +4,8 @@ import { follow, useLink } from "./link";
 import { Empty } from "./parts/empty";
 import { usePrinting } from "./printing";
 import type { Payload } from "./payload";
-import { VIEWS, type View } from "./views";
+import type { View } from "./view";
+import { VIEWS } from "./views";
 
 /** The page: a menu of the views that this run has, and the chosen one. */
 export function App({ payload }: { payload: Payload }) {

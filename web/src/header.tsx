@@ -6,7 +6,7 @@ import { Name } from "./parts/name";
 import { ThemeButton } from "./parts/theme_button";
 import { printAll } from "./printing";
 import { TIMELINE_KEYS } from "./timeline/gestures";
-import type { View } from "./views";
+import type { View } from "./view";
 
 interface HeaderProps {
   page: PageData;

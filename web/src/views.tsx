@@ -1,31 +1,13 @@
-import type { FunctionComponent } from "preact";
-import type { PageData } from "./page_data";
-import type { Payload } from "./payload";
 import { FlameGraphs } from "./flame/flame_graph";
 import { Memory } from "./memory/memory";
 import { TimelineView } from "./timeline/timeline";
+import type { View } from "./view";
 import { Communication } from "./views/communication";
 import { Compare } from "./views/compare";
 import { Kernels } from "./views/kernels";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
 import { Ranks } from "./views/ranks";
-
-/** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
-export interface View {
-  name: string;
-  title: string;
-  isThere: (page: PageData) => boolean;
-  /** Whether it has more to show than why it is empty; only then it is printed. */
-  hasSomething: (page: PageData) => boolean;
-  component: FunctionComponent<ViewProps>;
-}
-
-/** `offered` has the titles of the views that this page has, by their names. */
-export interface ViewProps {
-  payload: Payload;
-  offered: Map<string, string>;
-}
 
 export const VIEWS: View[] = [
   {

@@ -8,7 +8,7 @@ import { Name } from "../parts/name";
 import { graphName } from "../places";
 import { Table, type TableColumn } from "../parts/table";
 import { timeColumn } from "../views/calls";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import { FrameCanvas } from "./canvas";
 import { KIND_COLOURS } from "./draw";
 import "./flame.css";

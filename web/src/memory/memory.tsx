@@ -6,7 +6,7 @@ import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import type { Payload } from "../payload";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import "./memory.css";
 import { OverTime } from "./over_time";
 import { readSeries } from "./series";

@@ -1,7 +1,7 @@
 import { formatBytes, formatCount, formatDuration } from "../format";
 import type { Timeline } from "../page_data";
 import type { Payload } from "../payload";
-import { firstWhere } from "./data";
+import { firstWhere } from "./binary_search";
 import type { Fold } from "./fold";
 
 /** A number over time, ready to be drawn. */

@@ -1,5 +1,6 @@
 import type { Timeline, Track } from "../page_data";
 import type { Payload } from "../payload";
+import { firstWhere } from "./binary_search";
 import type { Fold } from "./fold";
 
 /** The spans of one depth of one track: places `first` to `end - 1`, by begin. They do not overlap. */
@@ -184,16 +185,6 @@ export class TimelineData {
 function rowsOf(track: Track, at: number): Row[] {
   const { row_begins } = track;
   return row_begins.slice(1).map((end, depth) => ({ track: at, depth, first: row_begins[depth], end }));
-}
-
-/** The first place from `low` on for which this holds, in an order in which it holds for all that follow. */
-export function firstWhere(low: number, high: number, holds: (at: number) => boolean): number {
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if (holds(middle)) high = middle;
-    else low = middle + 1;
-  }
-  return low;
 }
 
 /** The spans in folded time. */

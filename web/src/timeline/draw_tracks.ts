@@ -1,8 +1,7 @@
 import { formatValue, linePoints, valueAt } from "./counters";
 import { UNIT, type Lane } from "./lanes";
 import type { Palette } from "./palette";
-import type { Pane } from "./pane";
-import type { Stage } from "./stage";
+import type { Pane, Stage } from "./stage";
 import { fillStrip } from "./strip";
 
 const GAP = 2;

@@ -1,5 +1,5 @@
 /** Time without the gaps between recorded windows: each gap is as long as a small part of all that was recorded. */
-import { firstWhere } from "./data";
+import { firstWhere } from "./binary_search";
 
 export interface Gap {
   /** Where it is drawn, in folded time. */

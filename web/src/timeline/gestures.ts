@@ -1,5 +1,4 @@
-import type { Pane } from "./pane";
-import type { Stage } from "./stage";
+import type { Pane, Stage } from "./stage";
 
 const CLICK_PIXELS = 4;
 const ZOOM_PER_PIXEL = 1.0015;

@@ -1,4 +1,5 @@
-import { firstWhere, type Row, type TimelineData } from "./data";
+import { firstWhere } from "./binary_search";
+import type { Row, TimelineData } from "./data";
 import type { Fold } from "./fold";
 import type { View } from "./view";
 

@@ -1,5 +1,5 @@
 import type { StepRow } from "../page_data";
-import { firstWhere } from "./data";
+import { firstWhere } from "./binary_search";
 import type { View } from "./view";
 
 const UNITS: [number, string][] = [

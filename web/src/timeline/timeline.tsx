@@ -2,7 +2,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { readLink } from "../link";
 import { Empty } from "../parts/empty";
 import type { Payload } from "../payload";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import { readCounters } from "./counters";
 import { readTimeline } from "./data";
 import { followKeys } from "./gestures";

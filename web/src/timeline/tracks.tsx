@@ -9,9 +9,8 @@ import { followPointer } from "./gestures";
 import { UNIT, type Lane } from "./lanes";
 import { Minimap } from "./minimap";
 import { readPalette, searched, type Palette } from "./palette";
-import type { Pane } from "./pane";
 import { stepsSaid } from "./ruler";
-import { useStage, type Hover, type Stage } from "./stage";
+import { useStage, type Hover, type Pane, type Stage } from "./stage";
 
 /** The map of all there is, the ruler, the pinned tracks, and all tracks. */
 export function Tracks({ stage }: { stage: Stage }) {

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { follow } from "../link";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 
 /** What a click on a row of calls does: it searches for the name in the timeline, or shows the row where there is none. */
 export function useChosen<Row extends { name: string }>({

@@ -10,7 +10,7 @@ import { Scatter, type Series } from "../parts/scatter";
 import { Stack } from "../parts/stack";
 import { Table, type TableColumn } from "../parts/table";
 import { stackOf } from "../step_parts";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 
 const MOST_BARS = 12;
 const MOST_SERIES = 8;

@@ -6,7 +6,7 @@ import { readLink, remember } from "../link";
 import type { Comparison, ComparisonRow } from "../page_data";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import "./compare.css";
 
 /** Which rows are shown, by what is chosen. */

@@ -1,7 +1,7 @@
 import type { CallingLine, CallSums } from "../page_data";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Table, type TableColumn } from "../parts/table";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import { BY_LINE, LineTable } from "./calling_lines";
 import { rowsBy } from "./calls";
 import { Chosen, useChosen } from "./chosen_calls";

@@ -4,7 +4,7 @@ import { counted, formatBytes, formatCount, formatDuration, formatRate } from ".
 import type { CallSums, CallTotals, KernelRow } from "../page_data";
 import { Empty } from "../parts/empty";
 import type { TableColumn } from "../parts/table";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import { callsColumn, callTimeColumns, computedColumns, computedFacts, nameColumn, timeColumn } from "./calls";
 import { GroupedCalls } from "./grouped_calls";
 

@@ -4,7 +4,7 @@ import type { CallSums, CallTotals, OperatorRow } from "../page_data";
 import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import type { TableColumn } from "../parts/table";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import { callsColumn, callTimeColumns, computedColumns, computedFacts, nameColumn, timeColumn } from "./calls";
 import { GroupedCalls } from "./grouped_calls";
 

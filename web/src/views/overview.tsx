@@ -6,7 +6,7 @@ import { SlowSteps } from "../overview/slow_steps";
 import { StepPicture } from "../overview/step_picture";
 import type { Overview as OverviewData } from "../page_data";
 import { Devices } from "../ranks/devices";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 import "./overview.css";
 
 /** What is wrong with the run, most to save first, and where its time goes. */

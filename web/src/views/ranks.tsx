@@ -2,7 +2,7 @@ import { Empty } from "../parts/empty";
 import { Devices } from "../ranks/devices";
 import { StepMap } from "../ranks/step_map";
 import { WhoWaits } from "../ranks/who_waits";
-import type { ViewProps } from "../views";
+import type { ViewProps } from "../view";
 
 /** How the ranks differ: their steps, who waits for whom, and what their devices did. */
 export function Ranks({ payload }: ViewProps) {
