@@ -71,6 +71,8 @@ _RIGHT: dict[str, tuple[Any, ...]] = {
     "span": (0,),
     "follow_parent": ("here", "there.run", 1 << 20),
     "set_folder": (".", 0, 1 << 20),
+    "survey_records": (bytes(320), 0, True, b"1", b"2", _TEXTS, (0, 0, 0, 1), bytes(16)),
+    "rewrite_records": (bytes(320), 0, True, b"1", b"2", _TEXTS, (0, 0, 0, 1), bytes(16)),
     "drain_chrome": (bytes(320), 0, True, bytearray(999), _TEXTS, b"1", (0, 0, 0, 1), bytes(16)),
     "pair_records": (bytes(320), bytearray(640)),
     "sample": (5,),

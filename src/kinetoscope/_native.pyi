@@ -192,6 +192,30 @@ class TraceText:
         stretch: tuple[int, int, int],
         /,
     ) -> None: ...
+    def survey_records(
+        self,
+        records: bytes | memoryview,
+        first: int,
+        are_last: bool,
+        pid: bytes,
+        tid: bytes,
+        names_categories_args_firsts: tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], bytes],
+        clock: tuple[int, int, int, int],
+        epochs: bytes,
+        /,
+    ) -> int: ...
+    def rewrite_records(
+        self,
+        records: bytes | memoryview,
+        first: int,
+        are_last: bool,
+        pid: bytes,
+        tid: bytes,
+        names_categories_args_firsts: tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], bytes],
+        clock: tuple[int, int, int, int],
+        epochs: bytes,
+        /,
+    ) -> tuple[int, memoryview]: ...
     def place_counters(self, alone: bytes, unchanged: bytes, /) -> None: ...
     def rewrite(
         self, text: bytes | bytearray, start: int, end: int, is_first: bool, look: int, /

@@ -1,13 +1,13 @@
-"""Turns a cycle's records into Chrome events, or in C straight into lines of a Chrome JSON file.
+"""A cycle's records as Chrome events, or in C as lines of a Chrome JSON file.
 
-`Drain` writes in C, without the GIL, the threads whose spans nest and on which nobody else has events. Its lines mean
-the same as the events of `thread_events` that `ChromeWriter` writes.
+`Drain` writes in C, without the GIL, the threads whose spans nest and that have no other events. In a cycle with one
+contributed file, `cycle_text` writes all records in C. Both write what `ChromeWriter` makes of `thread_events`.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -23,6 +23,7 @@ _PHASES = {Kind.SPAN: "X", Kind.INSTANT: "i", Kind.COUNTER: "C"}
 _MOST_ROOM_BYTES = 1 << 20
 _ROOM_PER_RECORD = 512  # bytes; the buffer grows if a line is longer
 Packed = bytes | memoryview
+_Clock = tuple[int, int, int, int]
 
 
 class MarkerEvent(dict[str, Any]):
@@ -117,6 +118,7 @@ class Drain:
 
     def __init__(self, cycle: Cycle, taken_tids: Collection[str] = (), *, in_pairs: bool = False) -> None:
         self._cycle = cycle
+        self._style = _Style(cycle)
         self._in_pairs = in_pairs
         self._taken_tids = taken_tids
         self._num_tracks = Counter(thread.tid for thread in cycle.threads)
@@ -139,30 +141,26 @@ class Drain:
 
     def write(self, writer: ChromeWriter) -> None:
         """Writes the events of all accepted threads."""
-        start, (drift, elapsed) = self._cycle.clock.start, self._cycle.clock.slope_ns
-        clock = start.monotonic_ns, start.unix_ns - writer.base_ns, drift, elapsed
+        clock = self._style.clock(writer.base_ns)
         for thread, placeholder in self._planned:
-            place, rest = b'"pid":%d,"tid":%d' % (placeholder["pid"], placeholder["tid"]), b""
-            for packed in self._parts(thread):
-                rest = self._write(writer, b"".join((rest, packed)) if rest else packed, False, place, clock)
-            self._write(writer, rest, True, place, clock)
+            place = b'"pid":%d,"tid":%d' % (placeholder["pid"], placeholder["tid"])
+            write = partial(self._write, writer, place, clock)
+            _pass_parts(self._parts(thread), write)
 
-    def _write(
-        self, writer: ChromeWriter, packed: Packed, are_last: bool, place: bytes, clock: tuple[int, int, int, int]
-    ) -> bytes:
-        """Writes the lines of some records. Returns those at the end that cannot be written before the next ones."""
+    def _write(self, writer: ChromeWriter, place: bytes, clock: _Clock, packed: Packed, are_last: bool) -> int:
+        """Write the lines of some records. Return how many were written: the others wait for the next ones."""
         next_one, num_records = 0, len(packed) // RECORD_BYTES
         room = bytearray(min(_MOST_ROOM_BYTES, num_records * _ROOM_PER_RECORD))
         while next_one < num_records:
             num_bytes, next_one, is_waiting = native.drain_chrome(
-                packed, next_one, are_last, room, self._texts, place, clock, self._epochs
+                packed, next_one, are_last, room, self._style.texts, place, clock, self._style.epochs
             )
             writer.write_lines(memoryview(room)[:num_bytes])
             if is_waiting:
                 break
             if num_bytes == 0:  # one line is longer than the buffer
                 room = bytearray(2 * len(room))
-        return bytes(packed[next_one * RECORD_BYTES :])
+        return next_one
 
     def _parts(self, thread: ThreadRecords) -> Iterator[Packed]:
         """A thread's records, part by part; as pairs all at once, since pairs must be sorted."""
@@ -180,7 +178,7 @@ class Drain:
 
     def _one_of_each(self, thread: ThreadRecords) -> bytes:
         """One record of each name and kind; empty if there are records that only Python can write."""
-        sample = native.Sample(len(self._names))
+        sample = native.Sample(len(self._style.names))
         all_plain = all(sample.add(part.read()) for part in reversed(thread.parts))
         return sample.firsts() if all_plain else b""
 
@@ -190,39 +188,92 @@ class Drain:
         names = (self._cycle.names[number].name for number in spans)
         return next((name for name in names if role_of(name) is not None), "")
 
+
+class _Style:
+    """The strings and the clock with which C writes the records of a cycle as lines."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+
+    def clock(self, base_ns: int) -> _Clock:
+        """Return a moment on the monotonic clock, the same as time since ``base_ns``, and the slope between both."""
+        start, (drift, elapsed) = self._cycle.clock.start, self._cycle.clock.slope_ns
+        return start.monotonic_ns, start.unix_ns - base_ns, drift, elapsed
+
     @cached_property
-    def _epochs(self) -> bytes:
+    def epochs(self) -> bytes:
         """When each epoch began, and which, as pairs of 64-bit integers."""
         return array("q", chain.from_iterable(self._cycle.epoch_begins)).tobytes()
 
     @cached_property
-    def _names(self) -> tuple[bytes, ...]:
+    def names(self) -> tuple[bytes, ...]:
+        """The names as JSON."""
         return tuple(encode_text(name.name) for name in list(self._cycle.names))
 
     @cached_property
-    def _texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], bytes]:
+    def texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], bytes]:
         """The names, their categories, and their args (each after a comma), as they are written into lines; and of each
         name the number of the first one with the same text, in 32 bits."""
-        names = self._cycle.names[: len(self._names)]
+        names = self._cycle.names[: len(self.names)]
         categories = (encode_text(category_of(name)) for name in names)
         args = (b"".join(b"," + encode_text(key) + b":%d" % value for key, value in name.args) for name in names)
         numbers: dict[bytes, int] = {}
-        firsts = array("I", (numbers.setdefault(name, number) for number, name in enumerate(self._names)))
-        return self._names, tuple(categories), tuple(args), firsts.tobytes()
+        firsts = array("I", (numbers.setdefault(name, number) for number, name in enumerate(self.names)))
+        return self.names, tuple(categories), tuple(args), firsts.tobytes()
+
+
+def _pass_parts(parts: Iterable[Packed], take: Callable[[Packed, bool], int]) -> None:
+    """Pass a thread's records to ``take``, part by part, with whether they are the last ones. It returns how many it
+    has taken; the others are passed again, before the next part."""
+    rest = b""
+    for part in parts:
+        packed = b"".join((rest, part)) if rest else part
+        rest = bytes(packed[take(packed, False) * RECORD_BYTES :])
+    if rest:
+        take(rest, True)
 
 
 def cycle_text(cycle: Cycle) -> CycleText | None:
     """The cycle and its contributed file as one text; None if it has not one file, or if only Python can write it."""
     if len(cycle.files) != 1:
         return None
-    drain = Drain(cycle)
-    others = [thread for thread in cycle.threads if drain.plan(thread) is None]
+    return read_cycle_text(str(cycle.files[0]), _CycleEvents(cycle), list(thread_names(cycle)))
 
-    def write_ours(writer: ChromeWriter) -> None:
-        writer.write(lasting_events(cycle))
-        writer.write(source_events(cycle))
-        for thread in others:
-            writer.write(thread_events(cycle, thread))
-        drain.write(writer)
 
-    return read_cycle_text(str(cycle.files[0]), write_ours, list(thread_names(cycle)))
+class _CycleEvents:
+    """The events of a cycle that `read_cycle_text` writes together with those of a file."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._style = _Style(cycle)
+
+    def write(self, writer: ChromeWriter) -> None:
+        writer.write(lasting_events(self._cycle))
+        writer.write(source_events(self._cycle))
+
+    def survey(self, text: Any, base_ns: int) -> None:
+        for thread, style in self._threads(base_ns):
+
+            def take(packed: Packed, are_last: bool, style: Any = style) -> int:
+                return text.survey_records(packed, 0, are_last, *style)
+
+            _pass_parts((part.read() for part in thread.parts), take)
+
+    def rewrite(self, text: Any, base_ns: int, put: Callable[[memoryview], None]) -> None:
+        for thread, style in self._threads(base_ns):
+
+            def take(packed: Packed, are_last: bool, style: Any = style) -> int:
+                taken, is_over = 0, False
+                while not is_over:
+                    next_one, lines = text.rewrite_records(packed, taken, are_last, *style)
+                    put(lines)
+                    is_over, taken = next_one == taken, next_one
+                return taken
+
+            _pass_parts((part.read() for part in thread.parts), take)
+
+    def _threads(self, base_ns: int) -> Iterator[tuple[ThreadRecords, tuple[Any, ...]]]:
+        """Each thread, with the arguments for its records: its pid, its tid, and the style of lines."""
+        style = self._style.texts, self._style.clock(base_ns), self._style.epochs
+        for thread in self._cycle.threads:
+            yield thread, (b"%d" % self._cycle.pid, b"%d" % thread.tid, *style)

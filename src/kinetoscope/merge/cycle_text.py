@@ -1,12 +1,13 @@
-"""Writes a cycle together with the trace contributed to it, as one text, in C.
+"""A cycle and the trace contributed to it, written as one text, in C.
 
-So a long window needs no memory of Python's and holds the GIL only for moments, while training goes on. Our spans and
-the file's are nested together. Our times are exact, so where spans overlap the file's are changed.
+So a long window needs no memory of Python's and holds the GIL only for moments, while training continues. Our records,
+which stay structs, and the file's spans are nested together. Our times are exact, so where spans overlap the file's are
+changed.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, find_base_ns
@@ -21,33 +22,51 @@ _ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones, since all of ours c
 _KEPT_IDS = 0, True
 _WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched
 
-WriteOurs = Callable[[ChromeWriter], None]
+
+class OwnEvents(Protocol):
+    """The events of a cycle that come before those of the file, in both passes.
+
+    Times of records count from ``base_ns``. ``survey`` raises ValueError for a record that C cannot write.
+    """
+
+    def write(self, writer: ChromeWriter) -> None:
+        """Write the events that are not records."""
+        ...
+
+    def survey(self, text: Any, base_ns: int) -> None:
+        """Pass the records to a `TraceText` that is surveyed."""
+        ...
+
+    def rewrite(self, text: Any, base_ns: int, put: Callable[[memoryview], None]) -> None:
+        """Pass the records to a `TraceText` that has a plan, and the lines that it makes of them to ``put``."""
+        ...
 
 
-def read_cycle_text(path: str, write_ours: WriteOurs, names: Sequence[Event]) -> "CycleText | None":
-    """The file together with the events that ``write_ours`` writes to a `ChromeWriter`; it is called in each pass.
+def read_cycle_text(path: str, ours: OwnEvents, names: Sequence[Event]) -> "CycleText | None":
+    """Survey the file together with our events.
 
     ``names`` are the metadata events that name our threads; they replace the file's names. Returns None if only Python
-    can write the file: if it must be repaired, if its times do not count from a base, or if ids are not numbers.
+    can write the cycle: if the file must be repaired, if its times do not count from a base, if ids are not numbers, or
+    if a record is damaged.
     """
     state = file_state(path)
-    survey = _CycleSurvey(write_ours, names)
+    survey = _CycleSurvey(ours, names)
     try:
         survey.end(stream_chrome(path, survey, survey.begin))
     except (TraceFileError, _NotForCError):
         return None
     facts = survey.facts
     is_odd = survey.trace.repairs or survey.health.repairs or facts["has_odd_ids"] or facts["has_unix_times"]
-    return None if is_odd else CycleText(path, state, survey, write_ours)
+    return None if is_odd else CycleText(path, state, survey, ours)
 
 
 class CycleText:
     """What `read_cycle_text` found. `place` assigns the tracks, then `write` writes the events."""
 
-    def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", write_ours: WriteOurs) -> None:
+    def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", ours: OwnEvents) -> None:
         self._path, self._state = path, state
         self._survey = survey
-        self._write_ours = write_ours
+        self._ours = ours
 
     @property
     def trace(self) -> StreamedTrace:
@@ -83,7 +102,8 @@ class CycleText:
             return position
 
         try:
-            self._write_ours(_writer_to(rewrite, self._survey.base_ns))
+            self._ours.write(_writer_to(rewrite, self._survey.base_ns))
+            self._ours.rewrite(text, self._survey.base_ns, writer.write_lines)
             stream_chrome(self._path, Rewrite(text, writer.write_lines, None, LOOK_AGAIN))
             writer.write_lines(text.finish_rewrite())
         except native.TextChangedError:
@@ -94,9 +114,9 @@ class CycleText:
 class _CycleSurvey(Survey):
     """Takes our events when the file's header, with its base, is read; then the file's events."""
 
-    def __init__(self, write_ours: WriteOurs, names: Sequence[Event]) -> None:
+    def __init__(self, ours: OwnEvents, names: Sequence[Event]) -> None:
         super().__init__(_ANY_NUMBER, Questions())
-        self._write_ours = write_ours
+        self._ours = ours
         self._names = names
         self.base_ns = 0
 
@@ -109,7 +129,11 @@ class _CycleSurvey(Survey):
         def survey(lines: bytes, is_first: bool) -> int:
             return self.text.survey(lines, 0, len(lines), is_first, _LOOK_AT_OURS)[0]
 
-        self._write_ours(_writer_to(survey, self.base_ns))
+        self._ours.write(_writer_to(survey, self.base_ns))
+        try:
+            self._ours.survey(self.text, self.base_ns)
+        except ValueError:
+            raise _NotForCError from None
 
     @cached_property
     def metadata(self) -> list[Event]:

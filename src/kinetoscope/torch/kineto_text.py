@@ -1,8 +1,8 @@
 """torch: the text that Kineto saved, kept small in memory, so that it can be exported any number of times.
 
 Kineto saves a window only once, and its text is ten times as large as it needs to be. The native extension checks each
-event and writes it on one line, with its true name; the lines are kept compressed. Without it, or where the text is
-damaged, the text is kept as Kineto wrote it, and `export` repairs it each time.
+event and writes it on one line, with its true name; the lines are kept compressed. Where the text is damaged, it is
+kept as Kineto wrote it, and `export` repairs it each time.
 """
 
 import io
@@ -22,7 +22,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, encode_text
 from kinetoscope.formats.compression import Block, compressed_by_name, pack_block, write_gzip
 from kinetoscope.formats.nesting import nest
-from kinetoscope.native import native, why_not_loaded
+from kinetoscope.native import native
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name
 from kinetoscope.torch.true_names import NamesBySpan, Renamed, plain_names, possible_spellings
@@ -215,7 +215,7 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> KinetoTe
     head, rest = _read_head(stream)
     if not head and not rest:
         raise TraceFileError("Kineto saved an empty trace. Check whether the disk for temporary files is full.")
-    if why_not_loaded() or renamed is None or _base_ns(head) is None:
+    if renamed is None or _base_ns(head) is None:
         return KinetoText(head=head, remainder=_remainder(rest, stream))
     shift_ns = _shift_ns(head, rest)
     names = [(name.number, name.raw.encode(), encode_text(name.name)) for name in renamed]

@@ -12,6 +12,9 @@ typedef void (*EventUse)(TraceText *text, const Event *event, unsigned look, Byt
  * `*where` after the events that were accepted. */
 enum TextStatus trace_walk(TraceText *text, const char **where, const char *end, int is_first,
                            unsigned look, Bytes *out, EventUse use);
+/* Notes what an event is in the first pass. */
+void trace_survey_event(TraceText *text, const Event *event, unsigned look, Bytes *out,
+                        EventFault *fault);
 /* What nesting changed in the next event; NULL for nothing. */
 const NestAction *trace_action(TraceText *text);
 /* The number of a flow; in the second pass TABLE_FULL if none such began. Viewers take flows with

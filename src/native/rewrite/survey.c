@@ -112,7 +112,7 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event, u
             track->role = ROLE_BACKWARD;
     }
     if (event->fields[FIELD_TS].at == NULL) return;
-    if (name.at != NULL &&
+    if (name.at != NULL && event->begin != NULL && /* else it is a record */
         (TEXT_BEGINS(name, "\"ProfilerStep#") || TEXT_IS(name, "\"event/batch\""))) {
         if (text->steps.length > 0) bytes_put_char(&text->steps, ',');
         bytes_put(&text->steps, event->begin, (size_t)(event->end - event->begin));
@@ -180,8 +180,8 @@ static void survey_metadata(TraceText *text, const Event *event)
         text->metadata_last[number] = text->serial;
 }
 
-static void survey_event(TraceText *text, const Event *event, unsigned look, Bytes *out,
-                         EventFault *fault)
+void trace_survey_event(TraceText *text, const Event *event, unsigned look, Bytes *out,
+                        EventFault *fault)
 {
     (void)out;
     Text name = event->fields[FIELD_NAME];
@@ -229,7 +229,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
 enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first,
                              unsigned look)
 {
-    return trace_walk(text, at, end, is_first, look, NULL, survey_event);
+    return trace_walk(text, at, end, is_first, look, NULL, trace_survey_event);
 }
 
 static int compare_actions(const void *one, const void *other)

@@ -11,6 +11,10 @@
 #include "owned_bytes.h"
 #include "rewrite/trace_text.h"
 
+#ifndef KINETOSCOPE_WITHOUT_RECORDER
+    #include "rewrite/records.h"
+#endif
+
 typedef struct {
     PyObject_HEAD
     TraceText text;
@@ -108,6 +112,78 @@ static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
     PyObject *lines = status < 0 ? NULL : owned_view(self->out);
     return lines != NULL ? Py_BuildValue("niN", position, status, lines) : NULL;
 }
+
+#ifndef KINETOSCOPE_WITHOUT_RECORDER
+
+/* Takes records of a thread without the GIL and moves `*record` after them; in the second pass
+ * their lines go to `out`. */
+static enum LineStatus take_records(TextObject *self, const ThreadLines *thread,
+                                    const Record **record, Bytes *out)
+{
+    enum LineStatus status;
+    self->is_busy = 1;
+    Py_BEGIN_ALLOW_THREADS
+    LineLocale locale = line_use_c_locale();
+    status = out != NULL ? trace_rewrite_records(&self->text, thread, record, out)
+                         : trace_survey_records(&self->text, thread, record);
+    line_restore_locale(locale);
+    Py_END_ALLOW_THREADS
+    self->is_busy = 0;
+    return status;
+}
+
+/* The number of the next record, after those that were taken; -1 with an error set. */
+static Py_ssize_t pass_records(TextObject *self, PyObject *arguments, int writes)
+{
+    Py_buffer packed;
+    Py_ssize_t first, next = -1;
+    BytesArgument pid, tid, epochs;
+    int are_last;
+    PyObject *texts, *clock;
+    if (!PyArg_ParseTuple(arguments, "y*npO&O&O!O!O&", &packed, &first, &are_last, bytes_argument,
+                          &pid, bytes_argument, &tid, &PyTuple_Type, &texts, &PyTuple_Type, &clock,
+                          bytes_argument, &epochs))
+        return -1;
+    LineStyle style = {0};
+    Bytes *out = NULL;
+    Py_ssize_t count = packed.len / (Py_ssize_t)sizeof(Record);
+    if (first < 0 || first > count) {
+        PyErr_SetString(PyExc_ValueError, "There is no such record.");
+    } else if (line_style_take(&style, texts, clock, &epochs) && text_enter(self) &&
+               (!writes || (out = owned_begin(&self->out)) != NULL)) {
+        const Record *records = packed.buf, *record = records + first;
+        ThreadLines thread = {
+            &style, {pid.at, pid.length}, {tid.at, tid.length}, records + count, are_last};
+        enum LineStatus status = take_records(self, &thread, &record, out);
+        next = record - records;
+        if (tell_failure(&self->text)) {
+            next = -1;
+        } else if (status == LINE_UNKNOWN) {
+            PyErr_Format(PyExc_ValueError, "Record %zd cannot be written.", next);
+            next = -1;
+        }
+    }
+    line_style_free(&style);
+    PyBuffer_Release(&packed);
+    return next;
+}
+
+static PyObject *text_survey_records(TextObject *self, PyObject *arguments)
+{
+    if (self->is_finished)
+        return PyErr_Format(PyExc_RuntimeError, "The survey of this text is over.");
+    Py_ssize_t next = pass_records(self, arguments, 0);
+    return next < 0 ? NULL : PyLong_FromSsize_t(next);
+}
+
+static PyObject *text_rewrite_records(TextObject *self, PyObject *arguments)
+{
+    Py_ssize_t next = pass_records(self, arguments, 1);
+    PyObject *lines = next < 0 ? NULL : owned_view(self->out);
+    return lines != NULL ? Py_BuildValue("nN", next, lines) : NULL;
+}
+
+#endif
 
 static PyObject *text_leave_out(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
@@ -365,6 +441,13 @@ static PyMethodDef text_methods[] = {
      "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): "
      "how to rewrite; as packets, "
      "if sequence is not 0."},
+#ifndef KINETOSCOPE_WITHOUT_RECORDER
+    {"survey_records", (PyCFunction)text_survey_records, METH_VARARGS,
+     "(records, first, are_last, pid, tid, (names, categories, args, firsts), clock, epochs): the "
+     "first record that was not taken."},
+    {"rewrite_records", (PyCFunction)text_rewrite_records, METH_VARARGS,
+     "(as for survey_records): the first record that was not taken, and lines."},
+#endif
     {"place_counters", (PyCFunction)text_place_counters, METH_VARARGS,
      "(alone, unchanged): the uuids, in order, of series that do not stand in the group of their "
      "subject."},

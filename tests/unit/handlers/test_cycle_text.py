@@ -15,7 +15,7 @@ from kinetoscope.handlers import json_trace_handler
 from kinetoscope.handlers.cycle_events import cycle_text
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.live.folders import TraceRecipe
-from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
+from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.training.ranks import Attempt, Ranks
@@ -156,6 +156,51 @@ def test_a_marker_keeps_its_times_and_spans_that_overlap_it_are_changed(tmp_path
     moved = spans["aten::mm", 900.0]
     assert moved["tid"] != spans["work", 1000.0]["tid"]
     assert moved["args"]["kinetoscope"] == f"moved from thread {PID} to overlap 1: it overlaps work"
+
+
+def counter(time_ns, value, series=0):
+    return Record(BEGIN_NS + time_ns, value, 2, 7, 0, Kind.COUNTER, Flag.NONE, series)
+
+
+def instant(time_ns):
+    return Record(BEGIN_NS + time_ns, 0, 0, 7, 0, Kind.INSTANT, Flag.NONE)
+
+
+@given(
+    st.lists(MARKERS | st.builds(instant, st.integers(0, 99)) | st.builds(counter, st.integers(0, 3), st.integers(-(2**60), 2**60))),
+    st.integers(1, 5),
+)
+@example([counter(1, 5, 0), counter(1, 6, 1), counter(1, 7, 0), counter(2, 8, 0)], 2)  # one call is in two parts
+def test_records_in_several_parts_give_the_same_file_as_in_python(records, num_in_part):
+    records = sorted(records, key=lambda record: record.end if record.kind == Kind.SPAN else record.begin)
+    parts = [PartInMemory(pack_records(records[at : at + num_in_part])) for at in range(0, len(records), num_in_part)]
+    with tempfile.TemporaryDirectory() as folder:
+        cycle = a_cycle(contributed(folder, [op(0, 1000), op(10, 20, tid=77)]))
+        cycle.threads.append(ThreadRecords(PID, "thread", True, parts))
+        cycle.threads.append(ThreadRecords.of(PID, "the next one with its tid", False, pack_records(records[:3])))
+        by_c, by_python = written(cycle, folder), written(cycle, folder, by_c=False)
+        assert tracks_of(by_c) == tracks_of(by_python)
+
+
+def test_records_stay_structs_until_their_line_is_written(tmp_path, monkeypatch):
+    def fail(cycle, thread):
+        pytest.fail(f"{thread.name} is written event by event")
+
+    monkeypatch.setattr("kinetoscope.handlers.cycle_events.thread_events", fail)
+    monkeypatch.setattr("kinetoscope.handlers.json_trace_handler.thread_events", fail)
+    overlapping = [marker(0, 50), marker(20, 60), marker(10, 90)]
+    cycle = a_cycle(contributed(tmp_path, [op(0, 1000)]), overlapping)
+    events = json.loads(written(cycle, tmp_path).read_text())["traceEvents"]
+    spans = [event for event in events if event["name"] == "work"]
+    assert len(spans) == 3
+    moved = [event["args"]["kinetoscope"] for event in spans if "kinetoscope" in event["args"]]
+    assert moved == [f"moved from thread {PID} to overlap 1: it overlaps work"] * len(moved)
+    assert moved
+
+
+def test_a_cycle_with_a_damaged_record_is_left_to_python(tmp_path):
+    unknown_name = marker(0, 5)._replace(name=99)
+    assert cycle_text(a_cycle(contributed(tmp_path, [op(0, 100)]), [unknown_name])) is None
 
 
 @pytest.mark.parametrize(
