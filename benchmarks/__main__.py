@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.from_tests import chromium
 from benchmarks.suite import SuiteResult, render_table, write_result
 
 # Each suite is a module with a function `run(quick)`.
@@ -48,6 +49,7 @@ _NEEDS = {
     "lightning": "lightning",
     "traceml": "traceml_ai",
 }
+_IN_CHROMIUM = {"report", "run_list"}
 _RESULTS = Path(__file__).parent / "results"
 _NARROWEST = 120  # columns, where the output is no terminal
 
@@ -58,13 +60,25 @@ def main() -> None:
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, _NARROWEST)
-    for name in arguments.only or [suite for suite in _SUITES if find_spec(_NEEDS.get(suite, "kinetoscope"))]:
+    for name in choose_suites(arguments.only):
         console.print(f"[dim]{name}: measuring ...[/]")
         result: SuiteResult = import_module(_SUITES[name]).run(quick=arguments.quick)
         write_result(result, arguments.results, quick=arguments.quick)
         console.print(render_table(result))
         console.print()
         check_least(result, arguments.at_least)
+
+
+def choose_suites(only: list[str] | None) -> list[str]:
+    """Return the suites to run: those in ``only``, or all that can run here. Exit if one of ``only`` needs Chromium."""
+    drawn = _IN_CHROMIUM.intersection(only or _SUITES)
+    lacking = drawn if drawn and chromium() is None else set[str]()
+    if lacking:
+        line = f"{', '.join(sorted(lacking))}: not measured, because Chromium is not installed."
+        if only:
+            sys.exit(line)
+        print(line)
+    return only or [suite for suite in _SUITES if suite not in lacking and find_spec(_NEEDS.get(suite, "kinetoscope"))]
 
 
 def check_least(result: SuiteResult, wanted: list[tuple[str, float]]) -> None:

@@ -16,6 +16,11 @@ def hosts() -> Any:
     return _from_tests("two_clocks.hosts")
 
 
+def chromium() -> str | None:
+    """Return the command of Chromium; None where none is installed."""
+    return _from_tests("chromium").chromium()
+
+
 def launch_chromium(playwright: Any) -> Any:
     """Starts it, without a screen."""
     return _from_tests("chromium").launch_chromium(playwright)

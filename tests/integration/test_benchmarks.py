@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from benchmarks.__main__ import choose_suites  # noqa: E402
 
 
 def bench(results: Path, *suites: str) -> subprocess.CompletedProcess[str]:
@@ -55,3 +57,14 @@ def test_an_unknown_suite_is_refused_with_the_names_of_those_there_are(tmp_path)
     done = bench(tmp_path, "nonsense")
     assert done.returncode == 2
     assert "marker_cost" in done.stderr
+
+
+def test_without_chromium_one_line_names_the_suites_that_need_it(monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    suites = choose_suites(None)
+    assert {"report", "run_list"}.isdisjoint(suites)
+    assert "status" in suites
+    assert capsys.readouterr().out == "report, run_list: not measured, because Chromium is not installed.\n"
+    with pytest.raises(SystemExit, match="run_list: not measured, because Chromium is not installed"):
+        choose_suites(["run_list"])
+    assert choose_suites(["status"]) == ["status"]
