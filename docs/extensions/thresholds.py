@@ -14,17 +14,18 @@ ROWS = Path(__file__).with_suffix(".txt")
 """A row per threshold, by section: module and constant, unit, what it decides, and where its value comes from."""
 
 NOT_THRESHOLDS = {
-    "case.MOST_NAMED",
-    "cpu_operators._MAX_NAME_LENGTH",
+    "evidence.window._MAX_COUNTER",
+    "evidence.window_stalls._MAX_PAUSES",
+    "finding.MAX_NAMED",
     "finding._ID_DIGITS",
     "finding._MAX_RANKS_IN_ID",
-    "host_faults._LONGEST_COMPILED",
-    "host_faults._LONGEST_GUARD",
-    "late_group._MOST_ONCE",
-    "late_group._MOST_ROUNDS",
-    "late_group._MOST_SPARED",
-    "signs._MOST_COUNTED",
-    "signs._MOST_PAUSES",
+    "late_group._MAX_LATE_ONCE",
+    "late_group._MAX_RANKS_TO_SPARE",
+    "late_group._MAX_ROUNDS",
+    "rules.exposed_copy._AT_ONCE",
+    "rules.host_bound._MAX_NAME_LENGTH",
+    "rules.recompilation._MAX_FUNCTION_LENGTH",
+    "rules.recompilation._MAX_GUARD_LENGTH",
     "titles.MAX_TITLE",
 }
 """Numbers of the package of findings that limit texts and work, and decide on no finding."""

@@ -11,12 +11,12 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.findings.explanations import FIRST_SECTIONS, explanations
-from kinetoscope.analysis.findings.faults import KINDS as FAULTS
 from kinetoscope.analysis.findings.finding import build_finding
+from kinetoscope.analysis.findings.rule import load_rules
 from kinetoscope.cli import main
 from simulated_training import Settings, simulate
 
-KINDS = sorted([*FAULTS, "slow_steps", "hang"])
+KINDS = sorted(rule.kind for rule in load_rules())
 BLOCK = re.compile(r"```python\n(.*?)```", re.S)
 MAX_MEANING = 57
 """Characters of a meaning: with its kind, it fits on a line of the list."""

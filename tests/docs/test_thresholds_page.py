@@ -22,11 +22,11 @@ def page():
 
 def numbers_in(path):
     """Return the names of the constants of a file that are numbers."""
-    found = []
+    found, module = [], path.relative_to(FINDINGS).with_suffix("").as_posix().replace("/", ".")
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and all(is_number(value) for value in elements(node.value)):
             names = [target.id for target in elements(node.targets[0]) if isinstance(target, ast.Name)]
-            found += [f"{path.stem}.{name}" for name in names if name.isupper()]
+            found += [f"{module}.{name}" for name in names if name.isupper()]
     return found
 
 
@@ -46,7 +46,7 @@ def test_the_page_has_each_number_of_the_findings(page):
     rows = [row for section in page.read_sections().values() for row in section]
     listed = {name.removeprefix("findings.") for name, *_ in rows if name.startswith("findings.")}
     assert len(rows) == len({name for name, *_ in rows})
-    found = {name for path in FINDINGS.glob("*.py") for name in numbers_in(path)}
+    found = {name for path in FINDINGS.rglob("*.py") for name in numbers_in(path)}
     assert found == listed | page.NOT_THRESHOLDS
     assert not listed & page.NOT_THRESHOLDS
 
@@ -59,7 +59,7 @@ def test_each_row_has_a_value_of_the_code_a_unit_and_a_source(page):
             assert unit
             assert decides
             assert origin.startswith(SOURCES), f"{name}: {origin}"
-    assert "| `finding.HIGH_SHARE` | 10 | % of a step |" in text
+    assert "| `confidence.HIGH_SHARE` | 10 | % of a step |" in text
     assert "| `fault_graph.SMALL_KERNEL_NS` | 20 | us |" in text
-    assert "| `case._FULL_PERCENT` | 90 | % of the CPU time |" in text
+    assert "| `cpu._BUSY_PERCENT` | 90 | % of the CPU time |" in text
     assert "| `contention.MIN_WALL_NS` | 200 | ms |" in text

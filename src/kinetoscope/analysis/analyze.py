@@ -18,15 +18,12 @@ from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.communication import notes_on_communication
 from kinetoscope.analysis.contention import Contention, find_contention, find_cpu_use, notes_on_contention
-from kinetoscope.analysis.findings.faults import (
-    find_faults,
-    notes_on_loaders,
-    notes_on_replay,
-    notes_on_steps,
-    ranked,
-)
+from kinetoscope.analysis.findings.confidence import at_most_medium
+from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.hangs import find_hangs
+from kinetoscope.analysis.findings.judgement import judge_pulse, judge_run
+from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay, notes_on_steps
+from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.hints import find_hints
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, tensor_cores
 from kinetoscope.analysis.late_phases import PhaseWork, late_in_phases
@@ -48,7 +45,7 @@ from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
-from kinetoscope.analysis.slow_steps import find_slow_steps, slow_step_rows
+from kinetoscope.analysis.slow_steps import slow_step_rows
 from kinetoscope.analysis.step_parts import run_parts
 from kinetoscope.analysis.step_work import computed, notes_on_rates
 from kinetoscope.analysis.steps import StepRow, uneven_share
@@ -146,16 +143,15 @@ def _with_all_steps(
     stuck, kept_steps = stuck_phases_of(source, pulses), slow_steps_of(source, pulses)
     if anonymizer is not None:
         stuck, kept_steps = anonymize_stuck_phases(stuck, anonymizer), anonymize_slow_steps(kept_steps, anonymizer)
-    report = with_findings(report, find_hangs(stuck))
     report = _with_unrecorded_steps(report, pulses)
     about = report.run["all_steps"]
     if about is None:
-        return report
+        return with_findings(report, judge_pulse(stuck))
     findings = with_odd_steps(report.findings, about, report.run["step_ns"] or 0.0)
-    report = replace(report, findings=findings)
     slow = slow_step_rows(kept_steps)
-    report = with_findings(report, find_slow_steps(slow, about["num_steps"], about["mean_ns"]))
-    return replace(report, run=report.run | {"slow_steps": slow})
+    found = judge_pulse(stuck, slow, about["num_steps"], about["mean_ns"])
+    report = replace(report, findings=findings, run=report.run | {"slow_steps": slow})
+    return with_findings(report, found)
 
 
 def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:
@@ -173,7 +169,7 @@ def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunRep
 
 def with_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:
     """Return the report with further findings, which no replay fixes, ranked among the others."""
-    return replace(report, findings=ranked([*report.findings, *added], report.run["step_ns"] or 0.0))
+    return replace(report, findings=rank([*report.findings, *added], report.run["step_ns"] or 0.0))
 
 
 def _kept_or_new(
@@ -187,9 +183,7 @@ def _kept_or_new(
     kept = KeptReport.of(found, selection) if cache else None
     if kept is not None and not with_graph and (rows := kept.read()) is not None:
         worked_out = cached(lambda: _work_out(found, selection, map, cache=True))
-        return RunReport(
-            **vars(rows), build_graph=lambda: worked_out().graph, build_fixes=lambda: worked_out().build_fixes()
-        )
+        return RunReport(**vars(rows), build_graph=lambda: worked_out().graph)
     report = _work_out(found, selection, each, cache=cache)
     if kept is not None:
         kept.write(report)
@@ -207,7 +201,7 @@ def _work_out(
     of_part = [*notes_on_replay(part.graph), *notes_on_loaders(part.graph, part.findings)]
     notes = [*whole.run["notes"], *note_on_sample(whole), *of_part]
     run = whole.run | {"notes": notes, "contention": part.run["contention"]}
-    whole = replace(whole, run=run, build_graph=part.build_graph, build_fixes=part.build_fixes)
+    whole = replace(whole, run=run, build_graph=part.build_graph)
     return replace(whole, findings=part.findings, is_judged=part.is_judged) if whole.is_judged else whole
 
 
@@ -299,10 +293,10 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     messages = find_message_waits(joined.calls)
     late = LateRanks() if is_incomplete else late_ranks(joined.rows, steps, bound_ns, messages)
     late_wait_ns = wait_for_late_ns(joined.rows, late, len(steps))
-    signs = [summary.signs for summary in summaries if summary.signs is not None]
+    windows = [summary.evidence for summary in summaries if summary.evidence is not None]
     if not (late.calls or is_incomplete or any(summary.is_of_torch for summary in summaries)):
-        late = late_in_phases(steps, ((one.rank, PhaseWork.of(one.sampled, one.markers)) for one in signs))
-    contention = find_contention(steps, find_cpu_use(steps, ranks, [(one.rank, one.processors) for one in signs]))
+        late = late_in_phases(steps, ((one.rank, PhaseWork.of(one.sampled, one.markers)) for one in windows))
+    contention = find_contention(steps, find_cpu_use(steps, ranks, [(one.rank, one.cpu.counters) for one in windows]))
     report = RunReport(
         run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns, contention),
         ranks=with_step_parts(
@@ -324,27 +318,41 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     hints = find_hints(
         kernels,
         operators,
-        {major for one in signs for major in one.device_majors.values()},
+        {major for one in windows for major in one.gpu.majors_by_device.values()},
         {row.device_name for row in ranks if row.device_name},
     )
     if why or graph is None or not steps:
         return replace(report, run=report.run | {"hints": hints})
-    found = find_faults(report, graph, signs, late)
-    notes = [*notes_on_contention(contention, found.findings), *report.run["notes"]]
-    if any(trace.last_step is not None for trace in traces):
-        found = found._replace(findings=_at_most_medium(found.findings, report.run["step_ns"] or 0.0))
-    is_wrong = any(finding.confidence != "low" for finding in found.findings)
-    run = report.run | {"notes": [*notes, *notes_on_loaders(graph, found.findings)], "hints": [] if is_wrong else hints}
+    found = judge_run(_rows_of(report), graph, windows, late)
+    findings, step_ns = found.findings, report.run["step_ns"] or 0.0
+    is_contention_found = any(finding.kind == "processor_contention" for finding in findings)
+    notes = [*(() if is_contention_found else notes_on_contention(contention)), *report.run["notes"]]
+    if any(trace.last_step is not None for trace in traces):  # a file is truncated
+        capped = (replace(finding, confidence=at_most_medium(finding.confidence)) for finding in findings)
+        findings = rank(capped, step_ns)
+    is_wrong = any(finding.confidence != "low" for finding in findings)
+    run = report.run | {"notes": [*notes, *notes_on_loaders(graph, findings)], "hints": [] if is_wrong else hints}
     if found.waits_for_stages and run["bound_by"] == "communication":
         run = run | {"bound_by": "ranks"}
-    report = replace(report, run=run, findings=found.findings, stragglers=[*found.stragglers])
-    return replace(report, is_judged=True, build_fixes=lambda: found.fixes)
+    return replace(report, run=run, findings=findings, stragglers=[*found.stragglers], is_judged=True)
 
 
-def _at_most_medium(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
-    """Return the findings on a run with a truncated file, with medium confidence at most."""
-    capped = (replace(found, confidence="medium") if found.confidence == "high" else found for found in findings)
-    return ranked(capped, step_ns)
+def _rows_of(report: RunReport) -> RunRows:
+    """Return the rows that findings are based on."""
+    return RunRows(
+        ranks=report.run["ranks"],
+        world_size=report.run["world_size"],
+        num_steps=report.run["num_steps"],
+        step_ns=report.run["step_ns"] or 0.0,
+        parts=report.run["parts"],
+        by_rank=report.ranks,
+        steps=report.steps,
+        collectives=report.collectives,
+        stragglers=report.stragglers,
+        operators=report.operators,
+        kernels=report.kernels,
+        memory=report.memory,
+    )
 
 
 def _on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypedDict
 
-from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.known import sum_of_known
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.steps import StepRow
@@ -132,11 +131,9 @@ def _slowdown(steps: Iterable[StepRow]) -> float | None:
     return round(1 + sum(delay for _, delay in timed) / undelayed_ns, 3) if undelayed_ns else None
 
 
-def notes_on_contention(contention: Contention | None, findings: Iterable[Finding]) -> list[str]:
-    """Return sentences on contention that slows the loop, and on who causes it; nothing where a finding does."""
+def notes_on_contention(contention: Contention | None) -> list[str]:
+    """Return sentences on contention that slows the loop, and on its causes."""
     if contention is None or (contention["slowdown"] or 1) < _MIN_SLOWDOWN:
-        return []
-    if any(finding.kind == "processor_contention" for finding in findings):
         return []
     own, others, steal = (contention[name] for name in ("own_percent", "others_percent", "steal_percent"))
     said = f"CPU contention: the loop waited for a CPU, and ran {contention['slowdown']:.1f} times slower. "

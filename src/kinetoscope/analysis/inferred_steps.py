@@ -1,12 +1,9 @@
 """Steps of traces that name none: from one optimizer step to the next, or from one fetch of a batch to the next."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
-
-if TYPE_CHECKING:
-    from kinetoscope.analysis.window import RankWindow
 
 OPTIMIZER_STEP = r"^Optimizer\.step#"
 _MIN_INTERVALS = 3
@@ -51,13 +48,11 @@ def _are_regular(intervals: pl.Series) -> bool:
     return num_regular >= _MIN_REGULAR_SHARE * len(intervals)
 
 
-def step_candidates(windows: Iterable["RankWindow"], categories: Iterable[str]) -> tuple[str, ...]:
-    """Return names of spans that recur, without numbers at their ends: those with the most time first."""
+def step_candidates(windows: Iterable[pl.DataFrame]) -> tuple[str, ...]:
+    """Return names of spans that recur in windows, without numbers at their ends, those with most time first."""
     found: dict[str, int] = {}
-    for window in windows:
-        spans = window.of_category(*categories).select(
-            pl.col("name").str.replace(_NUMBER_AT_END, ""), time=pl.col("end") - pl.col("begin")
-        )
+    for named in windows:
+        spans = named.select(pl.col("name").str.replace(_NUMBER_AT_END, ""), time=pl.col("end") - pl.col("begin"))
         totals = spans.group_by("name").agg(pl.len(), pl.col("time").sum()).filter(pl.col("len") >= _MIN_INTERVALS)
         for name, _, time_ns in totals.iter_rows():
             if name:

@@ -1,6 +1,6 @@
 """analysis: the report on a run: all its rows, and the replay of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
@@ -13,9 +13,8 @@ from kinetoscope.analysis.all_steps import AllSteps
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
 from kinetoscope.analysis.contention import Contention
-from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.kernels import KernelRow, TensorCores
 from kinetoscope.analysis.memory import MemoryRow
@@ -25,7 +24,6 @@ from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_pat
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.slow_steps import SlowStepRow
 from kinetoscope.analysis.step_parts import StepParts
-from kinetoscope.analysis.step_time import gained_ns, share_of_recorded
 from kinetoscope.analysis.step_work import Computed
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
@@ -110,7 +108,6 @@ class RunReport(ReportRows, ShownInNotebooks):
     unrecorded_ns: Sequence[float] = ()
     usual_ns: Sequence[float] = ()
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
-    build_fixes: Callable[[], Mapping[str, Fix]] = field(default=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
         run, counts = self.run, ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES)
@@ -126,36 +123,27 @@ class RunReport(ReportRows, ShownInNotebooks):
         """What waited for what in the run. A report from the cache reads the traces for it, once."""
         return self.build_graph()
 
-    def saving_ns_per_step(self, change: Change) -> float | None:
-        """How much shorter a step would be with a change; None where there is no step, or where the traces show too
-        little of what the run waited for."""
-        graph = self.graph
-        if graph is None or graph.why_untrusted:
-            return None
-        return self.gained_ns(graph.saving_ns(change))
-
-    def gained_ns(self, saved_ns: float) -> float | None:
-        """How much shorter a step would be if all that was recorded took ``saved_ns`` less; None without a step."""
-        num_steps, step_ns = self.run["num_steps"], self.run["step_ns"]
-        if not num_steps or step_ns is None:
-            return None
-        return gained_ns(saved_ns, num_steps, step_ns, self._share_of_recorded)
-
     @cached_property
-    def _share_of_recorded(self) -> float:
-        return share_of_recorded(self.steps, self.run["step_ns"] or 0.0)
+    def _savings(self) -> SavingEstimator | None:
+        num_steps, step_ns = self.run["num_steps"], self.run["step_ns"]
+        if self.graph is None or not num_steps or step_ns is None:
+            return None
+        return SavingEstimator(self.graph, self.steps, num_steps, step_ns)
+
+    def saving_ns_per_step(self, change: Change) -> float | None:
+        """Return how much shorter a step would be with a change; None without a step, or where no replay is trusted."""
+        return None if self._savings is None else self._savings.saving_of_change_ns(change)
 
     def saving_of_fix(self, number: int) -> float | None:
-        """How much shorter a step would be without the fault of the finding of this number, the first being 1: the
-        replay that its saving comes from, once more. None for a finding without a saving.
+        """Return the saving of the finding of this number, the first being 1, by the replay that it comes from.
 
-        Raises SettingsError for a number that no finding has.
+        None for a finding without a saving. Raises SettingsError for a number that no finding has.
         """
         if not 1 <= number <= len(self.findings):
             known = counted(len(self.findings), "finding") if self.findings else "no finding"
             raise SettingsError(f"There is no finding {number}: the run has {known}.")
-        graph, fix = self.graph, self.build_fixes().get(self.findings[number - 1].id)
-        return None if fix is None or graph is None else self.gained_ns(fix.saved_ns(FaultGraph(graph)))
+        fix = self.findings[number - 1].fix
+        return None if fix is None or self._savings is None else self._savings.saving_ns(fix)
 
     def critical_path(self, step: int) -> list[CriticalSpan]:
         """What the run waited for in a step, over all ranks: spans, one after the other, from the first begin of the
@@ -206,7 +194,8 @@ def name_of_run(run: RunFacts) -> str:
 
 def _frame(row_type: type, rows: Sequence[Any]) -> pl.DataFrame:
     """The rows of one type; its columns are there without a row, too."""
-    columns = {name: [_plain(getattr(row, name)) for row in rows] for name in row_type.__annotations__}
+    names = [name for name in row_type.__annotations__ if name != "fix"]  # no data for other programs
+    columns = {name: [_plain(getattr(row, name)) for row in rows] for name in names}
     return pl.DataFrame([pl.Series(name, values, dtype=_dtype(row_type, name)) for name, values in columns.items()])
 
 

@@ -10,7 +10,7 @@ from kinetoscope.analysis.by_step import times_by_step
 from kinetoscope.analysis.call_sums import CallSums
 from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
-from kinetoscope.analysis.findings.signs import Signs, find_signs
+from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_window_evidence
 from kinetoscope.analysis.flops import WindowWork, find_work
 from kinetoscope.analysis.host_ledger import recorded_by_torch
 from kinetoscope.analysis.host_time import HostTime
@@ -61,10 +61,12 @@ class Selection:
 
 @dataclass(frozen=True)
 class WindowSummary:
-    """What is kept of one window of one rank. ``calls`` are its collectives. Where it is not replayed, there are no
-    ``dependencies`` and ``signs``, and the ``sums`` are packed: then it is one of many. ``is_of_torch`` is whether it
-    has operators, or work of a device; ``is_elsewhere``, whether all its operators make batches; ``unclear`` as in
-    `RankWindow`, ``is_thinned`` as the function says, ``steps_from`` as in `RankWindow`.
+    """Rows and sums of one window of one rank.
+
+    ``calls`` are its collectives. Where it is not replayed, there are neither ``dependencies`` nor ``evidence``, and
+    the ``sums`` are packed: then it is one of many. ``is_of_torch`` is true if it has operators, or work of a device,
+    ``is_elsewhere`` if all its operators build batches; ``unclear`` and ``steps_from`` as in `RankWindow`, and
+    ``is_thinned`` as the function returns.
     """
 
     rank: int | None
@@ -83,7 +85,7 @@ class WindowSummary:
     computed: ComputedSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
-    signs: Signs | None
+    evidence: WindowEvidence | None
 
     @property
     def is_partial(self) -> bool:
@@ -186,7 +188,7 @@ def _names_near(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[s
     if any(len(window.steps) for window in windows):
         return ()
     if step_name is None:
-        return step_candidates(windows, ANNOTATIONS)
+        return step_candidates(window.of_category(*ANNOTATIONS) for window in windows)
     names = {name.rstrip("0123456789#_ ") for window in windows for name in window.host["name"].drop_nulls().unique()}
     return tuple(get_close_matches(step_name, sorted(names), _MOST_NEAR))
 
@@ -238,7 +240,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         computed=_computed(window, host, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
-        signs=None if faster is None else find_signs(window, host),
+        evidence=None if faster is None else find_window_evidence(window, host),
     )
 
 

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.loader_advice import without_recording_cost_of_batches
-
-if TYPE_CHECKING:
-    from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.analysis.run_report import RunFacts
 
 
-def shown_saving_ns(finding: Finding, run: "RunFacts") -> float | None:
+def shown_saving_ns(finding: Finding, run: RunFacts) -> float | None:
     """Return the saving per step that people are shown: of a step that was not recorded, where the pulse has such.
 
     ``saving_ns_per_step`` is that of a recorded step, which `whatif --fix N` reproduces.

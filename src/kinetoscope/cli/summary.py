@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kinetoscope.analysis.all_steps import about_all_steps
 from kinetoscope.analysis.analyze import RunReport, report_of
-from kinetoscope.analysis.hangs import find_hangs
+from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
@@ -121,6 +121,6 @@ def all_steps_said(names: Sequence[str], attempt: int | None, *, has_traces: boo
     about = about_all_steps(pulses, (), 0)
     if about is not None and has_traces:
         about["changed_at"] = about["change"] = None
-    hangs = find_hangs(stuck_phases_of(names[0], pulses)) if pulses else []
+    hangs = judge_pulse(stuck_phases_of(names[0], pulses)) if pulses else []
     lines = ["" if about is None else all_steps_line(about), *(f"{found.title}." for found in hangs)]
     return " ".join(filter(None, lines))

@@ -6,7 +6,7 @@ from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.periods import format_period, how_often, ordinal
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.slow_steps import PHASE_WORDS, SlowStepRow
+from kinetoscope.analysis.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
@@ -75,7 +75,7 @@ def all_steps_line(about: AllSteps) -> str:
     recorded = f"Of {steps}, {about['num_recorded']:,} were recorded" if about["num_recorded"] else f"{steps} in all"
     slowest = f"the slowest, step {about['slowest_step']:,}, {format_ms(about['most_ns'])} ms"
     if about["slowest_phase"] is not None:
-        slowest += f", most of it in {PHASE_WORDS[about['slowest_phase']]}"
+        slowest += f", most of it in {PHASE_LABELS[about['slowest_phase']]}"
     sentences = [f"{recorded}. All steps take {format_ms(about['mean_ns'])} ms on average on the CPU, {slowest}."]
     if about["changed_at"] is not None and about["change"] is not None:
         how = "longer" if about["change"] > 0 else "less"

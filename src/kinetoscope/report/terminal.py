@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.findings.finding import is_minor
+from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.run_report import ending

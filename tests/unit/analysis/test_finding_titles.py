@@ -29,7 +29,7 @@ DIAGNOSES = {
     "memory_growth": "Memory leak: ",
     "profiler_cost": "Profiler overhead: ",
 }
-SOURCES = "".join(path.read_text() for path in Path(findings.__file__).parent.glob("*.py"))
+SOURCES = "".join(path.read_text() for path in Path(findings.__file__).parent.rglob("*.py"))
 
 
 @pytest.mark.parametrize("fault", FINDINGS)

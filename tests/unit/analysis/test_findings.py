@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.findings.faults import KINDS
+from kinetoscope.analysis.findings.rule import load_rules
 from simulated_training import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
 from simulated_training.analysed import analysed, with_cores_busy, write_changed
 
@@ -106,7 +106,9 @@ def test_a_healthy_run_has_no_finding_of_high_confidence():
 
 
 def test_every_kind_is_planted_by_a_test():
-    assert set(KINDS) == {*FINDINGS.values(), "memory_limit", "hot_line", "pipeline_bubble"}
+    of_pulse = {"hang", "slow_steps"}
+    kinds = {rule.kind for rule in load_rules()}
+    assert kinds == {*FINDINGS.values(), "memory_limit", "hot_line", "pipeline_bubble"} | of_pulse
 
 
 # -- what is not a fault

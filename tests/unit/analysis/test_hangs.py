@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.analysis.hangs import find_hangs
+from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.pulse.stuck_phases import GroupState, StuckPhase
 
 RANKS = list(range(1000))
@@ -25,5 +25,5 @@ def hang(rank, late):
     ],
 )
 def test_who_waits_for_whom_is_told_in_ranges_however_many_they_are(late, said):
-    (found,) = find_hangs({rank: [hang(rank, late)] for rank in RANKS})
+    (found,) = judge_pulse({rank: [hang(rank, late)] for rank in RANKS})
     assert said in found.advice

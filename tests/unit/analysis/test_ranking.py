@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kinetoscope.analysis.findings.faults import ranked
 from kinetoscope.analysis.findings.finding import Where, build_finding
+from kinetoscope.analysis.findings.ranking import rank
 from simulated_training import Fault, Settings, planted_run
 from simulated_training.analysed import analysed
 
@@ -30,7 +30,7 @@ def draw(kind="blocked", confidence="high", *, saving_ms=None, cost_ms=None, whe
 
 
 def kinds_of(*findings):
-    return [finding.kind for finding in ranked(findings, STEP_NS)]
+    return [finding.kind for finding in rank(findings, STEP_NS)]
 
 
 @pytest.mark.parametrize(

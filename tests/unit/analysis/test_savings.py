@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.analyze import report_of
-from kinetoscope.analysis.findings.finding import is_minor
+from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph
 from kinetoscope.analysis.step_time import FEWEST_TO_TIME, share_of_recorded
 from kinetoscope.analysis.summaries import Selection

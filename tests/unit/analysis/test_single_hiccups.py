@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.analysis.findings.finding import CONFIDENCES
+from kinetoscope.analysis.findings.confidence import CONFIDENCES
 from simulated_training import FINDINGS, Fault, Settings
 from simulated_training.analysed import analysed
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.analyze import with_findings
-from kinetoscope.analysis.slow_steps import find_slow_steps, slow_step_rows
+from kinetoscope.analysis.findings.judgement import judge_pulse
+from kinetoscope.analysis.slow_steps import slow_step_rows
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.report.sentences import place_of_slow_step, ranks_of_slow_step, why_slow, worth
@@ -68,7 +69,7 @@ def test_a_step_whose_thread_had_no_processor_says_so():
 
 def test_the_finding_names_the_slowest_step_and_has_no_saving():
     rows = slow_step_rows([slow(), slow(step=300, duration_ns=110 * MS, line=None, phase=int(Phase.DATA_WAIT))])
-    (finding,) = find_slow_steps(rows, 1000, 10 * MS)
+    (finding,) = judge_pulse({}, rows, 1000, 10 * MS)
     assert finding.title == "Outlier steps: 2 of 1,000 steps took up to 100.0 ms longer (data wait)"
     assert finding.saving_ns_per_step is None
     assert finding.cost_ns_per_step == 140 * MS // 1000
@@ -77,7 +78,7 @@ def test_the_finding_names_the_slowest_step_and_has_no_saving():
 
 
 def test_what_comes_regularly_costs_also_when_it_was_not_kept():
-    (finding,) = find_slow_steps(slow_step_rows([slow(every=10)]), 1000, 10 * MS)
+    (finding,) = judge_pulse({}, slow_step_rows([slow(every=10)]), 1000, 10 * MS)
     assert finding.cost_ns_per_step == 4 * MS
     assert finding.confidence == "medium"  # never high: no replay tells
     assert "every 10th step" in finding.advice
@@ -91,7 +92,7 @@ def test_the_finding_is_ranked_among_the_others_by_its_weighted_cost():
     assert [finding.confidence for finding in report.findings] == ["high", "medium"]
     for cost_ns, position in ((1, 2), (50 * MS, 0)):
         found = replace(report.findings[1], id="slow_steps", kind="slow_steps", cost_ns_per_step=cost_ns)
-        found = replace(found, saving_ns_per_step=None, saving_share=None)
+        found = replace(found, saving_ns_per_step=None, saving_share=None, fix=None)
         more = with_findings(report, [found])
         assert more.findings.index(found) == position
         for number, finding in enumerate(more.findings, start=1):
@@ -99,11 +100,11 @@ def test_the_finding_is_ranked_among_the_others_by_its_weighted_cost():
 
 
 def test_its_share_is_one_of_all_steps_which_may_take_longer_than_the_recorded_ones():
-    (finding,) = find_slow_steps(slow_step_rows([slow(every=10)]), 1000, 16 * MS)
+    (finding,) = judge_pulse({}, slow_step_rows([slow(every=10)]), 1000, 16 * MS)
     _, report = analysed(Settings(num_ranks=1, num_steps=8))
     run = report.run | {"step_ns": 2.0 * MS, "all_steps": {"mean_ns": 16.0 * MS}}
     assert worth(finding, run) == "cost 4.00 ms/step (25%), confidence medium"
 
 
 def test_without_slow_steps_there_is_no_finding():
-    assert find_slow_steps([], 1000, 10 * MS) == []
+    assert judge_pulse({}, [], 1000, 10 * MS) == []

@@ -1,10 +1,11 @@
-"""Explanations of the kinds of findings: the pages in the folder ``rules``, one Markdown file per kind."""
+"""Explanations of the kinds of findings: the pages in the package `rules`, one Markdown file per kind."""
 
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from kinetoscope.analysis.findings import rules
 
 FIRST_SECTIONS = ("Meaning", "Check", "Fix", "Expected gain")
 """Sections that people read first; *Detection and limits* follows them."""
@@ -43,13 +44,13 @@ def explanations() -> dict[str, Explanation]:
 
     Links are replaced by their text: they lead to files that an installed package does not have.
     """
-    names = sorted(file.name for file in _folder().iterdir() if file.name.endswith(".md") and file.name != _COMMON)
-    return {kind: _parse(kind, _read(f"{kind}.md")) for kind in (name.removesuffix(".md") for name in names)}
+    pages = [page for directory in rules.__path__ for page in Path(directory).glob("*.md") if page.name != _COMMON]
+    return {page.stem: _parse(page.stem, _read(page)) for page in sorted(pages, key=lambda page: page.name)}
 
 
 def introduction() -> str:
     """Return the fields that all findings have, in Markdown."""
-    return _read(_COMMON).partition("\n")[2].strip()
+    return _read(Path(rules.__path__[0]) / _COMMON).partition("\n")[2].strip()
 
 
 def link_to(kind: str) -> str:
@@ -67,9 +68,5 @@ def _parse(kind: str, text: str) -> Explanation:
     )
 
 
-def _folder() -> Traversable:
-    return files(__package__ or "").joinpath("rules")
-
-
-def _read(name: str) -> str:
-    return _LINK.sub(r"\1", _folder().joinpath(name).read_text(encoding="utf-8"))
+def _read(page: Path) -> str:
+    return _LINK.sub(r"\1", page.read_text(encoding="utf-8"))

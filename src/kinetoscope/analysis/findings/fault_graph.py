@@ -1,8 +1,8 @@
-"""analysis: the graph of a run's replay with what findings change in it: small kernels and copies."""
+"""Variants of a run's replay, in which findings change something else than usual, such as small kernels or copies."""
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -16,21 +16,40 @@ SMALL_KERNEL_NS = 20_000
 _EMPTY_KERNEL_NS = 5_000
 """A kernel that takes less does next to nothing: one that does several at once takes no longer."""
 
-FEWEST_SMALL_KERNELS = 8
+MIN_SMALL_KERNELS = 8
 """So many small kernels in a row are a run of them."""
 
 _NO_KERNELS = f"(?i)^memset|{COPY}"
 
 
+Variant = Literal[
+    "as_recorded",
+    "only_copies_that_block",
+    "only_cpu_operators",
+    "only_cpu_optimizer",
+    "only_small_runs",
+    "only_waits_for_batches",
+    "without_all_python",
+    "without_copies_that_block",
+    "without_launches",
+    "without_small_runs",
+]
+"""The graph as recorded, or a method of `FaultGraph`."""
+
+
 class FaultGraph:
-    """A `ReplayGraph`, as recorded, and in variants in which a change takes away something else than usual."""
+    """A `ReplayGraph`, as recorded, and in variants in which a change removes something else than usual."""
 
     def __init__(self, graph: ReplayGraph) -> None:
         self.as_recorded = graph
         self._saved: dict[Any, int] = {}
 
+    def variant(self, name: Variant) -> ReplayGraph:
+        """Return the graph of this name."""
+        return self.as_recorded if name == "as_recorded" else getattr(self, name)()
+
     def saved_ns(self, change: Change) -> int:
-        """What the run gains by a change of the graph as recorded, worked out once."""
+        """Return the time that the run gains by a change of the graph as recorded, computed once."""
         key = (change.without, change.on_time, change.even, change.as_others, frozenset(change.faster.items()))
         if key not in self._saved:
             self._saved[key] = self.as_recorded.saving_ns(change)
@@ -38,18 +57,22 @@ class FaultGraph:
 
     @cached_property
     def has_guesses(self) -> bool:
-        """Whether there are calls that never had to wait, so that it is not known for what they would."""
+        """True if there are calls that never had to wait, so that their reason to wait is unknown."""
         return bool(self.as_recorded.edges["is_guessed"].any())
 
     @cached_property
     def with_fast_loaders(self) -> "FaultGraph":
-        """The same with loaders that no loop would have to wait for, if none did."""
+        """The same graph with loaders that no loop has to wait for, if none did."""
         slacks = self.as_recorded.slacks
         return FaultGraph(replace(self.as_recorded, slacks=slacks.clear())) if len(slacks) else self
 
     def without_small_runs(self, *, with_operators: bool = False, python: str = "spare_python") -> ReplayGraph:
-        """The graph in which ``python``, of which only what is spare counts, and ``launch`` do not count runs of small
-        kernels. ``with_operators``, what operators take before a launch counts as ``launch``."""
+        """Return the graph without runs of small kernels in ``python``, only the spare part of it, and in ``launch``.
+
+        Args:
+            with_operators: count the time of operators before a launch as ``launch``.
+            python: the column that counts as ``python``.
+        """
         is_own = pl.col("is_launched") & pl.lit(with_operators)
         launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(_own_ns()).otherwise(0)
         counted = {"python": pl.col(python), "launch": launch}
@@ -57,16 +80,18 @@ class FaultGraph:
         return self._with_edges(self.edges.with_columns(**outside))
 
     def without_all_python(self) -> ReplayGraph:
-        """The graph in which ``python`` is all of it, also what operators on the CPU may need."""
+        """Return the graph in which ``python`` is all of it, also the part that CPU operators may need."""
         return self.without_small_runs(python="python")
 
     def without_launches(self) -> ReplayGraph:
-        """The graph in which ``launch`` is also what operators take before it, but for runs of small kernels."""
+        """Return the graph in which ``launch`` includes the operators before it, without runs of small kernels."""
         return self.without_small_runs(with_operators=True)
 
     def only_small_runs(self) -> ReplayGraph:
-        """The graph in which ``launch`` is all that the host does for runs of small kernels, and ``transfer`` those of
-        them that do next to nothing."""
+        """Return the graph in which ``launch`` is all CPU work for runs of small kernels.
+
+        Those of them that do next to nothing are ``transfer``.
+        """
         of_host = pl.when("in_run").then("weight").otherwise(0)
         empty = self.edges.filter("is_empty")
         return self._with_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
@@ -89,20 +114,19 @@ class FaultGraph:
         return self._with_edges(self.as_recorded.edges.with_columns(launch="cpu_operator"))
 
     def only_waits_for_batches(self) -> ReplayGraph:
-        """The graph in which ``data`` is only what loops could do without: it costs time to fetch a batch that is there
-        from a worker, too."""
+        """Return the graph in which ``data`` is only the avoidable part: fetching a batch that is ready takes time."""
         edges = self.as_recorded.edges
         if edges["data"].equals(edges["spare_data"]):
             return self.as_recorded
         return self._with_edges(edges.with_columns(data="spare_data"))
 
     def only_copies_that_block(self) -> ReplayGraph:
-        """The graph in which ``sync`` is only waits for copies to the device."""
+        """Return the graph in which ``sync`` is only waits for copies to the device."""
         return self._with_edges(self._with_syncs_of_copies(True))
 
     def without_copies_that_block(self) -> ReplayGraph:
-        """The graph in which ``sync`` is all other waits, ``transfer`` the copies of single values for which the host
-        waited, and ``launch`` what it does to have them copied: who does not wait for a value does not read it."""
+        """Return the graph in which ``sync`` is all other waits, ``transfer`` the copies of single values that the CPU
+        waits for, and ``launch`` the CPU work to copy them: a value that is not waited for is not read."""
         waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
         is_value = pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
         values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
@@ -117,8 +141,10 @@ class FaultGraph:
         return self._with_edges(edges)
 
     def _with_syncs_of_copies(self, wanted: bool) -> pl.DataFrame:
-        """The edges, of which only waits for copies to the device are ``sync``, or only all others. Waits whose data
-        the CPU needs never are."""
+        """Return the edges with only waits for copies to the device as ``sync``, or only all others.
+
+        Waits whose data the CPU needs never are.
+        """
         copies = self._device_edges.filter(pl.col("name").str.contains(COPY_TO_DEVICE))
         is_of_copy = pl.col("source").is_in(copies["target"].implode())
         is_other = (pl.col("kind") == "sync") & ((is_of_copy != wanted) | pl.col("is_for_data").fill_null(False))
@@ -133,10 +159,10 @@ class FaultGraph:
 
     @cached_property
     def edges(self) -> pl.DataFrame:
-        """All edges, with what findings know of them.
+        """All edges, with columns for variants.
 
-        ``is_launched`` are those to a launch, ``in_run`` what the host does before the launch of a kernel in a run of
-        small ones, ``is_empty`` kernels of such runs that do next to nothing.
+        ``is_launched`` are those to a launch, ``in_run`` the CPU work before the launch of a kernel in a run of small
+        ones, ``is_empty`` kernels of such runs that do next to nothing.
         """
         edges = self.as_recorded.edges
         launches = _launches(edges)
@@ -145,7 +171,7 @@ class FaultGraph:
         is_launched = (pl.col("kind") == "host") & pl.col("takes_ns").is_not_null()
         is_small = is_launched & (pl.col("takes_ns") < pl.min_horizontal("weight", SMALL_KERNEL_NS))
         run = pl.struct("rank", "is_small").rle_id()
-        in_run = pl.col("is_small") & (pl.len().over(run) >= FEWEST_SMALL_KERNELS)
+        in_run = pl.col("is_small") & (pl.len().over(run) >= MIN_SMALL_KERNELS)
         edges = edges.with_columns(is_small=is_small.fill_null(False), is_launched=is_launched)
         edges = edges.with_columns(in_run=in_run)
         small = launches.join(edges.filter("in_run").select("target"), on="target", how="semi")["begin"]
@@ -155,21 +181,23 @@ class FaultGraph:
 
 
 def _own_ns() -> pl.Expr:
-    """What operators take in an edge of the host. Above `MIN_CPU_OPERATOR_NS` the host did something else, or it is
-    the time of an operator on the CPU."""
+    """Return the time of operators in a CPU edge.
+
+    Above `MIN_CPU_OPERATOR_NS` the CPU did something else, or it is the time of an operator on the CPU.
+    """
     return (pl.col("weight") - pl.sum_horizontal(*PARTS, *CPU_OPERATORS)).clip(0, MIN_CPU_OPERATOR_NS)
 
 
 def _is_of_events(edges: pl.DataFrame) -> pl.Expr:
-    """Whether an edge is one of these from an event's begin to its end, or leads to the begin from the event before."""
+    """Return whether an edge is one of these events, or leads to its start from the event before."""
     begins = edges["source"].implode()
     is_event = (pl.col("kind") == "device") & pl.col("source").is_in(begins)
     return is_event | ((pl.col("kind") == "stream") & pl.col("target").is_in(begins))
 
 
 def _launches(edges: pl.DataFrame) -> pl.DataFrame:
-    """The launches of kernels: ``target``, the node of the launch; ``begin``, that of its kernel's begin; ``takes_ns``,
-    how long the kernel takes."""
+    """Return the launches of kernels: ``target``, the node of the launch; ``begin``, that of its kernel's start;
+    ``takes_ns``, the kernel's duration."""
     kind = pl.col("kind")
     kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(_NO_KERNELS))
     launches = edges.filter(kind == "launch").select(begin="target", target="source")

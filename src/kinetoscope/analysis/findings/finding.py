@@ -1,32 +1,18 @@
-"""analysis: what is wrong with a run, what that costs, and what mending it would save: one row per fault."""
+"""Findings: a row per fault of a run, with its location, cost, saving, confidence and advice."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kinetoscope.analysis.findings.explanations import link_to
+from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.texts.wording import shown
 
-HIGH_SHARE = 0.10
-"""Confidence is high where mending saves this part of a step; where no replay can tell, if the fault costs as much."""
-
-LEAST_SHARE = 0.25
-"""What saves less than this part of what would be high is not reported; below half of it confidence is low."""
-
-OVERHEAD_IS_HIGH = 0.2
-"""Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
-
-_MEDIUM_SHARE = 0.5
-
-_MINOR_SHARE = 0.03
-
-_WEIGHTS = {"high": 1.0, "medium": 0.6, "low": 0.3}
-"""Savings are weighted by confidence before findings are ranked (the contract's factors)."""
-
-_UNTIMED_SHARE = HIGH_SHARE
-"""A finding with neither saving nor cost, such as memory growth, ranks as if it saved this share of a step."""
+MAX_NAMED = 3
+"""Spans, and source lines, that a finding names."""
 
 _ID_DIGITS = 4
 """Hexadecimal digits of a location's digest in an id: 65,536 locations per kind."""
@@ -34,13 +20,10 @@ _ID_DIGITS = 4
 _MAX_RANKS_IN_ID = 4
 """Ids list at most so many ranks; more become part of the digest."""
 
-CONFIDENCES = ("high", "medium", "low")
-"""How sure a finding can be, the surest first."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """The place of a finding; empty where it is everywhere. ``lines`` are lines of source, ``file:line``."""
+    """The location of a finding; empty where it is everywhere. ``lines`` are lines of source, ``file:line``."""
 
     ranks: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
@@ -50,38 +33,44 @@ class Where:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(PlainData, ShownInNotebooks):
-    """One fault of a run. Times are nanoseconds per step.
-
-    ``id`` identifies the fault across recordings of a program, by kind, ranks and source line; it contains no name of
-    the user's. ``saving_share`` is the saving as a share of the recorded step; None without a saving.
-    ``cost_ns_per_step`` is what the fault takes now; ``saving_ns_per_step`` what a step would gain without it, by a
-    replay; savings of several findings do not add up. ``evidence`` are pairs of name and number, ``confidence`` is
-    ``high``, ``medium`` or ``low``, ``link`` the command that explains its kind. With a ``period`` of n it
-    comes in every n-th step; None where it comes irregularly, or that is not known.
-    """
+    """One fault of a run. Times are nanoseconds per step; savings of several findings do not add up."""
 
     _pairs = ("evidence",)
 
     id: str
+    """The identity across recordings of a program, by kind, ranks and source line, without names of the user's."""
     kind: str
     title: str
     where: Where
     evidence: tuple[tuple[str, int | float], ...]
+    """Pairs of name and number."""
     cost_ns_per_step: int | None
+    """The time that the fault takes now."""
     saving_ns_per_step: int | None
+    """The time that a step would gain without it, by a replay; None where no replay applies."""
     saving_share: float | None
+    """The saving as a share of the recorded step."""
     confidence: str
+    """``high``, ``medium`` or ``low``."""
     period: int | None
+    """n if it recurs every n-th step; None where it comes irregularly, or that is unknown."""
     advice: str
     link: str
+    """The command that explains its kind."""
+    fix: Fix | None = None
+    """The change that its saving is from; None without a saving. It is no part of reports for other programs."""
 
     def __repr__(self) -> str:
         return f"<kinetoscope.Finding {self.kind}: {shown(self.title)}; confidence {self.confidence}>"
 
     @property
     def worth_ns(self) -> int | None:
-        """What mending it saves of a step; where no replay tells, what it costs."""
+        """The saving per step; the cost where no replay applies."""
         return self.cost_ns_per_step if self.saving_ns_per_step is None else self.saving_ns_per_step
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain data, without the fix."""
+        return {name: value for name, value in super().to_dict().items() if name != "fix"}
 
 
 def build_finding(
@@ -95,8 +84,9 @@ def build_finding(
     cost_ns: float | None = None,
     saving_ns: float | None = None,
     period: int | None = None,
+    fix: Fix | None = None,
 ) -> Finding:
-    """A finding. Evidence that is None is not known, and left out."""
+    """Return a finding. Evidence that is None is unknown, and left out."""
     where = where or Where()
     return Finding(
         id=finding_id(kind, where),
@@ -111,6 +101,7 @@ def build_finding(
         period=period,
         advice=advice,
         link=link_to(kind),
+        fix=fix if saving_ns is not None else None,
     )
 
 
@@ -130,30 +121,3 @@ def finding_id(kind: str, where: Where) -> str:
     if location:
         parts.append(hashlib.sha256(location.encode(errors="surrogatepass")).hexdigest()[:_ID_DIGITS])
     return "-".join(parts)
-
-
-def ranking_key(finding: Finding, step_ns: float) -> tuple[bool, float, int]:
-    """Return the key that sorts findings by urgency, smallest first.
-
-    Minor findings come last. Among the others, the saving (or, without one, the cost) is weighted by confidence; ties
-    are broken by cost.
-    """
-    worth_ns = _UNTIMED_SHARE * step_ns if finding.worth_ns is None else finding.worth_ns
-    return is_minor(finding, step_ns), -worth_ns * _WEIGHTS[finding.confidence], -(finding.cost_ns_per_step or 0)
-
-
-def is_minor(finding: Finding, step_ns: float | None) -> bool:
-    """Whether it is of low confidence, and worth so little of a step, at most, that one line is enough for it."""
-    most_ns, worth_ns = dict(finding.evidence).get("saving_at_most_ns"), finding.worth_ns
-    worth_ns = worth_ns if worth_ns is None or most_ns is None else max(worth_ns, most_ns)
-    return bool(finding.confidence == "low" and worth_ns is not None and step_ns and worth_ns < _MINOR_SHARE * step_ns)
-
-
-def confidence_without_replay(share: float, high_share: float = HIGH_SHARE) -> str:
-    """How sure it is where a replay would have been needed and none is trusted: never high."""
-    return max(confidence_in(share, high_share), "medium", key=CONFIDENCES.index)
-
-
-def confidence_in(share: float, high_share: float = HIGH_SHARE) -> str:
-    """How sure it is that something is a fault which takes, or whose mending saves, this part of a step."""
-    return "high" if share >= high_share else "medium" if share >= _MEDIUM_SHARE * high_share else "low"

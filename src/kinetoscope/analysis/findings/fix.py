@@ -1,42 +1,37 @@
-"""analysis: what a finding changes in a replay of the run, and what a step gains by it: the same for all who ask."""
+"""Fixes of findings: the change of a replay that stands for each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from kinetoscope.analysis.findings.fault_graph import FaultGraph
-from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-
-Variant = Callable[[FaultGraph], ReplayGraph]
-
-
-def as_recorded(graph: FaultGraph) -> ReplayGraph:
-    """The run's own graph."""
-    return graph.as_recorded
+from kinetoscope.analysis.findings.fault_graph import FaultGraph, Variant
+from kinetoscope.analysis.replay.replay import Change
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A ``change`` of one ``variant`` of the run's graph. It must be worth as much if nobody waited for the ranks
-    ``late``, if the pipeline stages ``slow`` had no more to do than others, and without the parts ``beyond``: what it
-    saves at most is worth it with them."""
+    """A change of one variant of the run's graph, as plain data.
+
+    It must gain as much without waits for the ranks ``late``, with stages ``slow`` as fast as the others, and without
+    the parts ``beyond``: its largest possible saving is the one with them.
+    """
 
     change: Change
-    variant: Variant = as_recorded
+    variant: Variant = "as_recorded"
     beyond: frozenset[str] = frozenset()
-    late: frozenset[int] = field(default_factory=frozenset)
-    slow: frozenset[int] = field(default_factory=frozenset)
+    late: frozenset[int] = frozenset()
+    slow: frozenset[int] = frozenset()
     most_variant: Variant | None = None
-    """The graph in which the change saves the most that it can; that of ``variant``, if there is no other."""
+    """The graph in which the change has its largest possible saving, if not that of ``variant``."""
 
     def saved_ns(self, graph: FaultGraph) -> int:
-        """What the run gains."""
-        varied = self.variant(graph)
+        """Return the time that the run gains."""
+        varied = graph.variant(self.variant)
         saved_ns = graph.saved_ns if varied is graph.as_recorded else varied.saving_ns
         return self._saved_ns(saved_ns, graph.saved_ns)
 
     def most_saved_ns(self, graph: FaultGraph) -> int:
-        """What the run gains at most, by what the recording shows."""
-        varied = (self.most_variant or self.variant)(graph)
+        """Return the time that the run gains at most, by what the recording shows."""
+        varied = graph.variant(self.most_variant or self.variant)
         if graph.has_guesses or self.most_variant:
             varied = varied.without_guesses()
         return replace(self, beyond=frozenset())._saved_ns(varied.saving_ns, varied.saving_ns)

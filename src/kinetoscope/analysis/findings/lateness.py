@@ -2,37 +2,37 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.evidence.recording import RunRows
+from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.late_group import ONCE_SHARE, group_by_replay, group_by_rows, late_once
 from kinetoscope.analysis.findings.proven_causes import ProvenCauses, find_proven_causes
-from kinetoscope.analysis.findings.signs import Signs
+from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.findings.uneven_loads import UnevenLoads, find_uneven_loads
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.stragglers import LateRanks, StragglerRow, begins_after_first, later_ranks, waits_for
 
-if TYPE_CHECKING:
-    from kinetoscope.analysis.analyze import RunReport
-
-_TIMES_ON_TIME = 1.5
-"""All loaders are slow if the run gains so many times as much without any wait for data as with late ranks on time: a
-slow loader of one rank alone gains as much in both."""
+_MIN_TIMES_ON_TIME = 1.5
+"""All loaders are slow if a run without waits for data gains so many times as much as one with late ranks on time: with
+a single slow loader both gain as much."""
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """The late ranks of a run: those that hold the others up ``together``, those that did so ``once``, in a single
-    step, the causes of other late ranks that spans prove, those that are late in turns for uneven loads, and those
-    that are late since all ``loaders`` are slow."""
+    """The late ranks of a run, and those that another finding explains."""
 
     together: list[StragglerRow] = field(default_factory=list)
+    """Ranks that delay the others together."""
     once: list[StragglerRow] = field(default_factory=list)
+    """Ranks that did so in a single step."""
     proven: ProvenCauses = field(default_factory=ProvenCauses)
+    """Ranks that are late for a cause that spans prove."""
     uneven: UnevenLoads = field(default_factory=UnevenLoads)
+    """Ranks that alternate because of uneven loads."""
     loaders: frozenset[int] = frozenset()
+    """Ranks that are late because the loaders of all are slow."""
 
     @property
     def explained_ranks(self) -> frozenset[int]:
@@ -40,100 +40,99 @@ class Lateness:
         return self.proven.ranks | self.uneven.in_time | self.loaders
 
 
-def find_late_ranks(report: "RunReport", graph: FaultGraph, signs: Sequence[Signs], candidates: LateRanks) -> Lateness:
+def find_late_ranks(
+    rows: RunRows, savings: SavingEstimator, windows: Sequence[WindowEvidence], candidates: LateRanks
+) -> Lateness:
     """Return the late ranks, of ``candidates``, and of those that hide behind them."""
-    return _Finder(report, graph, signs, candidates).find()
+    return _Finder(rows, savings, windows, candidates).find()
 
 
 class _Finder:
-    def __init__(self, report: "RunReport", graph: FaultGraph, signs: Sequence[Signs], candidates: LateRanks) -> None:
-        self._report, self._graph, self._signs, self._candidates = report, graph, signs, candidates
-        self._ranks, self._num_steps = report.run["ranks"], report.run["num_steps"]
-        self._step_ns = report.run["step_ns"] or 0.0
-        self._is_replayed = graph.as_recorded.why_untrusted is None and not candidates.phases
+    def __init__(
+        self, rows: RunRows, savings: SavingEstimator, windows: Sequence[WindowEvidence], candidates: LateRanks
+    ) -> None:
+        self._rows, self._savings, self._windows, self._candidates = rows, savings, windows, candidates
+        self._graph, self._is_replayed = savings.graph, savings.is_trusted and not candidates.phases
 
     def find(self) -> Lateness:
         together = self._together()
         once = self._once(frozenset(row.rank for row in together))
         uneven = self._uneven()
-        loaders = self._with_slow_loaders([*together, *once, *self._report.stragglers])
+        loaders = self._with_slow_loaders([*together, *once, *self._rows.stragglers])
         late = frozenset(row.rank for row in (*together, *once)) - uneven.in_time - loaders
         found = Lateness([], [], self._proven(late, uneven), uneven, loaders)
         together, once = ([row for row in rows if row.rank not in found.explained_ranks] for rows in (together, once))
         late = frozenset(row.rank for row in (*together, *once))
-        if late and late >= {*self._ranks}:
+        if late and late >= {*self._rows.ranks}:
             _spare_one(together, once)
         return replace(found, together=together, once=once)
 
     def _together(self) -> list[StragglerRow]:
-        if not self._is_replayed or not self._num_steps:
-            return group_by_rows(self._report.stragglers, self._ranks, self._step_ns)
+        if not self._is_replayed or not self._rows.num_steps:
+            return group_by_rows(self._rows.stragglers, self._rows.ranks, self._rows.step_ns)
         candidates = self._candidates.candidates
-        return group_by_replay(candidates, self._later, self._ranks, self._saved_on_time_ns, self._step_ns)
+        return group_by_replay(candidates, self._later, self._rows.ranks, self._saved_on_time_ns, self._rows.step_ns)
 
     def _later(self, ranks: frozenset[int]) -> list[StragglerRow]:
         return self._later_with(self._graph.as_recorded, Change(on_time=ranks))
 
     def _later_with(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
-        return later_ranks(graph.begins_after_first(change), self._report.steps)
+        return later_ranks(graph.begins_after_first(change), self._rows.steps)
 
     def _saved_on_time_ns(self, ranks: frozenset[int]) -> float:
         """Return what a step saves if the ranks had never been late: a few steps of a recording need not show it
         all."""
-        return self._gained_ns(self._graph.as_recorded.saving_if_never_late_ns(ranks))
-
-    def _gained_ns(self, saved_ns: float) -> float:
-        return self._report.gained_ns(saved_ns) or 0.0
+        return self._savings.gained_ns(self._graph.as_recorded.saving_if_never_late_ns(ranks))
 
     def _once(self, group: frozenset[int]) -> list[StragglerRow]:
-        if not self._num_steps:
+        if not self._rows.num_steps:
             return []
         if self._is_replayed:
             return self._once_with(self._graph.as_recorded, Change(on_time=group))
         calls = self._candidates.calls
-        rows = late_once(begins_after_first(calls), self._report.steps, self._step_ns)
+        rows = late_once(begins_after_first(calls), self._rows.steps, self._rows.step_ns)
         rows = [row for row in rows if row.rank not in group]
-        waits_ns = [waits_for(calls, {row.rank}).get(row.steps[0], 0.0) / self._num_steps for row in rows]
+        waits_ns = [waits_for(calls, {row.rank}).get(row.steps[0], 0.0) / self._rows.num_steps for row in rows]
         waited_for = zip(rows, waits_ns, strict=True)
-        return [replace(row, cost_ns_per_step=round(ns)) for row, ns in waited_for if ns >= ONCE_SHARE * self._step_ns]
+        return [
+            replace(row, cost_ns_per_step=round(ns)) for row, ns in waited_for if ns >= ONCE_SHARE * self._rows.step_ns
+        ]
 
     def _once_with(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
-        return late_once(graph.begins_after_first(change), self._report.steps, self._step_ns)
+        return late_once(graph.begins_after_first(change), self._rows.steps, self._rows.step_ns)
 
     def _proven(self, late: frozenset[int], uneven: UnevenLoads) -> ProvenCauses:
         """Return which of the late ranks spans explain; none where no replay is trusted."""
         if not late or not self._is_replayed:
             return ProvenCauses()
-        stops = pl.concat([one.stops.with_columns(rank=pl.lit(one.rank, pl.Int64)) for one in self._signs])
+        stalls = pl.concat([one.stalls.with_columns(rank=pl.lit(one.rank, pl.Int64)) for one in self._windows])
         waited_for = self._waited_for - uneven.in_time
-        return find_proven_causes(self._graph, stops, late, waited_for, self._late_with, self._gained_ns, self._step_ns)
+        return find_proven_causes(self._savings, stalls, late, waited_for, self._late_with, self._rows.step_ns)
 
     def _uneven(self) -> UnevenLoads:
         """Return the ranks that are late in turns for uneven loads; none where no replay is trusted."""
         if not self._waited_for or not self._is_replayed:
             return UnevenLoads()
-        return find_uneven_loads(
-            self._graph, self._ranks, self._waited_for, self._late_with, self._gained_ns, self._step_ns
-        )
+        return find_uneven_loads(self._savings, self._rows.ranks, self._waited_for, self._late_with, self._rows.step_ns)
 
     def _with_slow_loaders(self, rows: Sequence[StragglerRow]) -> frozenset[int]:
         """Return the ranks that are late for their loaders, where those of the others are slow, too: the run gains much
         more without all waits for data than with these ranks on time."""
         costs = {row.rank: row.cost_ns_per_step for row in rows if row.cause == "data"}
         late = frozenset(costs)
-        if late and late >= {*self._ranks}:
+        if late and late >= {*self._rows.ranks}:
             late -= {min(late, key=lambda rank: costs[rank])}  # one rank has to wait
         if not late or not self._is_replayed:
             return frozenset()
         waits = self._graph.only_waits_for_batches()
         change = Change(frozenset(["data"]))
-        if waits.saving_ns(change) < _TIMES_ON_TIME * self._graph.saved_ns(Change(on_time=late)):
+        if waits.saving_ns(change) < _MIN_TIMES_ON_TIME * self._graph.saved_ns(Change(on_time=late)):
             return frozenset()
         return frozenset(costs) - frozenset(self._late_with(waits, change))
 
     @property
     def _waited_for(self) -> frozenset[int]:
-        return frozenset(row.rank for row in self._report.stragglers)
+        return frozenset(row.rank for row in self._rows.stragglers)
 
     def _late_with(self, graph: ReplayGraph, change: Change) -> set[int]:
         return {row.rank for row in (*self._later_with(graph, change), *self._once_with(graph, change))}

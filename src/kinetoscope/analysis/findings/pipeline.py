@@ -4,21 +4,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.late_group import LATE_SHARE
+from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.point_to_point import SEND
 from kinetoscope.analysis.replay.even_loads import host_rows
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-
-if TYPE_CHECKING:
-    from kinetoscope.analysis.findings.case import Case
-    from kinetoscope.analysis.run_report import RunReport
-
 
 _MIN_SHARE_OF_SAVING = 0.95
 """Stages that gain this share of what all slow ones gain are the slow ones."""
@@ -26,8 +21,10 @@ _MIN_SHARE_OF_SAVING = 0.95
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The pipeline of a run: the ``stages`` of its ranks, counted from 0, and how many ``microbatches`` a step has, as
-    the number of messages between two stages tells; those of virtual stages count each."""
+    """The pipeline of a run: the ``stages`` of its ranks, counted from 0, and the microbatches of a step.
+
+    Their number is that of messages between two stages; those of virtual stages count each.
+    """
 
     stages: Mapping[int, int]
     num_stages: int
@@ -41,8 +38,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class SlowStages:
-    """Ranks of slow stages, and by how much longer than others their devices compute and their hosts take, in ns per
-    step, on average over these ranks."""
+    """Ranks of slow stages, and by how much longer than others their GPUs and CPUs take, in ns per step on average."""
 
     ranks: frozenset[int] = frozenset()
     device_longer_ns: float = 0.0
@@ -61,8 +57,10 @@ class SlowStages:
 
 @dataclass(frozen=True)
 class Waits:
-    """Shares of the time in which ranks communicate and compute nothing: those of messages, in all, before the first
-    micro-batch of a step, and in between its last ones."""
+    """Shares of exposed communication that are waits for messages.
+
+    They are of all messages, before the first microbatch of a step, and between its last ones.
+    """
 
     of_messages: float = 0.0
     warm_up: float = 0.0
@@ -92,24 +90,24 @@ def _connected(pairs: Iterable[tuple[int, ...]]) -> list[set[int]]:
     return chains
 
 
-def find_slow_stages(report: "RunReport", graph: FaultGraph, pipeline: Pipeline | None) -> SlowStages:
-    """Return the ranks that have more to do than the others usually have, if the run gains enough without that; none
-    without a pipeline, and where no replay is trusted.
+def find_slow_stages(rows: RunRows, savings: SavingEstimator, pipeline: Pipeline | None) -> SlowStages:
+    """Return the ranks with more to do than the others usually have, if the run gains enough without that.
 
-    A stage without which the run gains as much, such as the first one, which fetches the batches, is not among them.
+    There are none without a pipeline, and where no replay is trusted. A stage without which the run gains as much,
+    such as the first one, which fetches the batches, is not among them.
     """
-    if pipeline is None or graph.as_recorded.why_untrusted is not None:
+    if pipeline is None or not savings.is_trusted:
         return SlowStages()
-    ranks = [rank for rank in report.run["ranks"] if rank in pipeline.stages]
-    num_steps, least_ns = report.run["num_steps"], LATE_SHARE * (report.run["step_ns"] or 0.0)
+    ranks = [rank for rank in rows.ranks if rank in pipeline.stages]
+    graph, min_ns = savings.graph, LATE_SHARE * rows.step_ns
     recorded = graph.as_recorded
-    rows = recorded.load_rows(ranks), host_rows(recorded.nodes, recorded.edges)
-    device_ns, host_ns = (_longer_ns(loads, ranks, num_steps) for loads in rows)
-    slow = frozenset(rank for rank in ranks if max(device_ns[rank], host_ns[rank]) >= least_ns)
+    loads = recorded.load_rows(ranks), host_rows(recorded.nodes, recorded.edges)
+    device_ns, host_ns = (_longer_ns(of_part, ranks, rows.num_steps) for of_part in loads)
+    slow = frozenset(rank for rank in ranks if max(device_ns[rank], host_ns[rank]) >= min_ns)
     if not slow or len(slow) == len(ranks):
         return SlowStages()
     saved_ns = graph.saved_ns(Change(as_others=slow))
-    if (report.gained_ns(saved_ns) or 0.0) < least_ns:
+    if savings.gained_ns(saved_ns) < min_ns:
         return SlowStages()
     for rank in sorted(slow, key=lambda rank: max(device_ns[rank], host_ns[rank])):
         others = slow - {rank}
@@ -125,17 +123,8 @@ def _longer_ns(rows: pl.DataFrame, ranks: Collection[int], num_steps: int) -> di
     return {rank: ns - usual_ns for rank, ns in takes_ns.items()}
 
 
-def exposed_communication_ns(case: "Case") -> float:
-    """Return the exposed communication per step: the mean of all ranks of a pipeline, else of those that are not
-    late."""
-    name = "device_exposed_communication_ns" if case.has_device else "communication_wait_ns"
-    if case.pipeline is None:
-        return case.mean_ns(name)
-    return sum(getattr(row, name) or 0 for row in case.report.steps) / max(1, len(case.report.steps))
-
-
 def find_waits(graph: ReplayGraph, pipeline: Pipeline | None) -> Waits:
-    """Return how much of the exposed communication is waiting for messages; none of it without a pipeline.
+    """Return the shares of exposed communication that are waits for messages; none without a pipeline.
 
     In a step of 1F1B, the first message to a stage ends its warm-up; the cool-down has as many backward passes as
     there are stages behind it, each with a receive and, but for the first stage, a send.

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.late_group import LATE_SHARE
+from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 PARTS_OF_KINDS = {"garbage_collection": "gc", "blocked": "blocked", "recompilation": "compile"}
@@ -42,25 +42,24 @@ class ProvenCauses:
 
 
 def find_proven_causes(
-    graph: FaultGraph,
-    stops: pl.DataFrame,
+    savings: SavingEstimator,
+    stalls: pl.DataFrame,
     late: frozenset[int],
     waited_for: frozenset[int],
     late_with: LateRanksOf,
-    gained_ns: Callable[[float], float],
     step_ns: float,
 ) -> ProvenCauses:
-    """Return which of the ``late`` ranks are in time in a replay without a part that spans prove, and with these which
-    others of those ``waited_for`` are.
+    """Return the ``late`` ranks that are in time in a replay without a part that spans prove, and the ranks with it.
 
-    That part is the finding then, with what all ranks gain together. ``stops`` are the signs of all ranks, with
-    ``rank``. ``gained_ns`` converts what the run gains to what a step gains.
+    Others of those ``waited_for`` may be in time then, too. That part is the finding then, with the saving of all
+    ranks together. ``stalls`` have the ``rank`` of each.
     """
+    graph, gained_ns = savings.graph, savings.gained_ns
     explained, by_kind = frozenset[int](), dict[str, frozenset[int]]()
     for kind, part in PARTS_OF_KINDS.items():
         change = Change(frozenset([part]))
         remaining = late - explained
-        uneven_ns = _uneven_ns(stops.filter(kind=part), graph.as_recorded.nodes["rank"].drop_nulls().n_unique())
+        uneven_ns = _uneven_ns(stalls.filter(kind=part), graph.as_recorded.nodes["rank"].drop_nulls().n_unique())
         if not remaining or gained_ns(uneven_ns) < LATE_SHARE * step_ns:
             continue
         saved_ns = graph.saved_ns(change)
@@ -75,10 +74,10 @@ def find_proven_causes(
     return ProvenCauses(explained, by_kind)
 
 
-def _uneven_ns(stops: pl.DataFrame, num_ranks: int) -> float:
+def _uneven_ns(stalls: pl.DataFrame, num_ranks: int) -> float:
     """Return by how much the rank with most of a part has more of it than the others, on average; the sum over
     steps."""
-    by_rank = stops.drop_nulls("step").group_by("step", "rank").agg(pl.col("total_ns").sum())
+    by_rank = stalls.drop_nulls("step").group_by("step", "rank").agg(pl.col("total_ns").sum())
     total, most = pl.col("total_ns").sum(), pl.col("total_ns").max()
     uneven = by_rank.group_by("step").agg(uneven=most - (total - most) / max(1, num_ranks - 1))
     return float(uneven["uneven"].sum())

@@ -1,6 +1,7 @@
 """Run-queue delay of the loop's thread, which lengthens all CPU work of a step."""
 
 from collections.abc import Sequence
+from enum import Enum
 from functools import cached_property
 from statistics import fmean
 
@@ -9,21 +10,20 @@ from kinetoscope.analysis.steps import StepRow
 _HIGH_SHARE = 0.3
 """From this share of the ready time on, a delay on the CPU may be noise."""
 
-_LENGTHENED = (
-    "input_bound",
-    "host_bound",
-    "python_overhead",
-    "small_kernels",
-    "synchronisation",
-    "garbage_collection",
-)
-"""Kinds of CPU faults whose time contains run-queue delay."""
-
-_WITHOUT_DELAY = ("python_overhead", "blocked", "hot_line")
-"""Kinds whose time already excludes it, spread evenly over the ready time of a step."""
-
 _MIN_QUIET_SHARE = 0.05
 """Least share of a step that counts as its duration on an idle machine."""
+
+
+class DelayEffect(Enum):
+    """Effect of run-queue delay on the time of a fault."""
+
+    NONE = "none"
+    CONTAINED = "contained"
+    """The time contains delay, as that of all CPU work does."""
+    EXCLUDED = "excluded"
+    """The time excludes delay, but grows with it: the delay is spread evenly over the ready time of a step."""
+    APART = "apart"
+    """The time excludes delay, and is measured in another way than by the clock."""
 
 
 class RunQueueDelay:
@@ -49,28 +49,26 @@ class RunQueueDelay:
         """True if a delay on the CPU may be noise."""
         return self.share > _HIGH_SHARE
 
-    def lowers(self, kind: str) -> bool:
-        """Return whether no finding of a kind is of high confidence."""
-        return self.is_high and kind in _LENGTHENED
+    def lowers(self, effect: DelayEffect) -> bool:
+        """Return whether faults with this effect are not of high confidence."""
+        return self.is_high and effect in (DelayEffect.CONTAINED, DelayEffect.EXCLUDED)
 
-    def share_of_step(self, kind: str, time_ns: float) -> float:
-        """Return the share of a step that a fault takes; of CPU faults, as on an idle machine."""
-        if not self._applies_to(kind):
+    def share_of_step(self, effect: DelayEffect, time_ns: float) -> float:
+        """Return the share of a step that a fault takes; on the CPU, as on an idle machine."""
+        if effect is DelayEffect.NONE or not self.share:
             return time_ns / self._step_ns
-        return time_ns * (1 if kind in _WITHOUT_DELAY else 1 - self.share) / self._quiet_ns
+        return time_ns * (1 - self.share if effect is DelayEffect.CONTAINED else 1) / self._quiet_ns
 
-    def certain_share_of_step(self, kind: str, time_ns: float) -> float:
+    def certain_share_of_step(self, effect: DelayEffect, time_ns: float) -> float:
         """Return the share of a step that a fault takes even if all run-queue delay was part of it.
 
         The delay is known by step, but not the moments of the step in which the thread had no CPU.
         """
-        if not self._applies_to(kind):
+        if effect is DelayEffect.NONE or not self.share:
             return time_ns / self._step_ns
-        whole_ns = time_ns / (1 - self.share) if kind in _WITHOUT_DELAY and self.share < 1 else time_ns
+        is_excluded = effect is not DelayEffect.CONTAINED and self.share < 1
+        whole_ns = time_ns / (1 - self.share) if is_excluded else time_ns
         return max(0.0, whole_ns - self._delay_ns) / self._quiet_ns
-
-    def _applies_to(self, kind: str) -> bool:
-        return self.share > 0 and kind in (*_LENGTHENED, *_WITHOUT_DELAY)
 
     @cached_property
     def _delay_ns(self) -> float:

@@ -1,11 +1,11 @@
 """Ranks that wait for each other in turns since they have unequal amounts to compute: batches, or experts."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.late_group import LATE_SHARE
 from kinetoscope.analysis.findings.proven_causes import LateRanksOf
+from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.replay.even_loads import excess_in_turns_ns, lasts_whole_steps, loads
 from kinetoscope.analysis.replay.replay import Change
 
@@ -25,22 +25,21 @@ class UnevenLoads:
 
 
 def find_uneven_loads(
-    graph: FaultGraph,
+    savings: SavingEstimator,
     ranks: Collection[int],
     late: frozenset[int],
     late_with: LateRanksOf,
-    gained_ns: Callable[[float], float],
     step_ns: float,
 ) -> UnevenLoads:
-    """Return the ranks with uneven loads, where nearly all ranks have more than the mean in turns, and the run gains
-    enough with even ones. ``gained_ns`` converts what the run gains to what a step gains."""
+    """Return the ranks with uneven loads: nearly all have more than the mean in turns, and even loads gain enough."""
+    graph = savings.graph
     rows = graph.as_recorded.load_rows(ranks)
     if not len(graph.as_recorded.exchanges) and not lasts_whole_steps(rows):
         return UnevenLoads()
     of_ranks = loads(rows)
-    if gained_ns(excess_in_turns_ns(of_ranks, ranks)) < LATE_SHARE * step_ns:
+    if savings.gained_ns(excess_in_turns_ns(of_ranks, ranks)) < LATE_SHARE * step_ns:
         return UnevenLoads()
     found = UnevenLoads(frozenset(ranks))
-    if gained_ns(graph.saved_ns(found.change)) < LATE_SHARE * step_ns:
+    if savings.gained_ns(graph.saved_ns(found.change)) < LATE_SHARE * step_ns:
         return UnevenLoads()
     return UnevenLoads(found.ranks, late - frozenset(late_with(graph.as_recorded, found.change)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kinetoscope.analysis.findings.finding import is_minor
+from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.run_report import RunReport, ending

@@ -1,0 +1,21 @@
+"""Evidence of the pulse: hangs, and outlier steps of a run, recorded or not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kinetoscope.analysis.slow_steps import SlowStepRow
+from kinetoscope.pulse.stuck_phases import StuckPhase
+
+
+@dataclass(frozen=True, kw_only=True)
+class PulseEvidence:
+    """Phases that did not end in time, by rank, and outlier steps of the ``num_steps`` steps of a run.
+
+    ``num_steps`` is None where the pulse has no steps.
+    """
+
+    stuck: Mapping[int, Sequence[StuckPhase]]
+    slow_steps: Sequence[SlowStepRow]
+    num_steps: int | None
+    mean_ns: float
+    found_kinds: set[str] = field(default_factory=set)

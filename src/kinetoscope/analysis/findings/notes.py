@@ -1,0 +1,42 @@
+"""Notes on the findings of a run: conditions of their savings, and what to record to see more."""
+
+from collections.abc import Sequence
+
+from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.replay.replay import ReplayGraph
+from kinetoscope.analysis.step_time import FEWEST_TO_TIME
+from kinetoscope.analysis.window import FEWEST_STEPS
+
+
+def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
+    """Return the reason why no finding has a saving, if none has."""
+    why = graph.why_untrusted if graph is not None else None
+    return [f"The estimated savings of findings are unknown: {why}"] if why is not None else []
+
+
+def notes_on_loaders(graph: ReplayGraph | None, findings: Sequence[Finding]) -> list[str]:
+    """Return the condition of savings where the speed of a loader is unknown."""
+    is_waited_for = any(finding.kind == "input_bound" for finding in findings)
+    has_saving = any(finding.saving_ns_per_step for finding in findings)
+    if graph is None or not graph.has_hidden_loader or is_waited_for or not has_saving:
+        return []
+    return [
+        "Savings hold only if the DataLoader keeps up with a faster loop: its batches were in time, and the time of "
+        "its workers was not recorded. Pass diagnose=True to record it."
+    ]
+
+
+def notes_on_steps(num_steps: int) -> list[str]:
+    """Return a note on too few steps to see growth and periods, or to know the step time."""
+    if not 0 < num_steps < FEWEST_STEPS:
+        return []
+    if num_steps < FEWEST_TO_TIME:
+        only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"
+        return [
+            f"{only} recorded: the step time is uncertain, and faults of every few steps cannot be found. "
+            "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
+        ]
+    return [
+        f"Only {num_steps} steps were recorded: too few to find growth, or faults of every few steps. "
+        "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
+    ]

@@ -1,0 +1,82 @@
+"""Rules: one module per kind of finding in the package `rules`, registered by a decorator.
+
+A new finding is such a module, its page ``KIND.md`` beside it, and its test.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+from kinetoscope.analysis.findings import rules
+from kinetoscope.analysis.findings.diagnosis import Diagnosis, assess
+from kinetoscope.analysis.findings.evidence.pulse import PulseEvidence
+from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.finding import Finding
+
+Detect = Callable[[Any], Iterable[Diagnosis | Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule for findings of one kind.
+
+    It ``reads`` the evidence of a recording, or that of the pulse, and is skipped where a part that it ``requires`` is
+    unknown. Rules of the kinds that it ``excludes`` run later: they leave out what a finding of this one explains.
+    """
+
+    kind: str
+    detect: Detect
+    reads: type
+    requires: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+    def find(self, evidence: Evidence | PulseEvidence) -> list[Finding]:
+        """Return the findings of a run."""
+        if not isinstance(evidence, self.reads) or any(getattr(evidence, part) is None for part in self.requires):
+            return []
+        found = list[Finding]()
+        for one in self.detect(evidence):
+            if not isinstance(one, Diagnosis):
+                found.append(one)
+            elif isinstance(evidence, Evidence) and (finding := assess(self.kind, one, evidence)) is not None:
+                found.append(finding)
+        return found
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(
+    kind: str, *, reads: type = Evidence, requires: Sequence[str] = (), excludes: Sequence[str] = ()
+) -> Callable[[Detect], Detect]:
+    """Register a function as the rule for a kind. It yields diagnoses, or findings that need no assessment."""
+
+    def register(detect: Detect) -> Detect:
+        _RULES[kind] = Rule(kind, detect, reads, tuple(requires), tuple(excludes))
+        return detect
+
+    return register
+
+
+def load_rules() -> list[Rule]:
+    """Return the rules of the modules in `rules`, each named like its kind; first those that exclude others."""
+    kinds = sorted(module.name for module in pkgutil.iter_modules(rules.__path__))
+    for kind in kinds:
+        importlib.import_module(f"{rules.__name__}.{kind}")
+    order = TopologicalSorter[str](dict.fromkeys(kinds, ()))
+    for kind in kinds:
+        for excluded in _RULES[kind].excludes:
+            order.add(excluded, kind)
+    return [_RULES[kind] for kind in order.static_order()]
+
+
+def find_all(evidence: Evidence | PulseEvidence) -> list[Finding]:
+    """Return the findings of all rules that read this evidence."""
+    found = list[Finding]()
+    for one in load_rules():
+        found += one.find(evidence)
+        evidence.found_kinds.update(finding.kind for finding in found)
+    return found

@@ -1,0 +1,1 @@
+"""Rules for findings: a module per kind, ``KIND.py``, and its page, ``KIND.md``."""

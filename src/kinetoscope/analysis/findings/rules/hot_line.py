@@ -1,0 +1,42 @@
+"""Rule for the line at which the loop runs most, where no operators were recorded."""
+
+from collections.abc import Iterator
+
+from kinetoscope.analysis.findings.diagnosis import Diagnosis
+from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.finding import Where
+from kinetoscope.analysis.findings.rule import rule
+from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
+from kinetoscope.analysis.findings.wait_reasons import advise_on_call
+from kinetoscope.texts.wording import in_percent
+
+
+@rule("hot_line")
+def find_hot_line(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Diagnose the most frequent line in samples of stacks."""
+    stalls = evidence.stalls("loop")
+    found = stalls.sampled_line
+    if found is None or evidence.cpu.has_operators:
+        return
+
+    def title(cost_ns: float) -> str:
+        takes = f"takes {in_percent(cost_ns / evidence.step_ns)} of the step"
+        return (
+            f"Hot line: {found.line} {takes}"
+            if found.is_title
+            else f"Hot line: {found.line}, or code before it, {takes}"
+        )
+
+    yield Diagnosis(
+        title=title,
+        advice=f"{stalls.describe_line('the time of the loop without another finding')}"
+        f"{advise_on_call(stalls, evidence.stalls('blocked'))}To record the operators that it calls, leave torch=True, "
+        "the default.",
+        cost_ns=found.share * stalls.total_ns,
+        fix=None,
+        where=Where(lines=stalls.where().lines or (found.line,)),
+        evidence={**stalls.evidence_of_line, "num_samples": int(stalls.by_call["num_samples"].sum())},
+        is_estimate=True,
+        stalls="loop",
+        delay=DelayEffect.APART,
+    )

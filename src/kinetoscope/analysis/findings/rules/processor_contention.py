@@ -1,0 +1,55 @@
+"""Rule for CPU contention that the job causes itself: by its threads, or by the limit of its container."""
+
+from collections.abc import Iterator
+
+from kinetoscope.analysis.contention import CpuUse
+from kinetoscope.analysis.findings.diagnosis import Diagnosis
+from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.rule import rule
+from kinetoscope.texts.wording import counted, in_percent
+
+_MIN_SHARE_OF_DELAY = 0.5
+"""A limit that stopped the process for this share of the run-queue delay is the reason."""
+
+
+@rule("processor_contention")
+def find_processor_contention(evidence: Evidence) -> Iterator[Diagnosis]:
+    """Diagnose run-queue delay."""
+    if not evidence.cpu.delay.is_known:
+        return
+    delay_ns, use = evidence.mean_ns("starved_ns"), evidence.cpu.use
+    throttled_ns = (use.throttled_share or 0) * evidence.step_ns if use.num_throttled else 0.0
+    is_limited = bool(use.num_throttled) and throttled_ns >= _MIN_SHARE_OF_DELAY * delay_ns
+    if not is_limited and not use.is_own_fault:
+        return
+    title, advice = _on_limit(use) if is_limited else _on_own_threads(use)
+    yield Diagnosis(
+        title=lambda _: f"CPU contention: {title}, {delay_ns / 1e6:,.1f} ms/step",
+        advice=advice,
+        cost_ns=min(delay_ns, evidence.without_work_ns),
+        fix=None,
+        evidence={"starved_ns": delay_ns, "running_ns": evidence.mean_ns("running_ns"), **use.to_evidence()},
+    )
+
+
+def _on_limit(use: CpuUse) -> tuple[str, str]:
+    """Return a title and advice for a job that reaches the CPU limit of its container."""
+    return "the container's CPU limit throttles the loop", (
+        f"The cgroup's CPU limit throttled this process {use.num_throttled:.0f} times (nr_throttled in cpu.stat), even "
+        "while CPUs were idle. Raise it (docker run --cpus=N, limits.cpu in Kubernetes), or start fewer threads and "
+        "workers."
+    )
+
+
+def _on_own_threads(use: CpuUse) -> tuple[str, str]:
+    """Return a title and advice for a job with more threads than CPUs."""
+    cores, threads = counted(use.num_cores or 1, "core"), use.num_threads or 1
+    who = f"{counted(use.num_ranks, 'rank')} x {counted(threads, 'thread')} share {cores}"
+    if use.num_ranks * threads <= (use.num_cores or 1):
+        who = f"this job's processes and threads share {cores}"
+    others = f", other processes {in_percent(use.others_share)}" if use.others_share is not None else ""
+    return who, (
+        f"This job used {in_percent(use.own_share or 0)} of the CPU time{others}. Set OMP_NUM_THREADS or call "
+        "torch.set_num_threads() so that each rank, worker and torch thread has a core, or pass a smaller num_workers "
+        "or n_jobs."
+    )

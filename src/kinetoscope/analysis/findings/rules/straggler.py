@@ -1,0 +1,129 @@
+"""Rule for stragglers: ranks, or stages of a pipeline, that the others wait for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HIGH
+from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.finding import Finding, build_finding
+from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.group_stragglers import find_slow_stages, find_uneven_loads
+from kinetoscope.analysis.findings.late_group import ONCE_SHARE
+from kinetoscope.analysis.findings.late_ranks import (
+    ADVICE_ON_CAUSES,
+    advise_on_late,
+    build_title,
+    common_cause,
+    common_period,
+    locate_late,
+)
+from kinetoscope.analysis.findings.rule import rule
+from kinetoscope.analysis.findings.savings import Saving
+from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.stragglers import StragglerRow, waits_for
+from kinetoscope.texts.wording import format_ms
+
+_MIN_REPORTED_SHARE = 0.05
+"""A rank that the others wait for this share of a step is reported, whatever a replay shows."""
+
+
+@rule("straggler", excludes=("pipeline_bubble",))
+def find_stragglers(evidence: Evidence) -> Iterator[Finding]:
+    """Find unequal loads, slow stages, ranks that delay the others together, or else each costly one, and late steps.
+
+    A finding on the loaders of the other ranks explains slow loaders of some ranks alone.
+    """
+    yield from find_uneven_loads(evidence)
+    yield from find_slow_stages(evidence)
+    late, explained = evidence.late, evidence.late_ranks | evidence.late.explained_ranks
+    if late.together:
+        yield from _find_late(evidence, late.together)
+    for row in evidence.rows.stragglers if not late.together else ():
+        is_costly = row.cost_ns_per_step >= _MIN_REPORTED_SHARE * evidence.step_ns
+        is_of_loader = "input_bound" in evidence.found_kinds and row.cause == "data"
+        if is_costly and not is_of_loader and row.rank not in explained:
+            yield from _find_late(evidence, [row])
+    for row in late.once:
+        yield from _find_late_once(evidence, row)
+
+
+def _find_late_once(evidence: Evidence, row: StragglerRow) -> Iterator[Finding]:
+    """Find a rank that was late in a single step. It may be noise, so confidence is at most medium."""
+    fix = Fix(Change(on_time=frozenset([row.rank])), late=frozenset(late.rank for late in evidence.late.together))
+    saving_ns = evidence.savings.saving_ns(fix)
+    worth_ns = row.cost_ns_per_step if saving_ns is None else saving_ns
+    if worth_ns < ONCE_SHARE * evidence.step_ns:
+        return
+    late_ns = row.cost_ns_per_step * evidence.num_steps
+    yield build_finding(
+        "straggler",
+        f"Straggler: rank {row.rank} delayed one of {evidence.num_steps} steps by {format_ms(late_ns)} ms",
+        ADVICE_ON_CAUSES[row.cause],
+        confidence=evidence.confidence.of_share(worth_ns / evidence.step_ns, is_estimate=True),
+        evidence={"num_late_steps": 1, "late_ns": late_ns},
+        where=locate_late(evidence, [row]),
+        cost_ns=min(max(row.cost_ns_per_step, worth_ns), evidence.step_ns),
+        saving_ns=saving_ns,
+        fix=fix,
+    )
+
+
+def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Iterator[Finding]:
+    """Find some ranks that are late together, if they cost enough."""
+    ranks, phases = frozenset(row.rank for row in rows), evidence.candidates.phases
+    fix = Fix(Change(on_time=ranks))
+    saving = Saving() if phases else evidence.savings.estimate_on_time(fix)
+    cost_ns = min(max(_cost_ns(evidence, rows), saving.ns or 0.0), evidence.step_ns)
+    share = (cost_ns if saving.ns is None else saving.ns) / evidence.step_ns
+    if max(share, cost_ns / evidence.step_ns / 2) < MIN_SHARE_OF_HIGH * HIGH_SHARE:
+        return
+    # Ranks that are late now and then, and not on the GPU, may be so by noise while loops wait for CPUs.
+    may_be_noise = common_period(rows) is None and common_cause(rows) != "device"
+    is_noise = may_be_noise and (evidence.cpu.delay.is_high or evidence.cpu.on_full_cores is not None)
+    is_of_loader = "input_bound" in evidence.found_kinds and common_cause(rows) == "data"
+    where = locate_late(evidence, rows)
+    markers = (phases[row.rank].marker for row in rows if row.rank in phases)
+    yield build_finding(
+        "straggler",
+        build_title(evidence, rows, cost_ns),
+        advise_on_late(evidence, rows) + saving.advice + (evidence.cpu.may_wait_for_core if may_be_noise else ""),
+        confidence=evidence.confidence.of_share(share, is_estimate=bool(phases) or is_noise or is_of_loader),
+        evidence={
+            **_evidence_of(rows),
+            "share_of_operators": _share_of_more_operators(evidence, ranks),
+            "saving_at_most_ns": saving.most_ns,
+        },
+        where=replace(where, spans=(*dict.fromkeys(marker for marker in markers if marker), *where.spans)),
+        cost_ns=cost_ns,
+        saving_ns=saving.ns,
+        period=common_period(rows),
+        fix=fix,
+    )
+
+
+def _cost_ns(evidence: Evidence, rows: Sequence[StragglerRow]) -> float:
+    """Return the time per step that each other rank waits for the last of them."""
+    if len(rows) == 1 or evidence.candidates.phases:
+        return max(row.cost_ns_per_step for row in rows)
+    waits = waits_for(evidence.candidates.calls, {row.rank for row in rows})
+    late = {step for row in rows for step in row.steps}
+    return sum(wait for step, wait in waits.items() if step in late) / max(1, evidence.num_steps)
+
+
+def _share_of_more_operators(evidence: Evidence, ranks: frozenset[int]) -> float | None:
+    """Return the share of a late rank's operators that the other ranks do not have; None if it has no more."""
+    others = frozenset(evidence.rows.ranks) - ranks
+    more = evidence.cpu.num_operators(ranks) - evidence.cpu.num_operators(others)
+    return evidence.cpu.share_of_operators(more) if more > 0 else None
+
+
+def _evidence_of(rows: Sequence[StragglerRow]) -> dict[str, float | None]:
+    longer = [dict(row.evidence) for row in rows]
+    names = dict.fromkeys(name for one in longer for name in one)
+    return {
+        "num_late_ranks": len(rows) if len(rows) > 1 else None,
+        "num_late_steps": len({step for row in rows for step in row.steps}),
+        "period": common_period(rows),
+        **{name: fmean(one[name] for one in longer if name in one) for name in names},
+    }
