@@ -99,6 +99,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in ("analyze", "compare"):
+        from kinetoscope.analysis.in_notebooks import show_in_notebooks
+
+        show_in_notebooks(lambda result: import_module("kinetoscope.report.cells").render_cell(result))
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 

@@ -1,6 +1,7 @@
 """Operators that compute on the CPU while the GPU idles, and waits whose data the CPU needs."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -15,11 +16,8 @@ from kinetoscope.analysis.window import (
     place_in,
 )
 
-if TYPE_CHECKING:
-    from kinetoscope.analysis.host_time import HostTime
-
 CPU_OPERATORS = ("cpu_optimizer", "cpu_operator")
-"""Parts of the CPU's time in replays, and kinds of signs: operators of the optimizer, and all others."""
+"""Parts of the CPU's time in replays, and kinds of stalls: operators of the optimizer, and all others."""
 
 MIN_CPU_OPERATOR_NS = 100_000
 """An operator that launches a kernel takes up to this by itself (the limit of launches in replays)."""
@@ -33,51 +31,60 @@ _IS_PYTHON = rf"^(autograd|torch)::|{COMMUNICATION_CALLS}"
 """Spans around hooks in Python, which autograd or torch may call, and collectives, which wait for other ranks."""
 
 
-def find_cpu_operators(host: "HostTime") -> pl.DataFrame:
+def find_cpu_operators(
+    window: RankWindow, others: Iterable[pl.DataFrame], *, elsewhere: Coverage, optimizing: Coverage
+) -> pl.DataFrame:
     """Return the stretches in which operators compute on the CPU while a GPU idles.
 
     A stretch is time of an operator itself, outside of the operators and runtime calls inside it.
+
+    Args:
+        others: spans that are no work of operators, such as garbage collections.
+        elsewhere: time that does not count, such as fetches.
+        optimizing: time of the optimizer.
 
     Returns:
         A frame with ``track``, ``begin``, ``end``, ``name``, ``idle_ns`` of the GPU in it, and ``part``, one of
         `CPU_OPERATORS`, of operators that recur in several steps. Without a GPU, or where its runtime calls were not
         recorded, no rows.
     """
-    window = host.window
-    stretches = _own_stretches(host) if len(window.device) and len(window.runtime_calls) else _no_stretches()
+    stretches = _own_stretches(window, others) if len(window.device) and len(window.runtime_calls) else _no_stretches()
     begins, ends = stretches["begin"], stretches["end"]
     idle = ends - begins - window.device_time.busy.within(begins, ends) if len(stretches) else begins
-    elsewhere = Coverage(host.fetches, host.evaluations).within(begins, ends)
-    in_optimizer = _optimizing(host).within(begins, ends) > 0
-    found = rows_where(stretches.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")]), elsewhere == 0)
+    in_optimizer = optimizing.within(begins, ends) > 0
+    found = stretches.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")])
+    found = rows_where(found, elsewhere.within(begins, ends) == 0)
     optimizer, other = map(pl.lit, CPU_OPERATORS)
     part = pl.when("in_optimizer").then(optimizer).otherwise(other)
     return _recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
 
 
-def _optimizing(host: "HostTime") -> Coverage:
-    return Coverage(host.optimizer, host.of_phase("optimizer"))
+def are_of_cpu_optimizer(
+    device: pl.DataFrame, operators: Mapping[str, pl.DataFrame], optimizing: Coverage
+) -> pl.Series:
+    """Return whether each device event is a copy for an optimizer on the CPU: of gradients, or of weights.
 
-
-def are_of_cpu_optimizer(host: "HostTime", device: pl.DataFrame) -> pl.Series:
-    """Return whether each device event is a copy for an optimizer on the CPU: of gradients, or of weights."""
+    Args:
+        operators: the stretches of `find_cpu_operators`, by part.
+        optimizing: time of the optimizer.
+    """
     begins = device["launch_begin"]
-    if not len(host.cpu_operators["cpu_optimizer"]):
+    if not len(operators["cpu_optimizer"]):
         return pl.repeat(False, len(device), eager=True)
     is_data = (device["kind"] == "copy") & (device["bytes"].fill_null(0) >= MIN_DATA_BYTES)
-    return is_data & begins.is_not_null() & (_optimizing(host).within(begins, begins + 1) > 0)
+    return is_data & begins.is_not_null() & (optimizing.within(begins, begins + 1) > 0)
 
 
 def _no_stretches() -> pl.DataFrame:
     return pl.DataFrame(schema={"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String})
 
 
-def _own_stretches(host: "HostTime") -> pl.DataFrame:
+def _own_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Return the long stretches in which a native operator is the innermost span of a thread that launches work."""
-    window = host.window
-    others = (window.runtime_calls, host.collections, host.compilations, host.profiling)
     named = [window.operators.select(*_SPAN, pl.col("name").cast(pl.String))]
-    named += [frame.select(*_SPAN, name=pl.lit(None, pl.String)) for frame in others if len(frame)]
+    named += [
+        frame.select(*_SPAN, name=pl.lit(None, pl.String)) for frame in (window.runtime_calls, *others) if len(frame)
+    ]
     spans = pl.concat(named, how="vertical_relaxed")
     tracks = {window.loop_track, *window.device["launch_track"].drop_nulls().unique().to_list()}
     spans = spans.filter(pl.col("track").is_in(list(tracks))).sort("begin")
@@ -102,16 +109,15 @@ def _recurring(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     return stretches.hstack([step]).filter(is_recurring).drop("step")
 
 
-def are_for_data(host: "HostTime") -> pl.Series:
-    """Return whether the CPU needs the data of each call of ``host.synchronising``.
+def are_for_data(calls: pl.DataFrame, device: pl.DataFrame, cpu_operators: Collection[pl.DataFrame]) -> pl.Series:
+    """Return whether the CPU needs the data of each blocking call.
 
     It does if the call waits for a copy of `MIN_DATA_BYTES` or more to the CPU, or if an operator computes on the CPU
     after it, before the thread launches anything else.
     """
-    calls, device = host.synchronising, host.window.device
     is_large = (device["kind"] == "copy") & (device["bytes"].fill_null(0) >= MIN_DATA_BYTES)
     is_large &= device["name"].str.contains(COPY_TO_HOST)
-    if not len(calls) or not (is_large.any() or any(map(len, host.cpu_operators.values()))):
+    if not len(calls) or not (is_large.any() or any(map(len, cpu_operators))):
         return pl.repeat(False, len(calls), eager=True)
     copies = rows_where(device[["correlation", "bytes"]], is_large)
     own = calls[["correlation"]].join(copies.unique("correlation"), on="correlation", how="left", maintain_order="left")
@@ -121,7 +127,7 @@ def are_for_data(host: "HostTime") -> pl.Series:
     launched = known_rows(launched, "launched", "track").sort("launched")
     options: Any = {"by": "track", "check_sortedness": False}
     before = rows.sort("begin").join_asof(launched, left_on="begin", right_on="launched", **options)
-    operators = pl.concat(host.cpu_operators.values()).select("track", computed="begin").sort("computed")
+    operators = pl.concat(cpu_operators).select("track", computed="begin").sort("computed")
     after = before.sort("end").join_asof(operators, left_on="end", right_on="computed", strategy="forward", **options)
     following = launched.select("track", next_launch="launched")
     after = after.join_asof(following, left_on="end", right_on="next_launch", strategy="forward", **options)

@@ -281,13 +281,24 @@ class HostTime:
     @cached_property
     def cpu_operators(self) -> dict[str, pl.DataFrame]:
         """The stretches of `find_cpu_operators`, by part."""
-        found = find_cpu_operators(self)
+        found = find_cpu_operators(
+            self.window,
+            (self.collections, self.compilations, self.profiling),
+            elsewhere=Coverage(self.fetches, self.evaluations),
+            optimizing=self.optimizing,
+        )
         return {part: rows_where(found, found["part"] == part) for part in CPU_OPERATORS}
 
     @cached_property
     def are_for_data(self) -> pl.Series:
         """A flag for each of the calls that are ``synchronising``: the CPU needs the data that it waits for."""
-        return are_for_data(self).alias("is_for_data")
+        operators = [*self.cpu_operators.values()]
+        return are_for_data(self.synchronising, self.window.device, operators).alias("is_for_data")
+
+    @cached_property
+    def optimizing(self) -> Coverage:
+        """The time of the optimizer."""
+        return Coverage(self.optimizer, self.of_phase("optimizer"))
 
     @cached_property
     def busy(self) -> Coverage:

@@ -1,16 +1,21 @@
-"""analysis: what it found, as `report` renders it for notebooks. That room imports this one, so a name stands here for
-it, and it is loaded where a notebook asks for it."""
+"""HTML of results in notebooks. `report` renders it, and imports this package, so `kinetoscope` connects both."""
 
-from importlib import import_module
+from collections.abc import Callable
+from typing import Any
 
-RENDERED_BY = "kinetoscope.report.cells"
+_RENDERERS: list[Callable[[Any], str]] = []
+
+
+def show_in_notebooks(render: Callable[[Any], str]) -> None:
+    """Render results that are the last line of a cell with a function from a result to HTML."""
+    _RENDERERS[:] = [render]
 
 
 class ShownInNotebooks:
-    """What a notebook shows as HTML where it is the last line of a cell. It has no fields of its own."""
+    """A result with HTML for notebooks, and without fields for that."""
 
     __slots__ = ()
 
-    def _repr_html_(self) -> str:
-        """It runs no script, so it looks the same in a notebook that nobody trusts."""
-        return import_module(RENDERED_BY).render_cell(self)
+    def _repr_html_(self) -> str | None:
+        """Return HTML without scripts, which looks the same in an untrusted notebook; None shows the text."""
+        return _RENDERERS[0](self) if _RENDERERS else None

@@ -21,6 +21,7 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import (
     SHARE_OF_STEP,
     TIMES_RUNNING,
+    LatePhase,
     LateRanks,
     StragglerRow,
     build_row,
@@ -58,15 +59,6 @@ class PhaseWork(NamedTuple):
         own = sampled.filter((pl.col("kind") == "blocked") & pl.col("state").is_in(list(_OWN_WAITS)))
         sampled_ns = dict(own.group_by("step").agg(pl.col("total_ns").sum()).iter_rows())
         return cls(sampled_ns, {(name, step): (total, until) for name, step, total, until in markers.iter_rows()})
-
-
-class LatePhase(NamedTuple):
-    """The lateness of a rank in a phase, in nanoseconds by step, with the marker that shows it."""
-
-    phase: str
-    cause: str
-    by_step: ByStep
-    marker: str | None = None
 
 
 def find_markers(host: HostTime) -> pl.DataFrame:

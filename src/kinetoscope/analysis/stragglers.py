@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.analysis.known import sum_of_known
@@ -15,9 +15,6 @@ from kinetoscope.analysis.periods import period_of_steps
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.step_time import step_time_ns
 from kinetoscope.analysis.steps import StepRow
-
-if TYPE_CHECKING:
-    from kinetoscope.analysis.late_phases import LatePhase
 
 SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
@@ -63,6 +60,15 @@ class StragglerRow(PlainData):
     evidence: tuple[tuple[str, int | float], ...]
 
 
+class LatePhase(NamedTuple):
+    """The lateness of a rank in a phase, in nanoseconds by step, with the marker that shows it."""
+
+    phase: str
+    cause: str
+    by_step: Mapping[int, float]
+    marker: str | None = None
+
+
 @dataclass(frozen=True)
 class LateRanks:
     """The ranks that are late. ``rows`` are those that the others wait for with nothing to do, the worst first.
@@ -75,7 +81,7 @@ class LateRanks:
     rows: list[StragglerRow] = field(default_factory=list)
     candidates: list[StragglerRow] = field(default_factory=list)
     calls: list[CollectiveRow] = field(default_factory=list)
-    phases: "Mapping[int, LatePhase]" = field(default_factory=dict)
+    phases: Mapping[int, LatePhase] = field(default_factory=dict)
 
 
 def late_ranks(

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.replay import CAUSES, Change
-from kinetoscope.analysis.replay.what_if import WhatIf, what_if, what_if_fixed
+from kinetoscope.analysis.what_if import WhatIf, what_if, what_if_fixed
 from kinetoscope.cli.numbers import ranks as ranks_in
 from kinetoscope.cli.numbers import whole_number
 from kinetoscope.cli.options import add_json, add_paths

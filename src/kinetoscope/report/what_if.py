@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.replay.what_if import WhatIf
+from kinetoscope.analysis.what_if import WhatIf
 from kinetoscope.texts.wording import format_ms, printable, ranks_named, shortened
 
 _LONGEST_NAME = 60

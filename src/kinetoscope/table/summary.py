@@ -3,17 +3,36 @@
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import polars as pl
 
 from kinetoscope.formats.own_names import BATCH, STEP
 from kinetoscope.texts.wording import counted, shown, sized
 
-if TYPE_CHECKING:
-    from kinetoscope.table.trace import Trace
-
 _MOST_CATEGORIES = 8
+
+
+class SummarizedTrace(Protocol):
+    """A trace with the properties that a summary reads: those of `Trace`."""
+
+    name: str
+    has_clock: bool
+    header: dict[str, Any]
+    repairs: list[str]
+
+    @property
+    def world_size(self) -> int | None: ...
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def ranks(self) -> list[int]: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def notes(self) -> list[str]: ...
+    @property
+    def events(self) -> pl.LazyFrame: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +62,7 @@ class TraceSummary:
     """Notes in sentences, for example on files that a merge left out and on lost records."""
 
 
-def summarize_trace(trace: "Trace") -> TraceSummary:
+def summarize_trace(trace: SummarizedTrace) -> TraceSummary:
     """Counts what is in a trace, in one pass over four of its columns."""
     kinds = dict(trace.events.group_by(pl.col("kind").cast(pl.String)).len().collect().rows())
     spans = trace.events.filter(pl.col("kind") == "span")
@@ -124,7 +143,7 @@ def _time(summary: TraceSummary) -> str:
     return f"{length} from {begin:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _categories(trace: "Trace") -> dict[str, int]:
+def _categories(trace: SummarizedTrace) -> dict[str, int]:
     """The number of spans of each category, most frequent first."""
     counts = trace.events.filter(pl.col("kind") == "span").group_by("category").len().collect()
     ordered = sorted(counts.rows(), key=lambda row: (-row[1], row[0] or ""))

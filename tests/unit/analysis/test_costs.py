@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.replay.what_if import what_if
+from kinetoscope.analysis.what_if import what_if
 from simulated_training import Fault, Settings, random_settings, simulate
 from simulated_training.analysed import analysed
 

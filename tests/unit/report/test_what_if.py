@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from kinetoscope.analysis.replay.what_if import WhatIf
+from kinetoscope.analysis.what_if import WhatIf
 from kinetoscope.report.what_if import render_what_ifs, words_of_change
 
 MS = 1_000_000

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.compare.change import Calls, Change, Intervals, chance
@@ -31,11 +31,9 @@ from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
 from kinetoscope.table.display import some
+from kinetoscope.table.load import PathLike
 from kinetoscope.table.trace import Trace, TraceSet
 from kinetoscope.texts.wording import ranks_named, shown
-
-if TYPE_CHECKING:
-    from kinetoscope.table.load import PathLike
 
 FEWEST_STEPS = 8
 _LEAST_SHARE = 0.005
@@ -54,8 +52,8 @@ _Series = Mapping[SeriesKey, list[float]]
 
 
 def compare(
-    before: "RunReport | PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet",
-    after: "RunReport | PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet",
+    before: RunReport | PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet,
+    after: RunReport | PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet,
     *,
     threshold: float = 0.05,
     step: str | None = None,

@@ -244,7 +244,7 @@ class _Finder:
             exposed_ns=self._exposed_ns(),
             step=self._step_at(self._device["launch_begin"]),
             group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
-            is_of_cpu_optimizer=are_of_cpu_optimizer(self._host, self._device),
+            is_of_cpu_optimizer=are_of_cpu_optimizer(self._device, self._host.cpu_operators, self._host.optimizing),
         ).hstack(self._operators.on_device(self._device))
 
     def _step_at(self, times: pl.Series) -> pl.Series:

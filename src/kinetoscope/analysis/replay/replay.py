@@ -9,7 +9,7 @@ does not explain. So without a change, each node keeps the time that was recorde
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -17,14 +17,12 @@ from kinetoscope.analysis.columns import at_least_0, frame_of
 from kinetoscope.analysis.cpu_operators import CPU_OPERATORS
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.point_to_point import SEND
+from kinetoscope.analysis.replay.dependencies import Dependencies
 from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_even_loads, with_usual_loads
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.native import native
 from kinetoscope.texts.wording import in_percent
-
-if TYPE_CHECKING:
-    from kinetoscope.analysis.replay.dependencies import Dependencies
 
 EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
 """Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an
@@ -111,7 +109,7 @@ class ReplayGraph:
     @classmethod
     def join(
         cls,
-        parts: "Sequence[Dependencies]",
+        parts: Sequence[Dependencies],
         calls: pl.DataFrame,
         *,
         is_complete: bool = True,
@@ -310,7 +308,7 @@ def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _of_loops(
-    parts: "Sequence[Dependencies]", nodes: pl.DataFrame, values: Iterable[int | None], schema: Mapping[str, Any]
+    parts: Sequence[Dependencies], nodes: pl.DataFrame, values: Iterable[int | None], schema: Mapping[str, Any]
 ) -> pl.DataFrame:
     """What is known of the loop of each part, with its rank and window; ``nodes`` are those of all parts, one after the
     other."""

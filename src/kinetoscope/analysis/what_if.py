@@ -1,19 +1,15 @@
-"""analysis: how long a step would take with something changed."""
+"""Step times of a run with something changed."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.replay.replay import Change
-
-if TYPE_CHECKING:
-    from kinetoscope.analysis.analyze import RunReport
+from kinetoscope.analysis.run_report import RunReport
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIf:
-    """A step as it was, and as it would be ``without`` some causes, with operators or kernels ``faster``, and with
-    the ranks ``on_time``; or without the fault of a finding, of which ``fix`` is the number. What is not known is
-    None."""
+    """A step as recorded, and as it would be ``without`` some causes, with operators or kernels ``faster``, and with
+    the ranks ``on_time``; or without the fault of the finding with the number ``fix``. Unknown times are None."""
 
     without: tuple[str, ...]
     faster: tuple[tuple[str, float], ...]
@@ -24,17 +20,17 @@ class WhatIf:
     saving_ns_per_step: float | None
 
 
-def what_if(report: "RunReport", change: Change) -> WhatIf:
-    """The step of a run with a change."""
+def what_if(report: RunReport, change: Change) -> WhatIf:
+    """Return the step of a run with a change."""
     return _what_if(report, change, report.saving_ns_per_step(change), None)
 
 
-def what_if_fixed(report: "RunReport", number: int) -> WhatIf:
-    """The step of a run without the fault of the finding of this number. Raises SettingsError if there is none."""
+def what_if_fixed(report: RunReport, number: int) -> WhatIf:
+    """Return the step of a run without the fault of a finding. Raises SettingsError if there is no such number."""
     return _what_if(report, Change(), report.saving_of_fix(number), number)
 
 
-def _what_if(report: "RunReport", change: Change, saving_ns: float | None, fix: int | None) -> WhatIf:
+def _what_if(report: RunReport, change: Change, saving_ns: float | None, fix: int | None) -> WhatIf:
     step_ns = report.run["step_ns"]
     return WhatIf(
         without=tuple(sorted(change.without)),
