@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+MISSING = "Chromium is not installed"
+"""Why tests are skipped without it: they are counted in one line (`conftest.py`)."""
+
 _NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
 """The first is the same browser without the window, and opens pages for half the processor time."""
 _QUIET = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chromium import chromium, running_chromium
+from chromium import MISSING, chromium, running_chromium
 from kinetoscope.cli import main
 from simulated_training import simulate
 from small_pages import reload_until
@@ -20,7 +20,7 @@ def browser():
     """Chromium; one for all files of this folder that run one after the other: starting and ending it takes 0.7 s of
     processor time. While it runs, asyncio takes its thread for one with a running loop, so it ends with the folder."""
     if chromium() is None and not IS_REQUIRED:
-        pytest.skip("Chromium is not installed")
+        pytest.skip(MISSING)
     with running_chromium() as started:
         yield started
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from chromium import chromium, running_chromium
+from chromium import MISSING, chromium, running_chromium
 from kinetoscope.analysis.findings.explanations import explanations
 from small_pages import axe_violations
 
@@ -128,7 +128,7 @@ def address():
 @pytest.fixture(scope="module")
 def browser():
     if chromium() is None:
-        pytest.skip("Chromium is not installed")
+        pytest.skip(MISSING)
     with running_chromium() as started:
         yield started
 

@@ -78,3 +78,36 @@ def test_a_signal_handler_that_is_left_behind_fails_where_it_is_left_and_no_late
     assert "signal handlers left installed: ['SIGINT']" in printed
     assert re.findall(r"(?:ERROR|FAILED) (test_\w+)\.py::\w+ - \w+", printed).count("test_b") == 0
     assert "passed" in printed
+
+
+SKIPPING = """
+import pytest
+
+from chromium import MISSING
+
+
+@pytest.fixture
+def browser():
+    pytest.skip(MISSING)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_one(browser, number):
+    pass
+
+
+def test_other(browser):
+    pass
+
+
+def test_third():
+    pytest.skip("another reason")
+"""
+
+
+def test_without_chromium_one_line_has_the_number_of_skipped_tests(tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"test_pages{number}.py").write_text(SKIPPING)
+    lines = [line for line in run_pytest(tmp_path).splitlines() if line.startswith("SKIPPED")]
+    assert [line.partition("] ")[0] for line in lines] == ["SKIPPED [8", "SKIPPED [1", "SKIPPED [1"]
+    assert lines[0].endswith("chromium.py: Chromium is not installed")
