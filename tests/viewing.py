@@ -1,6 +1,7 @@
 """Servers of `kinetoscope view`, for tests that look at them through sockets or in a browser."""
 
 import http.client
+import json
 import re
 import signal
 import subprocess
@@ -20,11 +21,14 @@ PERFETTO = "https://ui.perfetto.dev"
 LONGEST_WAIT_S = 60
 
 
-def beside(folder):
-    """What `kinetoscope view` starts beside its server. It does not give way to other processes here: on a machine that
-    tests keep busy, it would hardly come to work."""
-    program = "from kinetoscope.cli import command, run_rows; run_rows.give_way = lambda: None; command()"
-    return [sys.executable, "-c", program, "view", str(folder)]
+def command_of(job, folder):
+    """Return the command of a job of `kinetoscope view`, at normal priority: on a machine that tests keep busy, a job
+    of low priority would hardly run."""
+    program = (
+        "import runpy, sys; from kinetoscope.writing import side_process; side_process.give_way = lambda: None; "
+        "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+    )
+    return [sys.executable, "-c", program, f"kinetoscope.cli.{job}", json.dumps(str(folder))]
 
 
 @contextmanager
@@ -32,9 +36,8 @@ def served(folder, perfetto_url=PERFETTO, connections=None, works_in=None):
     """A server on a thread of this process. With a folder ``works_in`` for reports, it also has what `kinetoscope view`
     starts beside it: the processes that work out what is not known of runs, and make reports."""
     run_folder = RunFolder(folder)
-    command = beside(run_folder.path)
-    filler = RowFiller(run_folder.path, [*command, "--fill"]) if works_in else None
-    made = MadePages(works_in, [*command, "--make"]) if works_in else None
+    filler = RowFiller(run_folder.path, command_of("run_rows_job", run_folder.path)) if works_in else None
+    made = MadePages(works_in, command_of("report_job", run_folder.path)) if works_in else None
     site = Site(RunLists(run_folder, perfetto_url, filler), made)
     with FolderServer(site, connections=connections) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -16,15 +16,17 @@ from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.runs import find_runs
+from kinetoscope.writing.jobs import job_command
 from kinetoscope.writing.side_process import SideProcess
 from page_columns import page_text
 from prepared_python import start_prepared
 from waiting import wait_for
 
 LONGEST_WAIT_S = 100
+JOB = "kinetoscope.cli.first_finding_job"
 HANGS = """
 import os, sys, time
-if "--first" in sys.orig_argv:
+if "kinetoscope.cli.first_finding_job" in sys.orig_argv:
     with open(os.environ["STARTED"] + ".part", "w") as file:
         file.write(str(os.getpid()))
     os.rename(os.environ["STARTED"] + ".part", os.environ["STARTED"])
@@ -223,7 +225,7 @@ def test_a_search_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
     finding = FirstFinding()
     assert finding.find(tmp_path, 1.0) == ""
-    assert [child for child in psutil.Process().children() if "--first" in child.cmdline()] == []
+    assert [child for child in psutil.Process().children() if JOB in child.cmdline()] == []
 
 
 def test_a_run_that_may_not_close_any_longer_does_not_search(tmp_path):
@@ -236,7 +238,7 @@ def test_in_large_traces_nothing_is_searched(name, num_bytes, tmp_path):
         file.truncate(num_bytes)
     ends = []
     search = SideProcess(lambda *end: ends.append(end), keeps_output=True)
-    search.start([sys.executable, "-m", "kinetoscope", "summary", "--first", str(tmp_path)])
+    search.start(job_command(JOB, str(tmp_path), None))
     assert search.wait(time.monotonic() + LONGEST_WAIT_S)
     assert (search.output, ends) == ("", [(1, "")])
 

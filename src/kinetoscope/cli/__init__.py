@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kinetoscope.errors import KinetoscopeError, NativeExtensionError, SettingsError
-from kinetoscope.texts.wording import printable_lines, shown
+from kinetoscope.texts.wording import error_line, printable_lines, shown
 from kinetoscope.writing.atomic_file import abandon_partials
 
 # Each verb and what it does, by task. Its module has add_arguments(parser) and run(arguments) -> exit code.
@@ -124,19 +124,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
-        _print_to_stderr(_format_error(str(error)))
+        _print_to_stderr(error_line(error))
         return 2 if isinstance(error, SettingsError | NativeExtensionError) else 1
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        _print_to_stderr(_format_error(f"Cannot read or write{where}: {error.strerror}."))
+        _print_to_stderr(error_line(error))
         return 1
     except KeyboardInterrupt as interrupt:
         return _end_now(f"{name}: interrupted. {_written(interrupt)}")
-
-
-def _format_error(message: str) -> str:
-    """Return a message after ``error:``, with control characters escaped."""
-    return f"error: {printable_lines(message)}"
 
 
 def _print_to_stderr(text: str) -> None:
@@ -180,7 +174,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message, _, remedy = message.partition("; ")
         hint = self._meant(message) or (f"{remedy[:1].upper()}{remedy[1:]}." if remedy else f"See {self.prog} --help.")
-        _print_to_stderr(_format_error(f"{message[:1].upper()}{message[1:]}. {hint}"))
+        _print_to_stderr(error_line(f"{message[:1].upper()}{message[1:]}. {hint}"))
         self.exit(2)
 
     def _meant(self, message: str) -> str:

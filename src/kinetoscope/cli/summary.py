@@ -2,14 +2,12 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from kinetoscope.analysis.all_steps import about_all_steps
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
-from kinetoscope.cli.first_finding import print_first
 from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_attempt, add_json, add_last, add_no_cache, add_ranks
 from kinetoscope.cli.paths import newest_run, print_later_run, require_there
@@ -43,15 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{PATH}, or URLs; - is stdin (default: the newest run in ./runs)",
     )
     add_json(parser)
-    parser.add_argument("--first", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the summary."""
-    if arguments.first:
-        return print_first(arguments.inputs, arguments.report)
     arguments.inputs = arguments.inputs or [newest_run()]
     report = report_on(arguments)
     print_later_run(arguments.inputs)

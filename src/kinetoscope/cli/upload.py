@@ -12,12 +12,16 @@ from kinetoscope.cli.numbers import seconds
 from kinetoscope.cli.options import add_json, add_ranks, add_run
 from kinetoscope.cli.paths import run_folder_of
 from kinetoscope.paths.remote_url import check_url, without_credentials
-from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, UploadReport, upload_waiting
+from kinetoscope.storage.draining import (
+    AllowedUploads,
+    UploadReport,
+    describe_failures,
+    printable_entry,
+    upload_waiting,
+)
 from kinetoscope.storage.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
-from kinetoscope.texts.wording import counted, printable, sized
-from kinetoscope.writing.side_process import give_way
+from kinetoscope.texts.wording import counted, sized
 
-_MOST_NAMED = 20
 _RETRY_FOR_S = 60.0
 _EXAMPLES = """\
 examples:
@@ -53,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retry-for",
         type=seconds,
         metavar="SECONDS",
+        default=_RETRY_FOR_S,
         help="stop after SECONDS without a successful upload (default: 60)",
     )
     add_json(parser)
-    parser.add_argument("--from-training", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,25 +75,19 @@ def run(arguments: argparse.Namespace) -> int:
         return _list(folder, waiting)
     for url in arguments.to:
         check_url(url, "--to")
-    beside_training = arguments.from_training
-    if beside_training:
-        give_way()
-    usual_s = RETRY_BESIDE_TRAINING_FOR_S if beside_training else _RETRY_FOR_S
-    retry_for_s = usual_s if arguments.retry_for is None else arguments.retry_for
     allowed = AllowedUploads(arguments.to, arguments.also)
     reports = [
-        upload_waiting(folder, rank, retry_for_s=retry_for_s, left_aside=not beside_training, allowed=allowed)
+        upload_waiting(folder, rank, retry_for_s=arguments.retry_for, left_aside=True, allowed=allowed)
         for rank in ranks
     ]
     failures = [failure for report in reports for failure in report.failed]
-    if not beside_training:  # the run has logged these at its start
-        failures += [left for report in reports for left in report.left]
+    failures += [left for report in reports for left in report.left]
     if arguments.json:
         print(json.dumps(_as_json(reports, failures)))
     else:
         print(_summary(folder, reports))
     if failures and not arguments.json:
-        print(_failures(failures), file=sys.stderr)
+        print(describe_failures(failures), file=sys.stderr)
     return 1 if failures or any(report.is_busy for report in reports) else 0
 
 
@@ -102,9 +100,9 @@ def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
         scheme, _, rest = upload.upload.url.partition("://")
         stores[f"{scheme}://{rest.partition('/')[0]}"].append(upload)
     for store, uploads in stores.items():
-        print(f"{_shown(store)}: {counted(len(uploads), 'file')}")
+        print(f"{printable_entry(store)}: {counted(len(uploads), 'file')}")
         for upload in uploads:
-            print(f"  {_shown(upload.upload.path)} -> {_shown(upload.upload.url)}")
+            print(f"  {printable_entry(upload.upload.path)} -> {printable_entry(upload.upload.url)}")
     print(
         f"Still to be uploaded: {counted(len(waiting), 'file')}. To upload those that go to URL: "
         f"kinetoscope upload {shlex.quote(str(folder))} --to URL"
@@ -137,19 +135,3 @@ def _summary(folder: Path, reports: list[UploadReport]) -> str:
         if report.is_busy
     ]
     return "\n".join(lines)
-
-
-def _failures(failures: list[tuple[WaitingUpload, str]]) -> str:
-    lines = [f"Not uploaded, and still there: {counted(len(failures), 'file')}."]
-    lines += [
-        f"  {_shown(waiting.upload.path)} -> {_shown(waiting.upload.url)}: {_shown(reason)}"
-        for waiting, reason in failures[:_MOST_NAMED]
-    ]
-    if len(failures) > _MOST_NAMED:
-        lines.append(f"  and {len(failures) - _MOST_NAMED} more")
-    return "\n".join(lines)
-
-
-def _shown(text: str) -> str:
-    """A text from the queue, safe to print."""
-    return printable(without_credentials(text))

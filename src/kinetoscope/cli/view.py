@@ -28,6 +28,7 @@ from kinetoscope.serving.server import LOOPBACK, FolderServer
 from kinetoscope.serving.site import Site
 from kinetoscope.texts.wording import counted, printable_lines
 from kinetoscope.writing.atomic_file import temporary_folder
+from kinetoscope.writing.jobs import job_command
 
 _PERFETTO = "https://ui.perfetto.dev"
 _POLL_S = 0.1
@@ -62,22 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_PERFETTO,
         help=f"open traces in this Perfetto (default: {_PERFETTO})",
     )
-    parser.add_argument("--fill", help=argparse.SUPPRESS)
-    parser.add_argument("--make", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves the folder until Ctrl-C, or until it is told to end."""
     folder = _folder(arguments.folder)
-    # Only here: the server needs no analysis.
-    if arguments.fill:
-        from kinetoscope.cli.run_rows import fill_rows
-
-        return fill_rows(folder, arguments.fill)
-    if arguments.make:
-        from kinetoscope.cli.made_page import make_page
-
-        return make_page(folder, arguments.make)
     with (
         requests_to_end() as ends,
         _site(folder, arguments.perfetto_url) as site,
@@ -101,9 +91,10 @@ def _site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
     if getattr(sys, "frozen", False):  # sys.executable is the user's program
         yield Site(RunLists(folder, perfetto_url))
         return
-    command = [sys.executable, "-m", "kinetoscope", "view", str(folder.path)]
+    served = str(folder.path)
     with temporary_folder() as made_in:
-        filler, made = RowFiller(folder.path, [*command, "--fill"]), MadePages(made_in, [*command, "--make"])
+        filler = RowFiller(folder.path, job_command("kinetoscope.cli.run_rows_job", served))
+        made = MadePages(made_in, job_command("kinetoscope.cli.report_job", served))
         try:
             yield Site(RunLists(folder, perfetto_url, filler), made)
         finally:

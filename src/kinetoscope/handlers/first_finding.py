@@ -11,6 +11,7 @@ from kinetoscope.recording.outcome import REPORT
 from kinetoscope.recording.telling import short_path
 from kinetoscope.texts.wording import format_ms, printable, reason_of_error
 from kinetoscope.writing.atomic_file import remove_partials
+from kinetoscope.writing.jobs import job_command
 from kinetoscope.writing.side_process import SideProcess
 
 MOST_SECONDS = 2.0
@@ -24,7 +25,7 @@ MOST_SECONDS_WITH_REPORT = 30.0
 
 
 class FirstFinding:
-    """Runs ``python -m kinetoscope summary --first`` on the traces, once, at low priority.
+    """Run ``kinetoscope.cli.first_finding_job`` on the traces, once, at low priority.
 
     The process is ended when the time is up, at Ctrl-C, and by `give_up`. It ends by itself if this process is killed.
     With ``writes_report``, it writes ``report.html`` into the folder of the run. What it finds is kept in the user's
@@ -59,10 +60,9 @@ class FirstFinding:
         return " ".join(sentences)
 
     def _run(self, folder: Path, until: float) -> None:
-        command = [sys.executable, "-m", "kinetoscope", "summary", "--first", str(folder)]
-        command += ["--report", str(_report_of(folder))] if self.writes_report else []
+        report = str(_report_of(folder)) if self.writes_report else None
         try:
-            self._process.start(command)
+            self._process.start(job_command("kinetoscope.cli.first_finding_job", str(folder), report))
             if self._has_given_up:  # while it was being started
                 self._process.kill()
             self._process.wait(until)

@@ -1,20 +1,15 @@
-"""Runs the merge of the node's traces in a process beside training: both sides, the one that trains and the other."""
+"""Background process that merges the traces of a node."""
 
 import dataclasses
-import json
 import logging
-import os
-import sys
-import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from kinetoscope.errors import KinetoscopeError
 from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.texts.wording import printable_lines
-from kinetoscope.writing.side_process import SideProcess, give_way, is_left
+from kinetoscope.texts.wording import reason_of_error
+from kinetoscope.writing.jobs import job_command
+from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
@@ -23,13 +18,11 @@ _SHARE_FOR_RANKS = 0.7  # of the time that a close waits; the rest is for the me
 _WAIT_FOR_CYCLES_S = 5.0
 # A process that ends just as the time is up may not have noticed that nobody waits for it.
 _LAST_LOOK_S = 0.25
-_BETWEEN_LOOKS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What the process beside training is told, as JSON: the arguments of `merge_manifest`, and what it does if nobody
-    waits for it any more when it has merged."""
+    """Arguments of `merge_or_link`, and what to do after it if the run has not waited for it."""
 
     folder: str
     output: str
@@ -42,11 +35,11 @@ class MergeTask:
     wait_s: float = 0.0
     num_cycles: int | None = None
     again_s: float | None = None
-    """How long to wait for other ranks when what was saved meanwhile is merged too; None: it is not."""
+    """How long to wait for other ranks when traces saved meanwhile are merged too; None: they are not."""
 
 
 class MergeProcess:
-    """Runs ``python -m kinetoscope.handlers.merge_process``, one at a time, at low priority.
+    """Run ``kinetoscope.handlers.merge_job``, one process at a time, at low priority.
 
     A process that still runs when nobody waits for it any more finishes by itself. If it was started beside training,
     it then merges once more, with what was saved since, and uploads the merged file: ``upload`` is the rank whose queue
@@ -99,7 +92,7 @@ class MergeProcess:
         self._last_start = monotonic()
         task = dataclasses.replace(self._task, wait_s=wait_s, num_cycles=num_cycles, again_s=again_s)
         try:
-            self._process.start([sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(task))])
+            self._process.start(job_command("kinetoscope.handlers.merge_job", dataclasses.asdict(task)))
         except OSError as error:
             self._failed = True
             _log.error("Merging into %s cannot be started: %s.", self._output, error)
@@ -107,62 +100,7 @@ class MergeProcess:
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0
         if status:
-            _log.error("Merging into %s failed: %s", self._output, errors or f"exit status {status}")
+            reason = reason_of_error(errors) or errors or f"exit status {status}"
+            _log.error("Merging into %s failed: %s", self._output, reason)
         elif errors:
             self._once.warn("%s", errors, about=errors)
-
-
-# -- the other process, whose imports are no business of the one that trains --
-
-
-def _work(task: MergeTask) -> int:
-    """Merges, and returns the exit code; what is wrong is a line on stderr."""
-    from kinetoscope.merge.merge_mark import marked_as_merging
-
-    give_way()
-    try:
-        with marked_as_merging(Path(task.folder)):
-            is_merged = _merge(task, task.wait_s)
-            if task.again_s is not None and is_left():  # the run has ended meanwhile and saved more
-                is_merged = _merge(task, task.again_s)
-        if is_merged and task.upload and is_left():
-            _upload(task, *task.upload)
-    except (KinetoscopeError, OSError) as error:
-        print(printable_lines(error), file=sys.stderr)
-        return 1
-    return 0
-
-
-def _merge(task: MergeTask, wait_s: float) -> bool:
-    from kinetoscope.merge.manifest_merge import merge_or_link
-    from kinetoscope.storage.upload_queue import delete_when_uploaded
-
-    return merge_or_link(
-        Path(task.folder),
-        Path(task.output),
-        wait_s,
-        node_rank=task.node_rank,
-        start=task.start,
-        as_list=task.as_list,
-        num_cycles=task.num_cycles,
-        run_folder=Path(task.run_folder),
-        delete=partial(delete_when_uploaded, Path(task.run_folder)),
-    )
-
-
-def _upload(task: MergeTask, rank: int, url: str) -> None:
-    """Uploads the merged trace of a run that has ended meanwhile."""
-    from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, upload_waiting
-    from kinetoscope.storage.upload_queue import add_upload
-
-    run_folder, output = Path(task.run_folder), Path(task.output)
-    add_upload(run_folder, rank, output, url)
-    settings = {"retry_for_s": RETRY_BESIDE_TRAINING_FOR_S, "allowed": AllowedUploads([url], [output.parent])}
-    while upload_waiting(run_folder, rank, **settings).is_busy:
-        time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for uploads just before this one was added
-
-
-if __name__ == "__main__":
-    status = _work(MergeTask(**json.loads(sys.argv[1])))
-    sys.stderr.flush()
-    os._exit(status)  # all is written; to take apart what was imported would be a fifth of this process's time

@@ -16,6 +16,7 @@ from kinetoscope.errors import KinetoscopeError, UploadError
 from kinetoscope.paths.remote_url import check_url, parse_url, without_credentials
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.storage.upload_queue import ConfirmedUpload, WaitingUpload, queue_name, read_queue
+from kinetoscope.texts.wording import counted, printable
 from kinetoscope.writing.atomic_file import atomic_file
 
 # s3fs sends files from 100 MiB in parts of 50 MiB; then S3's ETag is the MD5 of the parts' MD5s.
@@ -29,6 +30,7 @@ RETRY_BESIDE_TRAINING_FOR_S = 600.0
 # Errors that waiting hardly ever cures: no access, no such bucket, no library, an impossible name.
 _LIKELY_FINAL = (PermissionError, FileNotFoundError, ImportError, ValueError)
 _MOST_FINAL_FAILURES = 3
+_MAX_NAMED = 20
 _FINAL_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 
 
@@ -63,6 +65,23 @@ class UploadReport:
     """The uploads that are not allowed, each with the reason."""
     is_busy: bool = False
     """Whether another process is uploading this queue; then nothing was done here."""
+
+
+def describe_failures(failures: list[tuple[WaitingUpload, str]]) -> str:
+    """Return lines on uploads that failed, each with its reason."""
+    lines = [f"Not uploaded, and still there: {counted(len(failures), 'file')}."]
+    lines += [
+        f"  {printable_entry(waiting.upload.path)} -> {printable_entry(waiting.upload.url)}: {printable_entry(reason)}"
+        for waiting, reason in failures[:_MAX_NAMED]
+    ]
+    if len(failures) > _MAX_NAMED:
+        lines.append(f"  and {len(failures) - _MAX_NAMED} more")
+    return "\n".join(lines)
+
+
+def printable_entry(text: str) -> str:
+    """Return a path or URL of the queue, safe to print."""
+    return printable(without_credentials(text))
 
 
 @dataclass(order=True, slots=True)

@@ -2,7 +2,6 @@
 
 import logging
 import shlex
-import sys
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -26,6 +25,7 @@ from kinetoscope.texts.wording import counted
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Moment
+from kinetoscope.writing.jobs import job_command
 from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")
@@ -199,10 +199,10 @@ class Uploads:
         if self._process.is_running:
             return
         self._tried = {upload.entry for upload in self._waiting()}
-        command = [sys.executable, "-m", "kinetoscope", "upload", str(self._run_folder), "--from-training"]
-        command += ["--rank", str(self._rank), *(f"--to={url}" for url in self._allowed)]
+        folders = list(map(str, self._outside))
+        arguments = (str(self._run_folder), self._rank, self._allowed, folders)
         try:
-            self._process.start([*command, *(f"--also={folder}" for folder in self._outside)])
+            self._process.start(job_command("kinetoscope.storage.upload_job", *arguments))
         except OSError as error:
             _log.error("Cannot start uploading: %s. %s", error, self._how_to_upload())
 

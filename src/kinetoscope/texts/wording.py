@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from kinetoscope.errors import KinetoscopeError
+
 _KILO = 1000
 _LONG_S, _NEARLY_ONE = 99.95, 0.9995
 _LONG_UNITS = ((86400, "day", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
@@ -67,6 +69,14 @@ def format_ms(time_ns: float | None) -> str:
     if time_ns is None:
         return ""
     return f"{time_ns / 1e6:,.{1 if abs(time_ns) >= 1e7 else 2 if abs(time_ns) >= 1e5 else 3}f}"
+
+
+def error_line(error: object) -> str:
+    """Return an error, or its message, as a line for stderr, with control characters escaped."""
+    if isinstance(error, OSError) and not isinstance(error, KinetoscopeError):
+        where = f" {error.filename}" if error.filename else ""
+        error = f"Cannot read or write{where}: {error.strerror}."
+    return f"error: {printable_lines(error)}"
 
 
 def reason_of_error(stderr: str) -> str:

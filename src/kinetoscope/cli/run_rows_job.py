@@ -1,9 +1,5 @@
-"""cli: ``kinetoscope view FOLDER --fill RUNS`` works out the rows of runs in its list, in a process of low priority.
+"""Job of ``kinetoscope view``: write the rows of runs in its list, which are kept in the user's cache."""
 
-They are kept in the user's cache. ``RUNS`` is JSON, as names may be any.
-"""
-
-import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,20 +14,21 @@ from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.runs import FoundRun, find_runs
 from kinetoscope.table.load import names_in
 from kinetoscope.texts.wording import sized
+from kinetoscope.writing.jobs import run_job
 from kinetoscope.writing.side_process import end_when_left, give_way
 
-MOST_BYTES = 1_000_000_000
-"""The traces of a larger run are not looked at for a list, since that would take long."""
+MAX_BYTES = 1_000_000_000
+"""Larger traces are not read for a list, since that would take long."""
 
 _COMPRESSION = 10
 _COMPRESSED = (".gz", ".zst")
 
 
-def fill_rows(folder: RunFolder, runs: str) -> int:
-    """Keeps a row of each of the ``runs`` in ``folder``, one after the other."""
+def fill_rows(folder: str, runs: Sequence[str]) -> int:
+    """Write a row of each of the ``runs`` in ``folder``, one after the other."""
     let_others_go_first()
-    for name in json.loads(runs):
-        path = folder.path_of(name)
+    for name in runs:
+        path = RunFolder(folder).path_of(name)
         found = find_run(path)
         if found is not None:
             write_row(path, worked_out(path, found.made_from))
@@ -39,15 +36,17 @@ def fill_rows(folder: RunFolder, runs: str) -> int:
 
 
 def let_others_go_first() -> None:
-    """Makes this process one of low priority, which ends with the one that waits for it."""
+    """Lower the priority of this process, and end it with the process that waits for it."""
     end_when_left()
     give_way()
     os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it when it first works
 
 
 def find_run(path: Path, most_entries: int | None = None) -> FoundRun | None:
-    """The run in the folder ``path`` itself, as a list of runs finds it; None if there is none, or if the folder holds
-    more than ``most_entries``."""
+    """Return the run in the folder ``path`` itself, as a list of runs finds it.
+
+    None if there is none, or if the folder contains more than ``most_entries``.
+    """
     with suppress(OSError, KinetoscopeError):
         found = find_runs(RunFolder(path), most_entries)
         return next((run for run in found.runs if run.name == "." and found.is_complete), None)
@@ -55,10 +54,10 @@ def find_run(path: Path, most_entries: int | None = None) -> FoundRun | None:
 
 
 def worked_out(path: Path, made_from: str) -> RunRow:
-    """The row of the run in the folder ``path``, from its traces, or from a report that is kept."""
+    """Return the row of the run in the folder ``path``, from its traces or from a cached report."""
     try:
         names = names_in(str(path))
-        if (size_bytes := num_bytes(names)) > MOST_BYTES:
+        if (size_bytes := num_bytes(names)) > MAX_BYTES:
             return RunRow(made_from=made_from, why_unknown=f"Its traces are large ({sized(size_bytes)}).")
         return row_of(report_to_keep(names, path), made_from)
     except (KinetoscopeError, OSError) as error:
@@ -66,7 +65,7 @@ def worked_out(path: Path, made_from: str) -> RunRow:
 
 
 def row_of(report: RunReport, made_from: str) -> RunRow:
-    """The row of a run of which there is a report."""
+    """Return the row of a run from its report."""
     run = report.run
     finding = next((finding for finding in report.findings if finding.confidence != "low"), None)
     on_devices = [row.peak_bytes for row in report.memory if row.device is not None]
@@ -92,6 +91,10 @@ def _whole(time_ns: float | None) -> int | None:
 
 
 def num_bytes(names: Sequence[str]) -> int:
-    """How large traces are, or would be without their compression."""
+    """Return the size of traces, without their compression."""
     files = (name for name in names if os.path.isfile(name))
     return sum(os.path.getsize(name) * (_COMPRESSION if name.endswith(_COMPRESSED) else 1) for name in files)
+
+
+if __name__ == "__main__":
+    run_job(fill_rows)

@@ -1,8 +1,6 @@
-"""cli: ``kinetoscope summary --first``, for the end of a run: the first finding only, beside training.
+"""Job at the end of a run: find its top finding, and write its report if one is wanted.
 
-The report is kept in the user's cache, and so is what a list of runs says of the run.
-
-With ``--report FILE`` it also writes the report on the run.
+The report is kept in the user's cache, and so is the row of the run in a list of runs.
 """
 
 import json
@@ -13,38 +11,41 @@ from typing import Any
 
 from kinetoscope.analysis.analyze import report_to_keep
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.cli.run_rows import find_run, let_others_go_first, num_bytes, row_of
+from kinetoscope.cli.run_rows_job import find_run, let_others_go_first, num_bytes, row_of
 from kinetoscope.formats.run_row import write_row
 from kinetoscope.serving.runs import run_of_traces
 from kinetoscope.table.load import names_in
+from kinetoscope.writing.jobs import run_job
 
-MOST_BYTES = 200_000_000
-"""Larger traces are not looked at, since that would take long."""
+MAX_BYTES = 200_000_000
+"""Larger traces are not analysed, since that would take long."""
 
-MOST_BYTES_OF_REPORT = 1_000_000_000
+MAX_BYTES_WITH_REPORT = 1_000_000_000
 """The same where a report is wanted."""
 
-_MOST_ENTRIES = 10_000  # in the folder of the run, which may be any: a larger one is no reason to wait
+_MAX_ENTRIES = 10_000  # in the folder of the run, which may be any: a larger one is no reason to wait
 
 
-def print_first(inputs: Sequence[str], report: Path | None = None) -> int:
-    """Prints the first finding on traces that is not of low confidence, as JSON; null if there is none. Then writes
-    the ``report``, and prints its ranks and all findings in words. Returns 1 if the traces are too large."""
+def print_first(folder: str, report: str | None) -> int:
+    """Print the top finding on the traces in ``folder`` that is not of low confidence, as JSON; null without one.
+
+    Then write the ``report``, and print its ranks and all findings as sentences. Return 1 if the traces are too large.
+    """
     let_others_go_first()
-    names = [name for given in inputs for name in names_in(given)]
-    if num_bytes(names) > (MOST_BYTES if report is None else MOST_BYTES_OF_REPORT):
+    names = names_in(folder)
+    if num_bytes(names) > (MAX_BYTES if report is None else MAX_BYTES_WITH_REPORT):
         return 1
-    run_folder = Path(run_of_traces(os.path.abspath(inputs[0])))
-    run = find_run(run_folder, most_entries=_MOST_ENTRIES)
+    run_folder = Path(run_of_traces(os.path.abspath(folder)))
+    run = find_run(run_folder, most_entries=_MAX_ENTRIES)
     found = report_to_keep(names, run_folder)
     row = row_of(found, run.made_from if run is not None else "")
-    _say({"title": row.finding, "saving_ns_per_step": row.saving_ns} if row.finding else None)
+    _print_json({"title": row.finding, "saving_ns_per_step": row.saving_ns} if row.finding else None)
     if run is not None:
         write_row(run_folder, row)
     if report is not None:
-        _write_report(found, names, report)
+        _write_report(found, names, Path(report))
         run_facts = {"num_ranks": len(found.run["ranks"]), "world_size": found.run["world_size"]}
-        _say(run_facts | {"findings": list(_findings_in_words(found))})
+        _print_json(run_facts | {"findings": list(_findings_in_words(found))})
     return 0
 
 
@@ -70,5 +71,9 @@ def _findings_in_words(found: RunReport) -> Iterator[str]:
         yield "\n".join([finding.title, *below_title(finding, found.run)])
 
 
-def _say(line: Any) -> None:
+def _print_json(line: Any) -> None:
     print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    run_job(print_first)

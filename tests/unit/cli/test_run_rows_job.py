@@ -1,4 +1,4 @@
-"""`kinetoscope view --fill`: what a list of runs says of a run is worked out from its traces, and kept."""
+"""The job that works out the row of a run in a list of runs from its traces, and keeps it."""
 
 import json
 import os
@@ -7,13 +7,13 @@ import subprocess
 import pytest
 
 import kinetoscope
-from kinetoscope.cli import run_rows
-from kinetoscope.cli.run_rows import find_run
+from kinetoscope.cli import run_rows_job
+from kinetoscope.cli.run_rows_job import find_run
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.runs import find_runs
 from simulated_training import Fault, Settings, simulate
-from viewing import beside
+from viewing import command_of
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,11 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def fill(folder, *names):
-    """What `kinetoscope view` starts, in a process of its own."""
-    command = [*beside(folder), "--fill", json.dumps(names)]
+    """Run the job in a process of its own, and return its exit status and output."""
+    command = [*command_of("run_rows_job", folder), json.dumps(names)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        said = process.stdout.read()
-    return process.returncode, said
+        printed = process.stdout.read()
+    return process.returncode, printed
 
 
 def row_of(folder, name):
@@ -58,9 +58,9 @@ def test_the_row_of_a_run_is_what_its_report_says_and_the_list_finds_it(recorded
 
 def test_a_run_in_which_no_fault_was_looked_for_is_not_one_without_faults(recorded):
     report = kinetoscope.analyze(recorded / "slow", step="no such step", cache=False)
-    row = run_rows.row_of(report, "made from")
+    row = run_rows_job.row_of(report, "made from")
     assert (row.finding, row.why_unknown) == (None, "No findings: see the notes of its report.")
-    found = run_rows.row_of(kinetoscope.analyze(recorded / "slow", cache=False), "made from")
+    found = run_rows_job.row_of(kinetoscope.analyze(recorded / "slow", cache=False), "made from")
     assert (found.finding is not None, found.why_unknown) == (True, "")
 
 
@@ -75,15 +75,15 @@ def test_the_report_is_kept_for_the_next_command_and_no_trace_is(recorded, own_c
     assert not list(own_cache.glob("*.parquet")), "and the traces were not read"
 
 
-def test_of_a_run_that_cannot_be_analysed_it_is_said_why_and_the_next_one_is_done(recorded):
+def test_a_run_that_cannot_be_analysed_gets_a_reason_and_the_next_one_is_done(recorded):
     assert fill(recorded, "broken", "slow") == (0, b"")
     assert "broken" in row_of(recorded, "broken").why_unknown
     assert row_of(recorded, "slow").num_steps == 6
 
 
 def test_large_runs_are_left_to_whoever_asks_for_them(recorded, monkeypatch):
-    monkeypatch.setattr(run_rows, "MOST_BYTES", 1000)
-    row = run_rows.worked_out(recorded / "slow", "now")
+    monkeypatch.setattr(run_rows_job, "MAX_BYTES", 1000)
+    row = run_rows_job.worked_out(recorded / "slow", "now")
     assert row.step_ns is None
     assert row.why_unknown.startswith("Its traces are large (")
 
