@@ -48,7 +48,6 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
         "back": ["convert", f"{traces}/some.parquet", "-o", f"{out}/back.json"],
         "list": ["upload", run],
         "merge": ["merge", "-o", f"{out}/merged.json", traces],
-        "from manifest": ["merge", "--from-manifest", traces, "-o", f"{traces}/merged_trace.json", "--run-folder", run],
         "upload": ["upload", run, "--to", url, "--retry-for", "0.2"],
         "recover": ["recover", run],
     }

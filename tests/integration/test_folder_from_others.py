@@ -4,10 +4,14 @@ import json
 import os
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kinetoscope.errors import UnsafePathError
+from kinetoscope.merge.manifest_merge import merge_manifest
+from kinetoscope.storage.upload_queue import delete_when_uploaded
 from prepared_python import run_command, run_program
 
 KILLED = """
@@ -248,6 +252,12 @@ def write_trace(path, name="span", **header):
     path.write_text(json.dumps(header | {"traceEvents": [event]}))
 
 
+def merge_listed(run):
+    """Merge the traces in the lists of ranks, as a job of the run does."""
+    delete = partial(delete_when_uploaded, run)
+    merge_manifest(run / "traces", run / "traces" / "merged_trace.json", run_folder=run, delete=delete)
+
+
 @pytest.fixture
 def saved(tmp_path):
     """The folder of a run that has saved one trace."""
@@ -267,8 +277,7 @@ def test_a_merge_neither_reads_nor_deletes_files_outside_its_folder_that_a_manif
     write_manifest(saved, finished(path), {"type": "expired", "path": path}, finished("own.json"))
     before = seen(outside)
     merged = saved / "traces" / "merged_trace.json"
-    done = run_command("merge", "--from-manifest", saved / "traces", "-o", merged)
-    assert done.returncode == 0, done.stderr
+    merge_listed(saved)
     assert seen(outside) == before
     assert spans(merged, "span")
     assert not spans(merged, "secret")
@@ -277,7 +286,7 @@ def test_a_merge_neither_reads_nor_deletes_files_outside_its_folder_that_a_manif
 def test_a_merge_deletes_expired_traces_in_its_own_folder(saved):
     write_trace(saved / "traces" / "sub" / "new.json")
     write_manifest(saved, finished("own.json"), {"type": "expired", "path": "own.json"}, finished("sub/new.json"))
-    run_command("merge", "--from-manifest", saved / "traces", "-o", saved / "traces" / "merged_trace.json")
+    merge_listed(saved)
     assert not (saved / "traces" / "own.json").exists()
     assert (saved / "traces" / "sub" / "new.json").exists()
 
@@ -287,8 +296,7 @@ def test_a_merged_trace_may_have_any_sources_in_its_header(saved, sources):
     merged = saved / "traces" / "merged_trace.json"
     write_trace(merged, merged=True, sources=sources)
     write_manifest(saved, finished("own.json"), finished("gone.json"))
-    done = run_command("merge", "--from-manifest", saved / "traces", "-o", merged)
-    assert (done.returncode, done.stderr) == (0, "")
+    merge_listed(saved)
     assert spans(merged, "span")
 
 
@@ -298,9 +306,8 @@ def test_a_merge_into_a_folder_from_another_person_uses_no_link_or_pipe(saved, o
     merged.symlink_to(outside / "file") if kind == "link" else os.mkfifo(merged)
     write_manifest(saved, finished("own.json"))
     before = seen(outside)
-    done = run_command("merge", "--from-manifest", saved / "traces", "-o", merged)
-    assert done.returncode == 1
-    assert "merged_trace.json" in done.stderr
+    with pytest.raises(UnsafePathError, match=r"merged_trace\.json"):
+        merge_listed(saved)
     assert seen(outside) == before
 
 

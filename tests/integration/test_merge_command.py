@@ -92,10 +92,32 @@ def test_wrong_usage_is_exit_code_2(tmp_path):
 def test_help_teaches_with_examples():
     done = merge("--help")
     assert done.returncode == 0
-    assert "kinetoscope merge --from-manifest" in done.stdout
+    assert "kinetoscope merge runs/digits -o merged.json.gz" in done.stdout
 
 
-def test_from_manifest_without_traces_says_so(tmp_path):
-    done = merge("--from-manifest", tmp_path, "-o", tmp_path / "out.json", "--no-nice")
-    assert done.returncode == 0
-    assert "No finished traces" in done.stdout
+def test_a_run_s_merged_trace_is_replaced_by_one_that_still_contains_deleted_traces(tmp_path):
+    traces = tmp_path / "run" / "traces"
+    (traces / ".manifest").mkdir(parents=True)
+    merged = traces / "merged_trace.json"
+
+    def save(cycle):
+        event = {"ph": "X", "name": f"cycle {cycle}", "pid": 0, "tid": 9, "ts": 100 * cycle, "dur": 1}
+        header = {"baseTimeNanoseconds": 10**18, "kinetoscope": {"rank": 0, "cycle": cycle}}
+        (traces / f"{cycle}.json").write_text(json.dumps(header | {"traceEvents": [event]}))
+
+    def merged_cycles():
+        assert merge(tmp_path / "run", "-o", merged).returncode == 0
+        trace = json.loads(merged.read_text())
+        names = sorted(event["name"] for event in trace["traceEvents"] if event["ph"] == "X")
+        assert names == [f"cycle {source[0]}" for source in sorted(trace["kinetoscope"]["sources"])]
+        return names
+
+    save(0)
+    save(1)
+    assert merged_cycles() == ["cycle 0", "cycle 1"]
+    (traces / "0.json").unlink()
+    save(2)
+    for _ in range(2):
+        assert merged_cycles() == ["cycle 0", "cycle 1", "cycle 2"]
+    assert merge(tmp_path / "run", "-o", tmp_path / "out.json", "--nice").returncode == 0
+    assert "cycle 0" not in (tmp_path / "out.json").read_text()

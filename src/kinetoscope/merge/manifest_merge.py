@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -76,32 +76,28 @@ def merge_manifest(
     folder: str | os.PathLike[str],
     output_file: str | os.PathLike[str],
     wait_s: float = 0.0,
-    ranks: Collection[int] | None = None,
     *,
     node_rank: int = 0,
     start: str | None = None,
-    align_on: str | None = None,
     on_progress: Progress | None = None,
     as_list: bool = False,
-    num_cycles: int | None = None,
     run_folder: Path | None = None,
     replaces: bool = True,
     delete: Callable[[Path], object] | None = None,
 ) -> MergeReport | None:
-    """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
+    """Merge the traces that the ranks of node ``node_rank`` list in ``folder``; return None if there is none yet.
 
     Only the traces of one attempt are merged: the attempt that ``start`` belongs to, or the last one that began. The
-    notes say which other ranks have files in the folder. The call waits up to ``wait_s`` seconds until every local rank
-    has closed its manifest or has ``num_cycles`` traces in it, except for ranks whose process is dead, as their live
-    folder in ``run_folder`` (``folder``'s parent unless given) shows. With ``ranks`` only those ranks are merged and
-    waited for. Expired traces are deleted (by ``delete``, if given) when they are in the merged file, and stay in it
-    when it is merged again. Without ``replaces``, a merged file that has other traces in it is kept, and this one gets
-    another name. A manifest can name nothing outside of ``folder``.
+    notes name other ranks with files in the folder. The call waits up to ``wait_s`` seconds until every local rank has
+    closed its manifest, except for ranks whose process is dead, as their live folder in ``run_folder`` (``folder``'s
+    parent unless given) shows. Expired traces are deleted (by ``delete``, if given) when they are in the merged file,
+    and stay in it when it is merged again. Without ``replaces``, a merged file that contains other traces is kept, and
+    this one gets another name. A manifest can name nothing outside of ``folder``.
     """
     run_folder = run_folder or Path(folder).parent
-    waiting = _Waiting(run_folder, ranks, num_cycles)
+    waiting = _Waiting(run_folder, None)
     chosen = _choose(Path(folder), Path(output_file), waiting, wait_s, node_rank, start, replaces=replaces)
-    return None if chosen is None else _merge(chosen, align_on, on_progress, as_list=as_list, delete=delete)
+    return None if chosen is None else _merge(chosen, on_progress, as_list=as_list, delete=delete)
 
 
 def merge_or_link(
@@ -117,7 +113,7 @@ def merge_or_link(
     delete: Callable[[Path], object],
 ) -> bool:
     """Merge as `merge_manifest` does, but link the only trace of a job of one rank. Return whether there is a trace."""
-    waiting = _Waiting(run_folder, None, num_cycles)
+    waiting = _Waiting(run_folder, num_cycles)
     chosen = _choose(folder, output, waiting, wait_s, node_rank, start, replaces=True)
     if chosen is None:
         return False
@@ -166,7 +162,7 @@ def _choose(
     replaces: bool,
 ) -> _Chosen | None:
     """Return what to merge, once every rank is done or ``wait_s`` is over; None if there is no trace."""
-    attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start, waiting.ranks), wait_s)
+    attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start), wait_s)
     if not attempt.members:
         return None
     output = _output_for(output, attempt, RunFolder(folder), replaces)
@@ -176,7 +172,6 @@ def _choose(
 
 def _merge(
     chosen: _Chosen,
-    align_on: str | None = None,
     on_progress: Progress | None = None,
     *,
     as_list: bool,
@@ -188,7 +183,6 @@ def _merge(
     report = merge_traces(
         chosen.output,
         *inputs.paths,
-        align_on=align_on,
         notes=attempt.notes(folder) + inputs.notes,  # not where the folder is: no trace tells that
         sources=inputs.sources,
         on_progress=on_progress,
@@ -260,10 +254,9 @@ def _choose_inputs(attempt: ListedAttempt, folder: Path, output: Path) -> _Input
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Which ranks a merge waits for: ``ranks``, or all of the node, but not those that have ended or saved enough."""
+    """Wait for all ranks of a node, except for those that have ended or saved enough."""
 
     run_folder: Path
-    ranks: Collection[int] | None
     num_cycles: int | None
 
     def wait(self, read: Callable[[], ListedAttempt], wait_s: float) -> ListedAttempt:
@@ -276,10 +269,9 @@ class _Waiting:
         return attempt
 
     def _all_done(self, attempt: ListedAttempt) -> bool:
-        num_expected = len(set(self.ranks)) if self.ranks is not None else _num_local_ranks(attempt.members)
         ended = [other for other in attempt.others if self._is_done(other)]  # they will not start again
         num_there = len({manifest.rank for manifest in [*attempt.members, *ended]})
-        return num_there >= num_expected and all(map(self._is_done, attempt.members))
+        return num_there >= _num_local_ranks(attempt.members) and all(map(self._is_done, attempt.members))
 
     def _is_done(self, manifest: RankManifest) -> bool:
         started = manifest.started
@@ -290,12 +282,10 @@ class _Waiting:
         return owner_state(live_folder_of(self.run_folder, started.start), started.attempt) is Owner.DEAD
 
 
-def find_attempt(
-    folder: Path, node_rank: int, start: str | None = None, ranks: Collection[int] | None = None
-) -> ListedAttempt:
-    """The attempt that ``start`` belongs to, or the last one that began; only its ``ranks``, if given."""
+def find_attempt(folder: Path, node_rank: int, start: str | None = None) -> ListedAttempt:
+    """Return the attempt that ``start`` belongs to, or the last one that began."""
     by_rank = [_of_node(starts, node_rank) for starts in read_starts(folder, strict=True)]
-    by_rank = [starts for starts in by_rank if starts and (ranks is None or starts[0].rank in ranks)]
+    by_rank = [starts for starts in by_rank if starts]
     manifests = [manifest for starts in by_rank for manifest in starts]
     last = [starts[-1] for starts in by_rank]
     start = max((manifest.start for manifest in last), default="") if start is None else start
@@ -377,6 +367,11 @@ def _sources_of(said: dict[str, Any], attempt: ListedAttempt) -> set[Any]:
         for trace in manifest.traces
         if (manifest.start, manifest.rank, trace.cycle) == (said["start"], said.get("rank"), said.get("cycle"))
     }
+
+
+def sources_of(merged: str | os.PathLike[str]) -> set[str]:
+    """Return the names of the traces in a merged file, as its header lists them; empty for any other file."""
+    return {name for name in _listed_in(_said_of(Path(merged)), "sources") if isinstance(name, str)}
 
 
 def _said_of(output: Path) -> dict[str, Any]:

@@ -279,7 +279,6 @@ WRONG = [
     ("--perfetto-url", "x", ("view",)),
     ("--to", "x", ("upload",)),
     ("--retry-for", "x", ("upload",)),
-    ("--wait", "x", ("merge",)),
 ]
 
 

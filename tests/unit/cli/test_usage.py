@@ -26,7 +26,6 @@ def two_traces(tmp_path, monkeypatch):
     "command",
     [
         "merge -o out.json rank0.json --batches 5-x",
-        "merge -o out.json",
         "convert rank0.json -o out.txt",
         "convert rank0.json rank1.json -o out.json",
         "check rank0.json --repair out.pftrace",
@@ -46,10 +45,10 @@ def test_an_output_is_required(verb, capsys):
     assert capsys.readouterr().err == "error: Missing output file. Pass -o OUTPUT.\n"
 
 
-@pytest.mark.parametrize("option", ["--ranks none", "--last -1"])
-def test_a_value_that_cannot_be_read_is_exit_code_2_and_one_line(option, capsys, tmp_path):
+@pytest.mark.parametrize("arguments", ["rank0.json --ranks none", "rank0.json --last -1", ""])
+def test_arguments_that_cannot_be_read_or_are_missing_are_exit_code_2_and_one_line(arguments, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        main(["merge", "-o", "out.json", "rank0.json", *option.split()])
+        main(["merge", "-o", "out.json", *arguments.split()])
     assert ended.value.code == 2
     assert [line.partition(": ")[0] for line in capsys.readouterr().err.splitlines()] == ["error"]
     assert not list(tmp_path.glob("out*"))
