@@ -4,7 +4,6 @@ It has one JSON object per line, appended by the processes of one rank, so nobod
 name the start that wrote them; an entry without a name belongs to the last start.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +13,13 @@ import msgspec
 
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.header import Count, Moment, told
-from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
+from kinetoscope.formats.journal import append_line, journal_of_rank, journals_of_ranks, read_journal
+from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_folders
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.ranks import Attempt, Number, Ranks, Start
 
 _OF_ANOTHER_VERSION = "`$.type`"  # the end of the error for an entry of a kind that this version does not know
-_MANIFEST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
@@ -147,7 +146,7 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
     """
     traces = RunFolder(folder)
     traces.make_folder(MANIFESTS)
-    append_line(traces, f"{MANIFESTS}/rank{rank}.jsonl", encode_struct(entry))
+    append_line(traces, journal_of_rank(MANIFESTS, rank), encode_struct(entry))
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
@@ -216,16 +215,15 @@ def read_starts(folder: Path, *, strict: bool = False) -> list[list[RankManifest
     skipped, since a run that records must go on.
     """
     traces = RunFolder(folder)
-    found = (_MANIFEST.fullmatch(name) for name in traces.names(MANIFESTS))
-    ranks = (_read_rank(traces, int(match[1]), strict) for match in found if match)
-    return sorted(ranks, key=lambda starts: starts[0].rank)
+    journals = journals_of_ranks(traces, MANIFESTS)
+    return [_read_rank(traces, rank, name, strict) for rank, name in sorted(journals.items())]
 
 
-def _read_rank(traces: RunFolder, rank: int, strict: bool) -> list[RankManifest]:
+def _read_rank(traces: RunFolder, rank: int, name: str, strict: bool) -> list[RankManifest]:
     starts = [RankManifest(rank)]
     by_name: dict[str, RankManifest] = {}
     writers: dict[str, RankManifest] = {}
-    for entry in _entries(traces, f"{MANIFESTS}/rank{rank}.jsonl", strict):
+    for entry in _entries(traces, name, strict):
         if isinstance(entry, RankStarted):
             starts.append(RankManifest(rank))
             by_name[entry.start] = starts[-1]
@@ -240,18 +238,15 @@ def _read_rank(traces: RunFolder, rank: int, strict: bool) -> list[RankManifest]
 
 
 def _entries(traces: RunFolder, name: str, strict: bool) -> Iterator[Entry]:
+    def check(number: int, error: Exception) -> None:
+        is_of_another_version = str(error).endswith(_OF_ANOTHER_VERSION)
+        if strict and isinstance(error, msgspec.ValidationError) and not is_of_another_version:
+            raise TraceFileError(
+                f"Cannot use the manifest {traces.path / name}: in line {number}, {told(error)}. Delete that line."
+            ) from error
+
     try:
-        lines: Iterable[bytes] = traces.read(name).splitlines()
+        yield from read_journal(traces, name, Entry, check)
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"Cannot read the manifest {traces.path / name}: {reason}. Check who owns it.") from error
-    for number, line in enumerate(lines, 1):
-        try:
-            yield decode_struct(line, Entry)
-        except msgspec.ValidationError as error:
-            if strict and not str(error).endswith(_OF_ANOTHER_VERSION):
-                raise TraceFileError(
-                    f"Cannot use the manifest {traces.path / name}: in line {number}, {told(error)}. Delete that line."
-                ) from error
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue  # torn: the rank died while it wrote the line, and what the line describes is not complete either

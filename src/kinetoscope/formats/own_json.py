@@ -1,16 +1,12 @@
-"""Reads and writes our own small files: structs as JSON, in files of their own or appended line by line.
+"""Structs of our own small files as JSON.
 
 Texts in them may be paths that are not UTF-8: Python holds these as strings with lone surrogates.
 """
 
-import errno
 import json
-import os
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
-
-from kinetoscope.paths.run_folder import RunFolder
 
 _NOT_OF_MSGSPEC = (b"\\udc", b"NaN", b"Infinity")
 
@@ -42,21 +38,3 @@ def decode_struct(text: bytes, kind: Any) -> Any:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number in JSON")
-
-
-def append_line(folder: RunFolder, name: str, line: bytes) -> None:
-    """Appends a line to a file in ``folder`` in one write, so that a reader sees all of it or nothing.
-
-    If a process died in the middle of a line, that line is ended first. Raises OSError, on a full disk for instance.
-    """
-    with folder.open(name, "ab+") as stream:
-        text = _end_of_torn_line(stream) + line + b"\n"
-        if stream.write(text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.path / name))
-
-
-def _end_of_torn_line(stream: BinaryIO) -> bytes:
-    if stream.seek(0, os.SEEK_END) == 0:
-        return b""
-    stream.seek(-1, os.SEEK_END)
-    return b"" if stream.read(1) == b"\n" else b"\n"

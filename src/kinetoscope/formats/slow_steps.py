@@ -1,7 +1,5 @@
 """The list ``{run}/slow_steps/rank{r}.jsonl`` of the slow steps that a rank has kept, each with a trace beside it."""
 
-import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +8,12 @@ import msgspec
 
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.header import Count, Nanoseconds
-from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
+from kinetoscope.formats.journal import append_line, journal_of_rank, journals_of_ranks, read_journal
+from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder, is_name_inside
 from kinetoscope.training.ranks import Number, Start
 
 FOLDER = "slow_steps"
-_LIST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
-_MOST_BYTES = 64 << 20
 _Phase = Annotated[int, msgspec.Meta(ge=0, le=6)]
 
 
@@ -61,29 +58,18 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
 
 def append_slow_step(run_folder: Path, slow: SlowStep) -> None:
     """Adds a slow step to the list of its rank. Raises OSError if it cannot."""
-    append_line(RunFolder(run_folder), f"{FOLDER}/rank{slow.rank}.jsonl", encode_struct(slow))
+    append_line(RunFolder(run_folder), journal_of_rank(FOLDER, slow.rank), encode_struct(slow))
 
 
 def read_slow_steps(run_folder: Path) -> list[SlowStep]:
-    """The slow steps in a run's folder, rank by rank. Lines that are damaged are left out, and so are lists that cannot
-    be read."""
+    """Return the slow steps in a run's folder, rank by rank, without damaged lines and lists that cannot be read."""
     if not HAS_RUN_FOLDERS:
         return []
     run = RunFolder(run_folder)
-    try:
-        names = [name for name in run.names(FOLDER) if _LIST.fullmatch(name)]
-    except (OSError, KinetoscopeError):
-        return []
-    found = [slow for name in names for slow in _read(run, f"{FOLDER}/{name}")]
-    return sorted(found, key=lambda slow: (slow.rank, slow.begin_ns))
-
-
-def _read(run: RunFolder, name: str) -> Iterator[SlowStep]:
-    content = b""
+    found: list[SlowStep] = []
     with suppress(OSError, KinetoscopeError):
-        content = run.read(name, _MOST_BYTES)
-    for line in content.splitlines():
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            slow = decode_struct(line, SlowStep)
-            if not slow.path or is_name_inside(slow.path):
-                yield slow
+        for name in journals_of_ranks(run, FOLDER).values():
+            with suppress(OSError, KinetoscopeError):
+                found += read_journal(run, name, SlowStep)
+    inside = (slow for slow in found if not slow.path or is_name_inside(slow.path))
+    return sorted(inside, key=lambda slow: (slow.rank, slow.begin_ns))

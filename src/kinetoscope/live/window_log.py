@@ -4,7 +4,6 @@ The writer thread of the folder's process appends one JSON object per line. `rec
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from kinetoscope.formats.header import Moment, told
-from kinetoscope.formats.own_json import append_line, decode_struct
+from kinetoscope.formats.journal import append_line, read_journal
 from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.training.ranks import Number
 
@@ -141,15 +140,18 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
     """
     windows: dict[int, LiveWindow] = {}
     damages: list[str] = []
-    for number, line in _lines(RunFolder(folder), damages):
-        try:
-            event: Event = decode_struct(line, Event)
-        except msgspec.ValidationError as error:
-            damages.append(f"{_LOG}: line {number} is left out: {told(error)}.")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            damages.append(f"{_LOG}: line {number} is left out, it cannot be read: {error}.")
-        else:
+
+    def note(number: int, error: Exception) -> None:
+        reason = f": {told(error)}" if isinstance(error, msgspec.ValidationError) else f", it cannot be read: {error}"
+        damages.append(f"{_LOG}: line {number} is left out{reason}.")
+
+    try:
+        for event in read_journal(RunFolder(folder), _LOG, Event, note):
             windows.setdefault(event.window, LiveWindow(event.window)).apply(event)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        damages.append(f"{_LOG} is left out: {(error.strerror or str(error)).rstrip('.')}.")
     return [windows[number] for number in sorted(windows)], damages
 
 
@@ -167,15 +169,3 @@ class SavedWindows:
         """
         place = bisect_right(self._began_ns, begin_ns) - 1
         return self._are_saved[place] if place >= 0 else bool(self._began_ns)
-
-
-def _lines(folder: RunFolder, damages: list[str]) -> Iterator[tuple[int, bytes]]:
-    """The complete lines with their numbers, which count from 1."""
-    try:
-        content = folder.read(_LOG)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        damages.append(f"{_LOG} is left out: {(error.strerror or str(error)).rstrip('.')}.")
-        return
-    yield from enumerate(content.split(b"\n")[:-1], 1)

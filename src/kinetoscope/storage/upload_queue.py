@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
+from kinetoscope.formats.journal import append_line, read_journal
+from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
@@ -165,12 +166,10 @@ def read_queue(run_folder: Path, rank: int, *, left_aside: bool = False) -> list
 
 
 def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
-    """The confirmed uploads of ``rank``; torn lines are skipped. Raises OSError if the list cannot be read."""
+    """Yield the confirmed uploads of ``rank``, without damaged lines. Raises OSError if the list cannot be read."""
     with suppress(FileNotFoundError):
-        lines = RunFolder(run_folder).read(f"{queue_name(rank)}/{_UPLOADED}", _UPLOADED_BYTES).splitlines()
-        for line in lines:
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                yield decode_struct(line, ConfirmedUpload)
+        name = f"{queue_name(rank)}/{_UPLOADED}"
+        yield from read_journal(RunFolder(run_folder), name, ConfirmedUpload, max_bytes=_UPLOADED_BYTES)
 
 
 def ranks_with_uploads(run_folder: Path) -> list[int]:
