@@ -6,28 +6,26 @@ import stat
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse, require_whole
+from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow
 from kinetoscope.pulse.layout import (
     COARSE_AT,
     FINE_AT,
     FOLDER,
     HEADER_BYTES,
-    MAGIC,
-    NOW,
-    NOW_AT,
     NUM_EXACT,
     STEP,
     STEPS_AT,
     SUFFIX,
 )
-from kinetoscope.pulse.node_copies import COPY_SUFFIX, places_in_copy
+from kinetoscope.pulse.node_copies import COPY_SUFFIX
+from kinetoscope.pulse.pulse_file import PulseFile, find_pulse_files
 
 NUM_LAST = 32
 """A step takes now what the median of so many last ones took."""
@@ -36,7 +34,6 @@ MOST_FILES = 16_384
 """Of more files in a folder, those that began last are looked at."""
 
 _FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
-_TRIES = 5
 _BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when it began
 
 
@@ -109,71 +106,41 @@ def _look_at(folder: int, name: str, path: Path) -> Iterator[Glance]:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise TraceFileError(f"{path} is no pulse of a run: it is no file.")
-        if name.endswith(SUFFIX):
-            place = _Place(descriptor, 0, status.st_size)
-            if place.read(len(MAGIC), 0).strip(b"\0"):  # else its process is just making it
-                require_whole(status.st_size, path)
-                yield _glance(place, path, time.time_ns())
-            return
-        for at, length in places_in_copy(descriptor):
-            with suppress(TraceFileError):
-                yield _glance(_Place(descriptor, at, length), path, status.st_mtime_ns)
+        is_copy = name.endswith(COPY_SUFFIX)
+        for file in find_pulse_files(descriptor, path):
+            with suppress(TraceFileError) if is_copy else nullcontext():
+                yield _glance(file, status.st_mtime_ns if is_copy else time.time_ns())
     finally:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a pulse is: so many bytes of a file, from ``at`` on. What a copy has left out is zeros."""
-
-    descriptor: int
-    at: int
-    length: int
-
-    def read(self, size: int, at: int) -> bytes:
-        return os.pread(self.descriptor, max(0, min(size, self.length - at)), self.at + at).ljust(size, b"\0")
-
-
-def _glance(place: _Place, path: Path, read_ns: int) -> Glance:
-    content = _header_of(place)
-    require_pulse(content, path)
-    header, now = decode_header(content, path), PulseNow.of(content)
-    steps = _last_steps(place, now.num_steps)
+def _glance(file: PulseFile, read_ns: int) -> Glance:
+    _, header, now, _ = file.read_start(HEADER_BYTES)
+    steps = _last_steps(file, now.num_steps)
     if not steps:
         return Glance(header, read_ns, None, None, None)
     number, began_ns, duration_ns = steps[-1]
-    elapsed_ns = began_ns + duration_ns - _first_began(place, now)
+    elapsed_ns = began_ns + duration_ns - _first_began(file, now)
     run_step_ns = elapsed_ns / now.num_steps if 0 <= elapsed_ns < LATEST_NS else None
     return Glance(header, read_ns, number, median(step[2] for step in steps), run_step_ns)
 
 
-def _header_of(place: _Place) -> bytes:
-    """The header of a moment at which nobody wrote to it, if there is one soon."""
-    content = place.read(HEADER_BYTES, 0)
-    for _ in range(_TRIES):
-        is_still = place.read(NOW.size, NOW_AT) == content[NOW_AT : NOW_AT + NOW.size]
-        if is_still and PulseNow.of(content).is_possible:
-            break
-        content = place.read(HEADER_BYTES, 0)
-    return content
-
-
-def _last_steps(place: _Place, num_steps: int) -> list[tuple[int, int, int]]:
+def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, int, int]]:
     """The number, begin and duration of each of the last steps. None of them can have been replaced meanwhile: their
     places are used again after thousands of steps."""
     first = max(0, num_steps - NUM_LAST)
     begin, end = first % NUM_EXACT, first % NUM_EXACT + num_steps - first
-    content = place.read((min(end, NUM_EXACT) - begin) * STEP.size, STEPS_AT + begin * STEP.size)
+    content = file.read((min(end, NUM_EXACT) - begin) * STEP.size, STEPS_AT + begin * STEP.size)
     if end > NUM_EXACT:
-        content += place.read((end - NUM_EXACT) * STEP.size, STEPS_AT)
+        content += file.read((end - NUM_EXACT) * STEP.size, STEPS_AT)
     steps = [(number, began_ns, duration_ns) for number, began_ns, duration_ns, *_ in STEP.iter_unpack(content)]
     return [step for step in steps if all(0 <= value < LATEST_NS for value in step)]
 
 
-def _first_began(place: _Place, now: PulseNow) -> int:
+def _first_began(file: PulseFile, now: PulseNow) -> int:
     """When the first step of all began, on the monotonic clock: it is in the oldest block that there is."""
     at = STEPS_AT if now.num_steps <= NUM_EXACT else COARSE_AT if now.first_fine else FINE_AT
-    _, began_ns = _BEGIN.unpack(place.read(_BEGIN.size, at))
+    _, began_ns = _BEGIN.unpack(file.read(_BEGIN.size, at))
     return began_ns
 
 

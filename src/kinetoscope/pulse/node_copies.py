@@ -8,7 +8,7 @@ import stat
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -106,19 +106,9 @@ class NodeCopies:
         return (path for path in sorted(self._local.iterdir()) if path.name.endswith(SUFFIX))
 
 
-def unpacked(copy: bytes) -> Iterator[bytes]:
-    """The pulses in a copy, as far as it is whole."""
-    places = _places(lambda size, at: copy[at : at + size], len(copy))
-    return (copy[at : at + length] for at, length in places)
-
-
 def places_in_copy(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Where in a copy each pulse begins, and how many bytes it has there, as far as the copy is whole."""
-    return _places(lambda size, at: os.pread(descriptor, size, at), os.fstat(descriptor).st_size)
-
-
-def _places(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int, int]]:
-    begin = read(len(_MAGIC) + _COUNT.size, 0)
+    """Yield the offset and the length of each pulse in a copy, as far as the copy is whole."""
+    size, begin = os.fstat(descriptor).st_size, os.pread(descriptor, len(_MAGIC) + _COUNT.size, 0)
     if not begin.startswith(_MAGIC) or len(begin) < len(_MAGIC) + _COUNT.size:
         return
     (count,) = _COUNT.unpack_from(begin, len(_MAGIC))
@@ -126,7 +116,7 @@ def _places(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int,
     for _ in range(count):
         if size < at + _LENGTH.size:
             return
-        (length,) = _LENGTH.unpack(read(_LENGTH.size, at))
+        (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, at))
         at += _LENGTH.size
         yield at, min(length, size - at)
         at += length

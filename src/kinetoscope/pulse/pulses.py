@@ -1,8 +1,6 @@
 """Reads the pulses of a run, while it runs or later, however it ended."""
 
 import math
-import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from typing import NamedTuple
 from kinetoscope.clock.clock import ClockLine
 from kinetoscope.errors import TraceFileError
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow, decode_header, require_pulse, require_whole
+from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow
 from kinetoscope.pulse.layout import (
     BLOCK,
     COARSE_AT,
@@ -20,17 +18,15 @@ from kinetoscope.pulse.layout import (
     FINE_AT,
     FINE_PLACES,
     FOLDER,
-    NOW,
-    NOW_AT,
     NUM_EXACT,
     STEP,
     STEPS_AT,
     SUFFIX,
 )
-from kinetoscope.pulse.node_copies import COPY_SUFFIX, unpacked
+from kinetoscope.pulse.node_copies import COPY_SUFFIX
+from kinetoscope.pulse.pulse_file import PulseFile, PulseStart, find_pulse_files
 
-_TRIES, _BETWEEN_TRIES_S = 5, 0.002
-_MOST_COPIED = 1 << 28  # bytes: 128 ranks of a node, with all their blocks
+_TRIES = 5
 
 
 class StepsRow(NamedTuple):
@@ -83,61 +79,45 @@ def _all_pulses(run_folder: Path) -> Iterator[Pulse]:
     except OSError:
         return
     for name in names:
-        with suppress(TraceFileError, OSError):
-            if name.endswith(SUFFIX):
-                yield read_pulse(run, f"{FOLDER}/{name}")
-            elif name.endswith(COPY_SUFFIX):
-                yield from _copied_pulses(run, f"{FOLDER}/{name}")
-
-
-def _copied_pulses(run: RunFolder, name: str) -> Iterator[Pulse]:
-    """Those that a rank has copied from local storage."""
-    for content in unpacked(run.read(name, _MOST_COPIED)):
-        with suppress(TraceFileError):
-            content = content.ljust(COARSE_AT, b"\0")  # a copy leaves zeros at the end out
-            require_pulse(content, run.path / name)
-            now = PulseNow.of(content)
-            content = content.ljust(_coarse_end(now), b"\0")
-            yield _decoded(content, run.path / name, is_torn=now.sequence % 2 == 1)
+        if name.endswith((SUFFIX, COPY_SUFFIX)):
+            with suppress(TraceFileError, OSError), run.open(f"{FOLDER}/{name}") as stream:
+                for file in find_pulse_files(stream.fileno(), run.path / FOLDER / name):
+                    with suppress(TraceFileError):
+                        yield _read(file)
 
 
 def read_pulse(folder: RunFolder, name: str) -> Pulse:
-    """The pulse in a file of ``folder``. Raises `TraceFileError` for what is none of this version, OSError if it cannot
-    be read."""
+    """Return the pulse in a file of ``folder``. Raises `TraceFileError` for a file that is none of this version,
+    OSError if it cannot be read."""
     path = folder.path / name
     with folder.open(name) as stream:
-        content, is_whole = _read_once(stream.fileno(), path)
-        for _ in range(_TRIES):
-            if is_whole:
-                break
-            time.sleep(_BETWEEN_TRIES_S)
-            content, is_whole = _read_once(stream.fileno(), path)
-    return _decoded(content, path, is_torn=not is_whole)
+        for file in find_pulse_files(stream.fileno(), path):
+            return _read(file)
+    raise TraceFileError(f"{path} is no pulse of a run.")
 
 
-def _read_once(descriptor: int, path: Path) -> tuple[bytes, bool]:
-    """The file, and whether nobody wrote to it meanwhile: steps and fine blocks change with each step, and coarse
-    blocks, which are most of it, seldom."""
-    first = os.pread(descriptor, COARSE_AT, 0)
-    require_pulse(first, path)
-    require_whole(len(first), path)
-    then = PulseNow.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
-    now = PulseNow.of(first)
-    coarse = os.pread(descriptor, _coarse_end(now) - COARSE_AT, COARSE_AT)
-    last = PulseNow.of(os.pread(descriptor, NOW_AT + NOW.size, 0))
-    is_whole = now.sequence % 2 == 0 and then.sequence == now.sequence and last.first_fine == now.first_fine
-    return first + coarse, is_whole
+def _read(file: PulseFile) -> Pulse:
+    start, coarse, is_one = _read_once(file)
+    for _ in range(_TRIES):
+        if is_one:
+            break
+        start, coarse, is_one = _read_once(file)
+    is_torn = not (is_one and start.is_whole)
+    rows, notes = _rows_of(start.content + coarse, start.now, start.header.clock, is_torn=is_torn)
+    return Pulse(start.header, rows, notes)
+
+
+def _read_once(file: PulseFile) -> tuple[PulseStart, bytes, bool]:
+    """Return the start of a pulse and its coarse blocks, and whether these belong together: coarse blocks, which are
+    most of a pulse, seldom change."""
+    start = file.read_start(COARSE_AT)
+    coarse = file.read(_coarse_end(start.now) - COARSE_AT, COARSE_AT)
+    return start, coarse, file.read_now().first_fine == start.now.first_fine
 
 
 def _coarse_end(now: PulseNow) -> int:
-    """Where the last coarse block ends, of those that may be there."""
+    """Return where the last coarse block ends, of those that may be there."""
     return COARSE_AT + (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size
-
-
-def _decoded(content: bytes, path: Path, *, is_torn: bool) -> Pulse:
-    header = decode_header(content, path)
-    rows, notes = _rows_of(content, PulseNow.of(content), header.clock, is_torn=is_torn)
-    return Pulse(header, rows, notes)
 
 
 # -- its steps --
