@@ -31,8 +31,13 @@ IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 IS_BUILT = not sysconfig.get_config_var("Py_GIL_DISABLED")
 HAS_RECORDER = sys.platform != "win32" and not _is_set("KINETOSCOPE_WITHOUT_RECORDER")
 IS_PORTABLE = sys.platform != "linux" or _is_set("KINETOSCOPE_PORTABLE")
-IN_TRAINING = ("os", "recorder", "pulse")
-OF_OTHER_SYSTEMS = "os_linux.c" if IS_PORTABLE else "os_posix.c"
+IN_TRAINING = ("recorder", "pulse", "condition.c", "os_linux.c", "os_posix.c")
+"""Folders and files that Windows does not get."""
+
+OF_OTHER_SYSTEMS = {
+    "os_linux.c" if IS_PORTABLE else "os_posix.c",
+    "pages_linux.c" if IS_PORTABLE or IS_SANITIZED else "pages_heap.c",
+}
 
 # Thread-local storage in a loaded library is quicker by descriptor. GCC for x86-64 has to be told so.
 QUICK_TLS = "-mtls-dialect=gnu2"
@@ -48,10 +53,10 @@ SOURCES = HERE / "src" / "native"
 
 def extensions() -> list[Extension]:
     """Modules for CPython 3.11 and every later one."""
-    c_files = sorted(path for path in SOURCES.glob("**/*.c") if path.name != OF_OTHER_SYSTEMS)
+    c_files = sorted(path for path in SOURCES.glob("**/*.c") if path.name not in OF_OTHER_SYSTEMS)
     c_flags = ["-std=gnu11", *WARNINGS]
     if not HAS_RECORDER:
-        files = [path for path in c_files if path.parent.name not in IN_TRAINING]
+        files = [path for path in c_files if not {path.parent.name, path.name} & {*IN_TRAINING}]
         return [_extension("_native", files, c_flags, macros=[("KINETOSCOPE_WITHOUT_RECORDER", "1")])]
     native = _extension("_native", c_files, c_flags)
     if sys.platform != "linux":

@@ -16,7 +16,8 @@ NATIVE = Path(__file__).parents[2] / "src" / "native"
 LINUX = ["x86_64-linux-gnu", "aarch64-linux-gnu"]
 MACOS = {"x86_64-macos": 0x0100_0007, "aarch64-macos": 0x0100_000C}
 WINDOWS = "x86_64-windows-gnu"
-IN_TRAINING = ("os", "recorder", "pulse")
+IN_TRAINING = {"recorder", "pulse", "condition.c", "os_posix.c"}
+OF_LINUX, OF_OTHERS = {"os_linux.c", "pages_linux.c"}, {"os_posix.c", "pages_heap.c"}
 
 # What <Python.h> needs to know of Windows: the headers of this Python describe the machine that it was built on.
 WINDOWS_PYCONFIG = """
@@ -86,14 +87,14 @@ def zig(tmp_path_factory):
     return Zig(tmp_path_factory.mktemp("targets"))
 
 
-def sources(other_system: str) -> list[Path]:
-    """Return the files of a system; ``other_system`` is the file of the others."""
-    return [path for path in sorted(NATIVE.glob("**/*.c")) if path.name != other_system]
+def sources(without: set[str]) -> list[Path]:
+    """Return the files of a system, ``without`` those of others."""
+    return [path for path in sorted(NATIVE.glob("**/*.c")) if path.name not in without]
 
 
 def without_recorder(zig: Zig, target: str) -> list[Path]:
     """Return the objects of what `setup.py` builds on Windows."""
-    paths = [path for path in sorted(NATIVE.glob("**/*.c")) if path.parent.name not in IN_TRAINING]
+    paths = [path for path in sources(OF_LINUX) if not {path.parent.name, path.name} & IN_TRAINING]
     assert len(paths) > 10
     objects, said = zig.compile_all(target, paths, "-DKINETOSCOPE_WITHOUT_RECORDER")
     assert said == ""
@@ -102,7 +103,7 @@ def without_recorder(zig: Zig, target: str) -> list[Path]:
 
 @pytest.mark.parametrize("target", LINUX)
 def test_all_of_the_c_compiles_where_people_train(zig, target):
-    assert zig.compile_all(target, sources("os_posix.c"))[1] == ""
+    assert zig.compile_all(target, sources(OF_OTHERS))[1] == ""
 
 
 @pytest.mark.parametrize("target", MACOS)
@@ -110,7 +111,7 @@ def test_all_of_the_c_is_linked_for_macos(zig, target):
     """Python's names are looked up when the module is loaded, as setuptools does it; all others are the system's."""
     module = zig.folder / target / "_native.abi3.so"
     flags = ["-shared", "-Wl,-undefined,dynamic_lookup"]
-    objects, errors = zig.compile_all(target, sources("os_linux.c"))
+    objects, errors = zig.compile_all(target, sources(OF_LINUX))
     assert errors == ""
     assert zig("cc", "-target", target, *flags, *objects, "-o", module) == (0, "")
     processor, exported, missing = names_of_macho(module.read_bytes())

@@ -1,85 +1,9 @@
 /* See column.h. */
 
-#define _GNU_SOURCE
 #include "scan/column.h"
 
 #include <stdlib.h>
 #include <string.h>
-#if defined(__linux__)
-    #include <sys/mman.h>
-#endif
-
-/* -- memory of columns: own pages, which are zero at first and freed at once -- */
-
-#define PAGES_HEADER_BYTES 64 /* holds the size; what follows is aligned as Arrow wants it */
-
-#if !defined(__linux__) || defined(__SANITIZE_ADDRESS__)
-static void *pages_map(size_t bytes)
-{
-    return calloc(1, bytes);
-}
-static void *pages_remap(void *start, size_t Py_UNUSED(before), size_t bytes)
-{
-    return realloc(start, bytes);
-}
-static void pages_unmap(void *start, size_t Py_UNUSED(bytes))
-{
-    free(start);
-}
-#else
-static void *pages_map(size_t bytes)
-{
-    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return start == MAP_FAILED ? NULL : start;
-}
-
-static void *pages_remap(void *start, size_t before, size_t bytes)
-{
-    void *moved = mremap(start, before, bytes, MREMAP_MAYMOVE);
-    return moved == MAP_FAILED ? NULL : moved;
-}
-
-static void pages_unmap(void *start, size_t bytes)
-{
-    munmap(start, bytes);
-}
-#endif
-
-void *pages_new(size_t bytes)
-{
-    bytes += PAGES_HEADER_BYTES;
-    size_t *start = pages_map(bytes);
-    if (start == NULL) return NULL;
-    *start = bytes;
-    return (char *)start + PAGES_HEADER_BYTES;
-}
-
-void *pages_new_large(size_t bytes)
-{
-    char *pages = pages_new(bytes);
-#if defined(MADV_HUGEPAGE) && !defined(__SANITIZE_ADDRESS__)
-    if (pages != NULL)
-        madvise(pages - PAGES_HEADER_BYTES, bytes + PAGES_HEADER_BYTES, MADV_HUGEPAGE);
-#endif
-    return pages;
-}
-
-void *pages_resize(void *pages, size_t bytes)
-{
-    size_t *start = (size_t *)((char *)pages - PAGES_HEADER_BYTES);
-    bytes += PAGES_HEADER_BYTES;
-    start = pages_remap(start, *start, bytes);
-    if (start == NULL) return NULL;
-    *start = bytes;
-    return (char *)start + PAGES_HEADER_BYTES;
-}
-
-void pages_free(void *pages)
-{
-    if (pages == NULL) return;
-    size_t *start = (size_t *)((char *)pages - PAGES_HEADER_BYTES);
-    pages_unmap(start, *start);
-}
 
 /* -- Arrow's C data interface -- */
 

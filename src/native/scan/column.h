@@ -5,15 +5,7 @@
 #define KINETOSCOPE_COLUMN_H
 
 #include "module.h"
-
-/* New pages, all zero; NULL without memory. */
-void *pages_new(size_t bytes);
-/* The same on large pages, where the system has them. For many megabytes this saves most of the
- * time. */
-void *pages_new_large(size_t bytes);
-/* Changes the size of `pages`, which may move. NULL without memory; then they are unchanged. */
-void *pages_resize(void *pages, size_t bytes);
-void pages_free(void *pages);
+#include "os/pages.h"
 
 /* Makes a column and appends it to the list. It takes over the buffers (a validity and up to two
  * more), also if it fails. `format` is Arrow's: "C" and "I" are unsigned bytes and integers, "l"
