@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kinetoscope"
 GROUND = {"paths", "texts", "training", "clock", "writing"}
-LIVE = GROUND | {"formats", "live", "pulse", "recording", "torch", "storage", "sources", "handlers", "merge"}
+LIVE = GROUND | {"formats", "live", "pulse", "hooks", "recording", "torch", "storage", "sources", "handlers", "merge"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -27,10 +27,11 @@ ALLOWED: dict[str, set[str]] = {
     "formats": {"paths", "texts", "training", "native"},
     "live": {"paths", "texts", "training", "clock", "writing", "formats", "native"},
     "pulse": {"paths", "texts", "training", "clock", "writing", "formats", "native"},
-    "recording": GROUND | {"formats", "live", "pulse", "native"},
-    "torch": GROUND | {"formats", "pages", "recording", "native"},
+    "hooks": {"writing", "pulse"},
+    "recording": GROUND | {"formats", "live", "pulse", "hooks", "native"},
+    "torch": GROUND | {"formats", "pages", "hooks", "recording", "native"},
     "storage": {"paths", "texts", "training", "writing", "formats"},
-    "sources": GROUND | {"formats", "recording", "torch", "storage", "native"},
+    "sources": GROUND | {"formats", "hooks", "recording", "torch", "storage", "native"},
     "merge": {"paths", "texts", "clock", "writing", "formats", "live", "native"},
     "handlers": GROUND | {"formats", "live", "pulse", "recording", "storage", "merge", "native"},
     "assemble": LIVE | {"native"},
@@ -42,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "serving": {"paths", "texts", "writing", "formats", "live", "pulse", "pages", "status"},
     "composer": LIVE,
     "auto": {"unmodified"},
-    "unmodified": GROUND | {"assemble", "formats", "native", "pulse", "recording", "sources"},
+    "unmodified": GROUND | {"assemble", "formats", "hooks", "native", "pulse", "recording", "sources"},
     "integrations": LIVE | {"assemble", "unmodified"},
     "cli": LIVE
     | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"},
@@ -164,7 +165,7 @@ def test_the_architecture_page_fits_two_screens_and_its_files_exist():
     assert not [file for file in files if not (SOURCE / file).exists() and not (ROOT / file).exists()]
 
 
-LIVE_ROOMS = ("recording", "sources", "writing")
+LIVE_ROOMS = ("hooks", "recording", "sources", "writing")
 DOCUMENTED = {"sys._getframe", "os._exit"}
 """Python documents these, underscore and all, and its own library needs them."""
 

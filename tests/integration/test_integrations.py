@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.recording.private_names import loader_iterator
+from kinetoscope.hooks.private_names import loader_iterator
 from trace_processor.trace_processor import load
 from unmodified_runs import BIN, frame_of
 

@@ -45,7 +45,7 @@ folder = "named"
     "unknown": "%%kinetoscope 'x', shedule=None\n1",
     "left": """
 from torch.optim import optimizer as of_torch
-from kinetoscope.recording.private_names import loader_iterator
+from kinetoscope.hooks.private_names import loader_iterator
 left = list(of_torch._global_optimizer_post_hooks), list(of_torch._global_optimizer_pre_hooks)
 left += hasattr(vars(loader_iterator.find())["__next__"], "replacement"), kinetoscope.active_profiler()
 print(*left, hasattr(torch.amp.GradScaler.step, "replacement"), "profiler" in globals())

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from kinetoscope.hooks import private_names as of_hooks
 from kinetoscope.recording import private_names as of_recording
 from kinetoscope.sources import private_names as of_sources
 from kinetoscope.writing.private_names import names
@@ -21,7 +22,7 @@ PREPARED = (
 """What takes long to import. None of it looks a name up when it is imported: that one would be found, and not told."""
 # As with a version that has another name for it: our code finds nothing, and the library works.
 RENAMED = """
-import sys, kinetoscope.recording.private_names, kinetoscope.sources.private_names
+import sys, kinetoscope.hooks.private_names, kinetoscope.recording.private_names, kinetoscope.sources.private_names
 from kinetoscope.writing.private_names import names
 for name in names:
     if str(name) == sys.argv[1]:
@@ -90,9 +91,8 @@ def names_of(events):
 
 
 OF_RANKS = str(of_recording.default_store)
-OF_AUTO = str(of_recording.exit_of_threads)  # only `kinetoscope run` asks for it
 OF_HANGS = str(of_recording.dump_flight_recorder)  # only a hang asks for it
-IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_AUTO, OF_HANGS)]
+IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_HANGS)]
 WITHOUT_COMPILATIONS = [str(name) for name in (*of_recording.in_dynamo, *of_sources.compilation_callbacks)]
 
 
@@ -110,7 +110,7 @@ def test_without_a_private_name_training_goes_on_and_one_sentence_says_what_is_l
     found = names_of(events)
     assert {"forward", "aten::linear"} <= found
     assert any("sampled every" in text for text in found) is (name != str(of_recording.frames_of_threads))
-    assert ("DataLoader" in found) is (name != "torch.utils.data.dataloader._BaseDataLoaderIter")
+    assert ("DataLoader" in found) is (name != str(of_hooks.loader_iterator))
     assert any(text.startswith("compile/") for text in found) is (name not in WITHOUT_COMPILATIONS)
 
 

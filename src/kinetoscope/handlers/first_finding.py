@@ -7,8 +7,8 @@ from shlex import quote
 from time import monotonic
 from typing import Any
 
+from kinetoscope.paths.short_paths import short_path
 from kinetoscope.recording.outcome import REPORT
-from kinetoscope.recording.telling import short_path
 from kinetoscope.texts.wording import format_ms, printable, reason_of_error
 from kinetoscope.writing.atomic_file import remove_partials
 from kinetoscope.writing.jobs import job_command

@@ -10,9 +10,9 @@ from typing import Any
 import kinetoscope
 from kinetoscope.errors import SettingsError
 from kinetoscope.integrations.arguments import ProfileArguments
+from kinetoscope.paths.short_paths import short_path
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.telling import short_path
 
 _MAGIC = "kinetoscope"
 _FORMS = (

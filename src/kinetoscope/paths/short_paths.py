@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 _NO_PART = r"/\\:;,\"'()<>|\n"
 _FOLDER = rf"[^\s{_NO_PART}](?:[^{_NO_PART}]*[^\s{_NO_PART}])?"  # may have spaces inside, as in /home/a b/c.py
@@ -86,3 +87,12 @@ def _plain(path: str) -> str:
 def _parts(path: str) -> list[str]:
     """The names in a path, without a drive, ``~user`` and ``..``."""
     return [part for part in path.split("/") if not _NO_NAME.fullmatch(part)]
+
+
+def short_path(path: Path) -> str:
+    """Return a path relative to the working directory if it is below that, else the whole path."""
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):  # that directory was deleted; or it is on another drive
+        return str(path)
+    return str(path) if relative.startswith("..") else relative

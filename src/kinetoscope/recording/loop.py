@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar, cast
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.own_names import BATCH
+from kinetoscope.hooks.loader_watch import DataLoaderWatch
+from kinetoscope.hooks.phase_hooks import PhaseHooks
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.batch import ANNOUNCED, EXPECTED, NONE, UNANNOUNCED, Batch, OpenSpan
-from kinetoscope.recording.loader_watch import DataLoaderWatch
-from kinetoscope.recording.phase_hooks import PhaseHooks
 from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
 from kinetoscope.training.state import State

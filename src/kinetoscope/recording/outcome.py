@@ -10,9 +10,10 @@ from shlex import quote
 from typing import Protocol
 
 from kinetoscope.formats.trace_redaction import Ask
+from kinetoscope.paths.short_paths import short_path
 from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.schedule import CyclicSchedule, PulseOnly
-from kinetoscope.recording.telling import Place, place_to_tell, short_path
+from kinetoscope.recording.telling import Place, place_to_tell
 from kinetoscope.texts.wording import counted
 
 REPORT = "report.html"

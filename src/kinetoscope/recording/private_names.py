@@ -4,26 +4,6 @@ from types import FrameType
 
 from kinetoscope.writing.private_names import PrivateObject
 
-# The DataLoader.
-loader_iterator = PrivateObject(
-    "torch.utils.data.dataloader",
-    "_BaseDataLoaderIter",
-    "waits for batches are recorded only in loops over profiler.batches(), and how DataLoaders are set up is not",
-    loaded="torch.utils.data",
-)
-
-# Autograd.
-run_backward = PrivateObject(
-    "torch.autograd", "_engine_run_backward", "the pulse does not tell forward and backward passes apart"
-)
-
-count_graph_nodes = PrivateObject(
-    "torch._C._autograd",
-    "_get_sequence_nr",
-    "a forward pass before the next fetch counts as time between steps",
-    loaded="torch.autograd",
-)
-
 # torch.distributed.
 default_store = PrivateObject(
     "torch.distributed.distributed_c10d",
@@ -66,9 +46,6 @@ in_dynamo = (variable_dispatch, install_guards, type_match, make_constant, null_
 """What it takes to make Dynamo ignore markers."""
 
 # CPython.
-exit_of_threads = PrivateObject(
-    "threading", "_register_atexit", "a training under `kinetoscope run` is saved when Python has begun to end"
-)
 frames_of_threads = PrivateObject(
     "sys",
     "_current_frames",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from kinetoscope.paths.short_paths import short_path
 from kinetoscope.texts.templates import load_macros
 from kinetoscope.texts.wording import printable_lines
 from kinetoscope.writing.standard_error import write_line
@@ -139,12 +140,3 @@ def _kernel_of_notebook() -> Any:
         if getattr(shell, "kernel", None) is not None:
             return sys.modules["IPython.display"].display
     return None
-
-
-def short_path(path: Path) -> str:
-    """The path from the working folder, if it is below that. The whole path if that folder was deleted meanwhile."""
-    try:
-        relative = os.path.relpath(path)
-    except (OSError, ValueError):  # ValueError: it is on another drive
-        return str(path)
-    return str(path) if relative.startswith("..") else relative

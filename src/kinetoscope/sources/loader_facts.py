@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.formats.own_names import LOADER
+from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.recording.contract import RunInside
-from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_objects import own_attributes
 from kinetoscope.sources.private_names import loader_dataset, loader_sampler, loader_settings

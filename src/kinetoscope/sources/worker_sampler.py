@@ -12,9 +12,9 @@ from types import CodeType
 from typing import Any
 
 from kinetoscope.formats.own_names import SAMPLES_TRACK
+from kinetoscope.hooks.replaced_method import ReplacedMethod
 from kinetoscope.recording import marker
 from kinetoscope.recording.private_names import frames_of_threads
-from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.sources.private_names import worker_loop
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.writing.own_thread import OwnThread

@@ -15,19 +15,19 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.assemble import profile
+from kinetoscope.hooks.loader_watch import DataLoaderWatch
+from kinetoscope.hooks.phase_hooks import BackwardWatch, release_hooks, reserve_hooks
+from kinetoscope.hooks.replaced_method import ReplacedMethod
 from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.contract import run_folder_of
-from kinetoscope.recording.loader_watch import DataLoaderWatch
-from kinetoscope.recording.phase_hooks import BackwardWatch, release_hooks, reserve_hooks
-from kinetoscope.recording.private_names import exit_of_threads
 from kinetoscope.recording.profiler import Profiler, active_profiler
-from kinetoscope.recording.replaced_method import ReplacedMethod
 from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
 from kinetoscope.recording.training_safe import training_safe
 from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
+from kinetoscope.unmodified.private_names import exit_of_threads
 from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.sightings import NOTHING_SEEN, Sightings
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule

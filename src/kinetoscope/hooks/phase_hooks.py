@@ -1,4 +1,4 @@
-"""Tells the pulse of optimizers, backward passes and checkpoints in any loop: by torch's hooks, or in place of one."""
+"""Reports of optimizers, backward passes and checkpoints to the pulse, by hooks of torch or replaced functions."""
 
 import sys
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
+from kinetoscope.hooks.private_names import count_graph_nodes, run_backward
+from kinetoscope.hooks.replaced_method import ReplacedMethod
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
-from kinetoscope.recording.private_names import count_graph_nodes, run_backward
-from kinetoscope.recording.replaced_method import ReplacedMethod
 
 _OTHER = int(Phase.OTHER)
 _WITHOUT_GRADIENTS = (
@@ -133,7 +133,7 @@ class PhaseHooks:
             self._hook_checkpoints()
 
     def follow_thread(self) -> None:
-        """Notes that it is the calling thread whose phases are told from now on."""
+        """Report the phases of the calling thread from now on."""
         if self._is_installed:
             self._pulse.writer.watch_thread(get_ident())
 
@@ -216,6 +216,6 @@ def _is_in_module_call(frame: FrameType | None) -> bool:
 
 @cache
 def _code_of_module_calls() -> object:
-    """Return the code of `torch.nn.Module.__call__`, of which each use of a module has a frame."""
+    """Return the code of `torch.nn.Module.__call__`, which runs in a frame for each call of a module."""
     module: Any = sys.modules.get("torch.nn")
     return getattr(module.Module.__call__, "__code__", None) if module is not None else None

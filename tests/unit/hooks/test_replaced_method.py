@@ -1,10 +1,10 @@
-"""recording/replaced_method.py: replacements of a method may come and go in any order, and other code's stay."""
+"""hooks/replaced_method.py: replacements of a method may come and go in any order, and other code's stay."""
 
 import functools
 
 import pytest
 
-from kinetoscope.recording.replaced_method import ReplacedMethod
+from kinetoscope.hooks.replaced_method import ReplacedMethod
 
 
 def make_kind():
@@ -32,9 +32,9 @@ def test_replacements_are_restored_in_any_order(order):
 
 
 @pytest.mark.parametrize("wraps", [functools.wraps, lambda method: lambda other: other], ids=["wraps", "plain"])
-def test_what_other_code_has_put_over_ours_stays(wraps):
+def test_what_other_code_has_put_over_a_replacement_stays(wraps):
     kind = make_kind()
-    ours = ReplacedMethod(kind, "ask", adding("ours"))
+    replaced = ReplacedMethod(kind, "ask", adding("replaced"))
     beneath = kind.ask
 
     @wraps(beneath)
@@ -42,14 +42,14 @@ def test_what_other_code_has_put_over_ours_stays(wraps):
         return ["theirs", *beneath(own, name)]
 
     kind.ask = theirs
-    ours.restore()
+    replaced.restore()
     assert kind.ask is theirs
     assert kind().ask("x") == ["theirs", "x"]
 
 
 def test_an_error_of_the_original_is_the_callers():
     kind = make_kind()
-    ours = ReplacedMethod(kind, "ask", adding("ours"))
+    replaced = ReplacedMethod(kind, "ask", adding("replaced"))
     with pytest.raises(TypeError):
         kind().ask()
-    ours.restore()
+    replaced.restore()

@@ -1,10 +1,10 @@
-"""Watches the fetches of torch's DataLoaders, for which torch has no hook."""
+"""Calls around the fetches of torch's DataLoaders, which have no hook."""
 
 from collections.abc import Callable
 from typing import Any
 
-from kinetoscope.recording.private_names import loader_iterator
-from kinetoscope.recording.replaced_method import ReplacedMethod
+from kinetoscope.hooks.private_names import loader_iterator
+from kinetoscope.hooks.replaced_method import ReplacedMethod
 
 Around = Callable[[Callable[[Any], Any], Any], Any]
 """Called with a function that fetches the next batch of an iterator, and with the iterator; returns the batch."""

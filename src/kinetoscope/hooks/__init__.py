@@ -1,0 +1,4 @@
+"""hooks: calls of our code in torch, from DataLoaders, backward passes, optimizers and checkpoints.
+
+`loader_watch` wraps fetches, `phase_hooks` reports phases to the pulse, `replaced_method` replaces a method.
+"""

@@ -1,0 +1,23 @@
+"""Private names of torch that hooks need, and the feature that is off where one is missing."""
+
+from kinetoscope.writing.private_names import PrivateObject
+
+# The DataLoader.
+loader_iterator = PrivateObject(
+    "torch.utils.data.dataloader",
+    "_BaseDataLoaderIter",
+    "waits for batches are recorded only in loops over profiler.batches(), and how DataLoaders are set up is not",
+    loaded="torch.utils.data",
+)
+
+# Autograd.
+run_backward = PrivateObject(
+    "torch.autograd", "_engine_run_backward", "the pulse does not tell forward and backward passes apart"
+)
+
+count_graph_nodes = PrivateObject(
+    "torch._C._autograd",
+    "_get_sequence_nr",
+    "a forward pass before the next fetch counts as time between steps",
+    loaded="torch.autograd",
+)

@@ -1,0 +1,7 @@
+"""Private names of CPython, and the feature that is off where one is missing."""
+
+from kinetoscope.writing.private_names import PrivateObject
+
+exit_of_threads = PrivateObject(
+    "threading", "_register_atexit", "a training under `kinetoscope run` is saved when Python has begun to end"
+)
