@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.recording.driver import Driver
+from kinetoscope.recording.profiler import Profiler
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kinetoscope"
 GROUND = {"paths", "texts", "training", "clock", "writing"}
@@ -189,3 +192,68 @@ def test_private_names_of_other_libraries_are_in_one_file_per_room(path):
     }
     strangers = imported | used - DOCUMENTED
     assert not strangers, f"{path.relative_to(ROOT)} has {sorted(strangers)}: give them an entry in private_names.py"
+
+
+DRIVERS = ("unmodified", "integrations")
+DRIVER_API = {
+    "driver": {"Driver"},
+    "profiler": {"Profiler", "active_profiler"},
+    "marker": {"Marker"},
+    # Values for the argument `schedule` of `kinetoscope.profile`.
+    "schedule": {
+        *("CyclePlan", "CyclicSchedule", "ProfilerAction", "PulseOnly", "Schedule", "ScheduleState"),
+        "cyclic_schedule",
+    },
+}
+"""Names that packages which drive a run may import from `recording`."""
+
+
+def strangers_in(tree: ast.AST) -> set[str]:
+    """Return the attributes of drivers and profilers that code uses, and that are not public."""
+    public = {kind: {name for name in dir(kind) if name[0] != "_"} for kind in (Driver, Profiler)}
+    kinds = {"driver": Driver, "profiler": Profiler}
+    found = set()
+    for node in ast.walk(tree):
+        owner, name = None, None
+        if isinstance(node, ast.Attribute):
+            owner, name = node.value, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) > 1:
+            owner, name = node.args[0], ast.literal_eval(node.args[1]) if isinstance(node.args[1], ast.Constant) else ""
+        kind = kinds.get(_last_name(owner))
+        if kind is not None and name not in public[kind]:
+            found.add(f"{kind.__name__}.{name}")
+    return found
+
+
+def _last_name(node: ast.AST | None) -> str:
+    """Return the name of a variable or attribute, without underscores before it; that of a `getattr` too."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and isinstance(node.args[1], ast.Constant):
+        return str(node.args[1].value).lstrip("_")
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name.lstrip("_")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if room_of(path) in DRIVERS], ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_who_drives_a_run_uses_the_driver_api_only(path):
+    prefix = "kinetoscope.recording."
+    allowed = {f"{prefix}{module}.{name}" for module, names in DRIVER_API.items() for name in names}
+    imported = {name for name in imports_of(path) if name.startswith(prefix)}
+    assert imported <= allowed, f"{path.relative_to(ROOT)} imports {sorted(imported - allowed)}"
+    strangers = strangers_in(ast.parse(path.read_text(encoding="utf-8")))
+    assert not strangers, f"{path.relative_to(ROOT)} uses {sorted(strangers)}, which are private"
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("self._driver.on_step()", set()),
+        ("profiler.driver.on_step()", set()),
+        ("profiler.run.close()", {"Profiler.run"}),
+        ("profiler.driver._loop.step()", {"Driver._loop"}),
+        ("getattr(getattr(state, 'profiler', None), 'run', None)", {"Profiler.run"}),
+    ],
+)
+def test_what_is_not_of_the_driver_api_is_found(code, found):
+    assert strangers_in(ast.parse(code)) == found

@@ -15,6 +15,7 @@ import kinetoscope
 PUBLIC = [
     "Callback",
     "CompileEvents",
+    "Driver",
     "Event",
     "Float64Tensors",
     "GCPauses",

@@ -39,8 +39,8 @@ FROM_FILES = (
 TOP_LEVEL = {
     "recording": (
         "Recording",
-        "profile Profiler Marker marker active_profiler cyclic_schedule ProfilerAction JSONTraceHandler TraceHandler "
-        "Callback Event State Timestamp",
+        "profile Profiler Driver Marker marker active_profiler cyclic_schedule ProfilerAction JSONTraceHandler "
+        "TraceHandler Callback Event State Timestamp",
     ),
     "sources": (
         "Sources",
@@ -74,9 +74,10 @@ OTHERS = {
 
 
 MEMBERS = {
+    "kinetoscope.Driver": ":",
     "kinetoscope.Marker": ": start, finish, instant, counter",
     "kinetoscope.Profiler": (
-        ": batches, step, epoch, eval, marker, start, close, state, get_action, record_chrome_json_trace_file"
+        ": batches, step, epoch, eval, driver, marker, start, close, state, get_action, record_chrome_json_trace_file"
     ),
     "kinetoscope.Callback": ":\n   :inherited-members:",
     "kinetoscope.TraceHandler": ":",

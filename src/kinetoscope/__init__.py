@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
     from kinetoscope.recording.contract import TraceHandler
+    from kinetoscope.recording.driver import Driver
     from kinetoscope.recording.marker import Marker, marker
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Callback": "kinetoscope.training.event",
     "CompileEvents": "kinetoscope.sources.compile_events",
+    "Driver": "kinetoscope.recording.driver",
     "Event": "kinetoscope.training.event",
     "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
@@ -66,6 +68,7 @@ _HOMES = {
 __all__ = [
     "Callback",
     "CompileEvents",
+    "Driver",
     "Event",
     "Float64Tensors",
     "GCPauses",

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+import kinetoscope
+
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "how-to"
 VARIABLE = re.compile(r"\bKINETOSCOPE_[A-Z][A-Z_]*\b")
 
 
-@pytest.mark.timeout(600)
-def test_the_code_for_a_loop_of_your_own_runs_as_shown(tmp_path, monkeypatch):
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """The names that the code on loops and trainers uses."""
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     model = torch.nn.Linear(4, 2)
@@ -29,13 +32,28 @@ def test_the_code_for_a_loop_of_your_own_runs_as_shown(tmp_path, monkeypatch):
         return loss.item()
 
     loader = torch.utils.data.DataLoader(dataset, batch_size=4)
-    names = {"loader": loader, "validation_loader": loader, "train": train, "validate": validate}
-    page = (PAGES / "my-loop.md").read_text(encoding="utf-8")
-    for code in re.findall(r"```python\n(.*?)```", page, re.S):
-        exec(compile(code, "my-loop.md", "exec"), names)
+    return {"loader": loader, "validation_loader": loader, "train": train, "validate": validate}
+
+
+def run_code(page, names):
+    for code in re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(encoding="utf-8"), re.S):
+        exec(compile(code, page, "exec"), names)
+
+
+@pytest.mark.timeout(600)
+def test_the_code_for_a_loop_of_your_own_runs_as_shown(tmp_path, names):
+    run_code("my-loop.md", names)
     recorded = {path.parents[1].name: path for path in (tmp_path / "runs").glob("*/traces/merged_trace.json")}
     assert {*recorded} > {"steps", "validated", "later", "marked", "diagnosed"}
     assert [step.rank for step in names["report"].steps] == [0] * 10
+
+
+def test_the_code_for_a_trainer_of_your_own_runs_as_shown(tmp_path, names):
+    run_code("own-trainer.md", names)
+    steps = kinetoscope.load("runs/driven").all_steps
+    assert steps["step"].to_list() == list(range(48))
+    assert steps["evaluation_ns"].filter(steps["evaluation_ns"] > 0).len() == 2  # the last one is after all steps
+    assert len((PAGES / "own-trainer.md").read_text(encoding="utf-8").splitlines()) <= 40
 
 
 def test_troubleshooting_has_every_variable_that_we_read_and_no_other():

@@ -60,7 +60,7 @@ def _handled_by(kind: type) -> frozenset[str]:
 
 
 def require_profiler(callback: object, state: RunState) -> TrainerLoop:
-    """The driver of the Trainer's run. Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
+    """Return the loop of the Trainer's run. Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
     loop = trainer_loop_of(state)
     if loop is None:
         raise ProfilerStateError(

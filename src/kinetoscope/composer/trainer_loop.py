@@ -12,13 +12,14 @@ _log = logging.getLogger("kinetoscope")
 
 
 class TrainerLoop:
-    """The `Driver` of ``run`` in a Trainer. It gets each event before the run's sources and handlers. At a batch's end
-    the sources must act first, so the window is closed or continued at the event after it.
+    """The `TrainingLoop` of ``run`` in a Trainer. It gets each event before the run's sources and handlers.
+
+    At a batch's end the sources must act first, so the window is closed or continued at the event after it.
     """
 
     def __init__(self, run: Run, engine_markers: EngineMarkers) -> None:
         self._run = run
-        run.driver = self
+        run.loop = self
         self._engine_markers = engine_markers
         self._saves_at_next_event = self._acts_at_next_event = False
         self._has_begun = False
@@ -134,6 +135,6 @@ _HANDLED = frozenset({"after_load", "fit_start", "epoch_start", "batch_end", "ep
 
 
 def trainer_loop_of(state: RunState) -> TrainerLoop | None:
-    """The driver of the run of a Trainer's ``state``; None if the Trainer has no Profiler of ours."""
-    driver = getattr(getattr(state.profiler, "run", None), "driver", None)
-    return driver if isinstance(driver, TrainerLoop) else None
+    """Return the loop of the run of a Trainer's ``state``; None if the Trainer has no Profiler of ours."""
+    loop = getattr(getattr(state.profiler, "run", None), "loop", None)
+    return loop if isinstance(loop, TrainerLoop) else None

@@ -59,11 +59,6 @@ class ProfileArguments:
         self._out, self._options = out, options
         self._num_made = 0
 
-    @property
-    def is_strict(self) -> bool:
-        """Whether errors are to be raised."""
-        return self._options.get("strict", False)
-
     def refuse(self, option: str, why: str) -> None:
         """Raises `SettingsError` if this option was given, which has no effect here."""
         if option in self._options:

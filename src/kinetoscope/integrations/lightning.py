@@ -12,6 +12,7 @@ import kinetoscope
 from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
 from kinetoscope.integrations.trainer_run import TrainerRun
 from kinetoscope.recording.marker import Marker
+from kinetoscope.training.timestamp import Timestamp
 
 _CATEGORY = "lightning"
 _WAITS = "train_dataloader_next"
@@ -84,8 +85,7 @@ class KinetoscopeCallback:
     state_key = "KinetoscopeCallback"
 
     def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
-        self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options))
-        self.run.before_fetch = self._before_fetch
+        self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options), self._find_validation)
         self._trainer: Any = None
         self._replaced: Any = None
         """The profiler of the Trainer that does nothing, whose place ours takes while it trains."""
@@ -103,26 +103,27 @@ class KinetoscopeCallback:
         self._trainer, self._num_taken = trainer, trainer.global_step
         loop, length = trainer.fit_loop, _num_steps(trainer)
         in_epoch = loop.epoch_loop.batch_progress.current.ready // trainer.accumulate_grad_batches
-        self.run.begin(batch=trainer.global_step, epoch=trainer.current_epoch, batch_in_epoch=in_epoch, length=length)
+        at = Timestamp(batch=trainer.global_step, epoch=trainer.current_epoch, batch_in_epoch=in_epoch)
+        self.run.start(at, length)
         if type(trainer.profiler).__name__ == "PassThroughProfiler":
             self._replaced, trainer.profiler = trainer.profiler, _Actions(self.run, trainer.profiler)
 
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-        self.run.begin_epoch(_num_steps(trainer))
+        self.run.on_epoch(True, _num_steps(trainer))
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step != self._num_taken:
             self._num_taken = trainer.global_step
-            self.run.end_step()
+            self.run.on_step()
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        self.run.end_epoch()
+        self.run.on_epoch(False)
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        self.run.begin_evaluation()
+        self.run.on_evaluation(True)
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        self.run.end_evaluation()
+        self.run.on_evaluation(False)
 
     def on_fit_end(self, trainer: Any, module: Any) -> None:
         self._end(clean=True)
@@ -137,13 +138,13 @@ class KinetoscopeCallback:
         replaced, self._replaced = self._replaced, None
         if replaced is not None and isinstance(trainer.profiler, _Actions):
             trainer.profiler = replaced
-        self.run.close(clean=clean)
+        self.run.end(clean=clean)
 
-    def _before_fetch(self, iterator: object) -> None:
-        """A validation may fetch before it says that it starts."""
+    def _find_validation(self, iterator: object) -> None:
+        """Report a validation that fetches before its start is reported."""
         del iterator
         if self._trainer is not None and self._trainer.validating:
-            self.run.begin_evaluation()
+            self.run.on_evaluation(True)
 
     # -- what is asked of each callback --
 

@@ -11,7 +11,6 @@ import kinetoscope
 from kinetoscope.errors import SettingsError
 from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.paths.short_paths import short_path
-from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.profiler import Profiler
 
 _MAGIC = "kinetoscope"
@@ -128,7 +127,7 @@ class _CellProfiling:
 
     @property
     def _folder(self) -> Path | None:
-        return None if self._profiler is None else run_folder_of(self._profiler.trace_handlers)
+        return None if self._profiler is None else self._profiler.driver.folder
 
     def tell_where(self) -> None:
         """Says where it was saved: whoever pressed Ctrl-C does not wait for more."""

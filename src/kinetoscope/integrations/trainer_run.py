@@ -1,196 +1,113 @@
-"""What all trainers share: a run that begins when training does, and that the trainer's events drive."""
+"""A run that starts when the training of a trainer does, and that the trainer's callbacks drive."""
 
 import contextlib
 import sys
 import threading
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.integrations.arguments import ProfileArguments
-from kinetoscope.recording.contract import run_folder_of
-from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.training_safe import log_failure, training_safe
 from kinetoscope.training.timestamp import Timestamp
 
-P = ParamSpec("P")
-_Method = Callable[Concatenate["TrainerRun", P], None]
-
-
-def _while_running(method: _Method[P]) -> _Method[P]:
-    """Return the method without effect unless the run is recording, and without errors unless it is strict."""
-
-    @wraps(method)
-    def call(self: "TrainerRun", *args: P.args, **kwargs: P.kwargs) -> None:
-        if self.is_running:
-            method(self, *args, **kwargs)
-
-    return training_safe(call, lambda self, *_, **__: self.handle_failure())
-
-
-def _do_nothing(_: object) -> None:
-    pass
-
-
-class _LeftOpenError(Exception):
-    """What is still open when a run ends ends as by an exception."""
+if TYPE_CHECKING:
+    from kinetoscope.recording.driver import Driver
+    from kinetoscope.recording.profiler import Profiler
 
 
 class TrainerRun:
-    """The runs of one callback: one for each training. `begin` raises what `kinetoscope.profile` and the setup of a
-    run do; nothing else raises, unless with ``strict=True``.
+    """The runs of one callback, one per training, with a `Driver` each. Reports without a run have no effect.
 
-    A step is one of the optimizer's, whatever number of batches it takes. Waits for data, forward and backward passes,
-    optimizers and checkpoints are found by the loop itself.
+    `start` raises what `kinetoscope.profile` and the start of a `Driver` raise; other methods raise nothing, unless
+    with ``strict=True``. A step is one of the optimizer's, whatever number of batches it takes. ``fetch_listener`` is
+    that of `Driver.start`.
     """
 
-    def __init__(self, arguments: ProfileArguments) -> None:
+    def __init__(self, arguments: ProfileArguments, fetch_listener: Callable[[Any], object] | None = None) -> None:
         arguments.refuse("first_step", "the trainer says at which step it begins")
-        self._arguments = arguments
-        self.is_strict: bool = arguments.is_strict
+        self._arguments, self._fetch_listener = arguments, fetch_listener
         self.profiler: Profiler | None = None
-        """That of the training that goes on, or of the last one."""
-        self.before_fetch: Callable[[object], object] = _do_nothing
-        """Called with the iterator of a torch DataLoader that is about to be asked for a batch."""
-        self._epoch: contextlib.AbstractContextManager[None] | None = None
-        self._evaluation: contextlib.AbstractContextManager[None] | None = None
+        """That of the training that is running, or of the last one."""
+        self._driver: Driver | None = None
         self._cell_end: Callable[..., None] | None = None
-        self._has_failed = False
 
     @property
     def is_running(self) -> bool:
-        """Whether a training goes on."""
-        return self.profiler is not None and self.profiler.run.is_running
+        """True while a training is recorded."""
+        return self._driver is not None and self._driver.is_running
+
+    @property
+    def is_evaluating(self) -> bool:
+        """True in an evaluation that was reported."""
+        return self._driver is not None and self._driver.is_evaluating
 
     @property
     def folder(self) -> Path | None:
         """The folder of the training's run; None if there is none."""
-        if self.profiler is None or self.profiler.run.is_new:
-            return None
-        return run_folder_of(self.profiler.trace_handlers)
+        return None if self._driver is None else self._driver.folder
 
-    # -- the training --
+    def start(self, at: Timestamp, length: int | None = None) -> None:
+        """Start the run of a training, which is resumed ``at`` a position. ``length``: the steps of an epoch, if known.
 
-    def begin(self, *, batch: int = 0, epoch: int = 0, batch_in_epoch: int = 0, length: int | None = None) -> None:
-        """Begins the run of a training, which was resumed after so many batches if there are any. An earlier one that
-        was not closed is closed before. ``length`` is how many batches an epoch has, if that is known."""
+        An earlier run that was not ended is ended before.
+        """
         if self.is_running:
-            self.close(clean=False)
-        self._epoch = self._evaluation = None
-        self._has_failed = False
-        self.profiler = profiler = self._arguments.make()
-        profiler.run.state.timestamp = Timestamp(epoch=epoch, batch=batch, batch_in_epoch=batch_in_epoch)  # pyright: ignore[reportAttributeAccessIssue]
-        profiler.resumption_batch_idx = batch_in_epoch
-        profiler.start()
-        loop: Any = profiler.run.driver
-        loop.before_fetch = self._before_fetch
+            self.end(clean=False)
+        self.profiler = self._arguments.make()
+        driver = self._driver = self.profiler.driver
+        driver.start(at, fetch_listener=self._fetch_listener)
         self._end_with_cell()
-        if batch_in_epoch:
-            self.begin_epoch(length)
+        if at.batch_in_epoch:
+            driver.on_epoch(True, length)
 
-    def close(self, *, clean: bool) -> None:
-        """Ends the run, and saves it. ``clean``: the training has come to its end."""
-        if self.profiler is None:
-            return
-        self._forget_cell()
-        self._close_open(clean=clean)
-        self.profiler.run.close(clean=clean)
+    def end(self, *, clean: bool) -> None:
+        """End the run, and save it. ``clean``: the training was not ended by an error."""
+        self._leave_cell()
+        if self._driver is not None:
+            self._driver.end(clean=clean)
 
-    def _close_open(self, *, clean: bool) -> None:
-        error = None if clean else _LeftOpenError()
-        for opened in (self._evaluation, self._epoch):
-            if opened is not None:
-                with contextlib.suppress(_LeftOpenError):
-                    opened.__exit__(type(error) if error else None, error, None)
-        self._epoch = self._evaluation = None
+    def on_epoch(self, is_running: bool, length: int | None = None) -> None:
+        """Report that an epoch of ``length`` steps starts, or has ended."""
+        if self._driver is not None:
+            self._driver.on_epoch(is_running, length)
 
-    # -- its epochs, steps and evaluations --
+    def on_step(self) -> None:
+        """Report the end of a step."""
+        if self._driver is not None:
+            self._driver.on_step()
 
-    @_while_running
-    def begin_epoch(self, length: int | None = None) -> None:
-        """Begins an epoch of ``length`` steps, unless one has begun."""
-        if self._epoch is None:
-            self.end_evaluation()
-            epoch = self._profiler().epoch(length)
-            epoch.__enter__()
-            self._epoch = epoch
-
-    @_while_running
-    def end_epoch(self) -> None:
-        """Ends the epoch."""
-        self.end_evaluation()
-        if self._epoch is not None:
-            epoch, self._epoch = self._epoch, None
-            epoch.__exit__(None, None, None)
-
-    @_while_running
-    def end_step(self, samples: int = 0) -> None:
-        """Ends a step of ``samples`` samples, 0 if that is not known."""
-        self.end_evaluation()
-        self._profiler().step(samples=samples)
-
-    @_while_running
-    def begin_evaluation(self) -> None:
-        """Begins an evaluation, unless one has begun."""
-        if self._evaluation is None:
-            evaluation = self._profiler().eval()
-            evaluation.__enter__()
-            self._evaluation = evaluation
-
-    @_while_running
-    def end_evaluation(self) -> None:
-        """Ends the evaluation, if there is one."""
-        if self._evaluation is not None:
-            evaluation, self._evaluation = self._evaluation, None
-            evaluation.__exit__(None, None, None)
-
-    @property
-    def is_evaluating(self) -> bool:
-        """Whether an evaluation has begun and not ended."""
-        return self._evaluation is not None
-
-    @_while_running
-    def _before_fetch(self, iterator: object) -> None:
-        self.before_fetch(iterator)
-
-    def _profiler(self) -> Profiler:
-        assert self.profiler is not None  # while it runs
-        return self.profiler
-
-    def handle_failure(self) -> None:
-        """Raise the error that is being handled if the run is strict. Else log the first of a training run."""
-        if self.is_strict:
-            raise
-        if not self._has_failed:
-            self._has_failed = True
-            log_failure()
+    def on_evaluation(self, is_running: bool) -> None:
+        """Report that an evaluation starts, or has ended."""
+        if self._driver is not None:
+            self._driver.on_evaluation(is_running)
 
     # -- in a notebook --
 
     def _end_with_cell(self) -> None:
-        """In a notebook a training ends with its cell, also by Ctrl-C or an error, of which some trainers do not tell.
-        One on another thread goes on beside the cells."""
+        """In a notebook, end the run with its cell, also after Ctrl-C or an error, which some trainers do not report.
+
+        A training on another thread continues after the cell.
+        """
         events = getattr(_ipython(), "events", None)
         if events is None or threading.current_thread() is not threading.main_thread():
             return
 
         def end_with_cell(*_: object) -> None:
             if self.is_running:
-                self.close(clean=False)
-            self._forget_cell()
+                self.end(clean=False)
+            self._leave_cell()
 
         events.register("post_run_cell", end_with_cell)
         self._cell_end = end_with_cell
 
-    def _forget_cell(self) -> None:
+    def _leave_cell(self) -> None:
         cell_end, self._cell_end = self._cell_end, None
         if cell_end is not None:
-            with contextlib.suppress(ValueError):  # it was removed by others
+            with contextlib.suppress(ValueError):  # other code has removed it
                 _ipython().events.unregister("post_run_cell", cell_end)
 
 
 def _ipython() -> Any:
-    """IPython's shell, if this is one of its processes."""
+    """Return IPython's shell, if this is one of its processes."""
     module = sys.modules.get("IPython")
     return module.get_ipython() if module is not None else None

@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
 from kinetoscope.integrations.trainer_run import TrainerRun
+from kinetoscope.training.timestamp import Timestamp
 
 
 class KinetoscopeCallback:
@@ -27,8 +28,7 @@ class KinetoscopeCallback:
     """
 
     def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
-        self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options))
-        self.run.before_fetch = self._before_fetch
+        self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options), self._find_evaluation)
         self._control: Any = None
         self._is_in_epoch = self._is_in_step = False
 
@@ -52,52 +52,54 @@ class KinetoscopeCallback:
         batch = state.global_step
         epoch, in_epoch = divmod(batch, self._length) if self._length else (0, 0)
         in_epoch = 0 if args.ignore_data_skip else in_epoch
-        self.run.begin(batch=batch, epoch=epoch, batch_in_epoch=in_epoch, length=self._length)
+        self.run.start(Timestamp(batch=batch, epoch=epoch, batch_in_epoch=in_epoch), self._length)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._control, self._is_in_epoch = control, True
         self._fetched.clear()
-        self.run.begin_epoch(self._length)
+        self.run.on_epoch(True, self._length)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._control, self._is_in_step = control, True
         if self._fetched:
             self._iterators |= self._fetched  # so it was for the training that they were asked
             self._fetched.clear()
-        self.run.end_evaluation()
+        self.run.on_evaluation(False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._control, self._is_in_step = control, False
-        self.run.end_step()
+        self.run.on_step()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.run.begin_evaluation()
+        self.run.on_evaluation(True)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._control = control
         self._fetched.clear()
-        self.run.end_evaluation()
+        self.run.on_evaluation(False)
 
     on_predict = on_evaluate
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._control, self._is_in_epoch = control, False
         self._iterators.clear()
-        self.run.end_epoch()
+        self.run.on_epoch(False)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.run.close(clean=True)
+        self.run.end(clean=True)
 
     # -- what it does not tell --
 
-    def _before_fetch(self, iterator: object) -> None:
-        """An evaluation tells only of its end. Between two steps, it is what the Trainer was asked to do next, or what
-        asks an iterator that the training has not asked before."""
+    def _find_evaluation(self, iterator: object) -> None:
+        """Report the start of an evaluation. The Trainer reports only the end.
+
+        Between two steps, it is what the Trainer is due to do next, or a fetch from an iterator that is new.
+        """
         if self._is_in_step or self.run.is_evaluating:
             return
         is_due = self._control.should_evaluate or not self._is_in_epoch
         if is_due or (self._iterators and iterator not in self._iterators):
-            self.run.begin_evaluation()
+            self.run.on_evaluation(True)
         if not is_due:
             self._fetched.add(iterator)
 

@@ -67,7 +67,8 @@ class TrainingFacts(msgspec.Struct, frozen=True):
     """What tells the n-th training run of a process from the others: the class of its optimizer, how many parameters
     that trains, and its learning rate when the run began. What is unknown is None or empty.
 
-    ``command`` is the same in all processes of a command of `kinetoscope run`, and in no others.
+    ``command`` is the same in all processes of a command of `kinetoscope run`, and in no others: its pid, and when it
+    was started.
     """
 
     number: int
@@ -75,6 +76,11 @@ class TrainingFacts(msgspec.Struct, frozen=True):
     num_parameters: int | None = None
     learning_rate: float | None = None
     command: str = ""
+
+    @property
+    def command_pid(self) -> int:
+        """The pid of that command; 0 if it is unknown."""
+        return int(self.command.partition("-")[0] or 0)
 
 
 class PulseProcess(msgspec.Struct, frozen=True):
@@ -100,6 +106,9 @@ class OwnPulse:
 
     enter: Callable[[int], int]
     """Begins a `Phase`, and returns the one before, to which the caller goes back."""
+
+    num_backward: Callable[[], int]
+    """Returns the number of backward passes that have started on the training thread."""
 
     thread: tuple[int, int]
     """Python's number and the system's of the thread that trains, once it is open."""
@@ -155,6 +164,7 @@ class OwnPulse:
         self._num_places = PLACES_AHEAD
         writer = self.writer = self._counter = native.PulseWriter(self._file, now, PLACES_AHEAD)
         self.enter, self.begin_step, self._end_step = writer.enter, writer.begin_step, writer.end_step
+        self.num_backward = writer.num_backward
         self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
     def end_step(self, timestamp: Moment, *, is_recorded: bool = False, end_ns: int | None = None) -> None:
@@ -356,6 +366,7 @@ class OwnPulse:
     def _write_nothing(self) -> None:
         self.writer = None
         self.enter, self.begin_step, self._end_step = _enter_nothing, _do_nothing, _end_nothing
+        self.num_backward = int
 
     def _close_file(self) -> None:
         descriptor, self._descriptor = self._descriptor, None

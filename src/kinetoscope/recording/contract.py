@@ -81,15 +81,15 @@ class TraceHandler(Callback):
         """
 
 
-class Driver(Protocol):
-    """The object that drives a run: it calls the run at each event, and the run calls these methods as it closes."""
+class TrainingLoop(Protocol):
+    """The loop that a run records: it calls the run at each event, and the run calls these methods as it closes."""
 
     def end(self, clean: bool) -> None:
         """Fires the run's last events, before the last window is saved."""
         ...
 
     def close_handlers(self) -> None:
-        """Waits until everything is written, and closes handlers and sources, if this driver has to close them."""
+        """Waits until everything is written, and closes handlers and sources, if this loop has to close them."""
         ...
 
     def close_abandoned(self) -> None:
@@ -117,8 +117,6 @@ class RunInside(Protocol):
     upload_to: str | None
     remote_store: Any
     uploads: dict[Path, Any]
-    command_pid: int
-    """The process of the command that was recorded, this one or one above it; 0 if that is unknown."""
     clock: Clock
     redactor: Redactor | None
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""
@@ -126,6 +124,11 @@ class RunInside(Protocol):
     @property
     def sources(self) -> list[Any]:
         """The sources of the run, in the order in which they get events."""
+        ...
+
+    @property
+    def command_pid(self) -> int:
+        """The process of the command that was recorded, this one or one above it; 0 if that is unknown."""
         ...
 
     @property

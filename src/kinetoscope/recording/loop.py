@@ -102,22 +102,22 @@ class Loop:
     """Advances the timestamp of a run that has no trainer, fires its events, and records `event/epoch`,
     `event/dataloader`, `event/batch` and, for evaluations, `event/eval` and `event/eval_batch` spans.
 
-    A `Driver` of ``run``, behind `Profiler.batches`, `Profiler.step`, `Profiler.epoch` and `Profiler.eval`. Its
+    The `TrainingLoop` of ``run``, behind `Profiler.batches`, `Profiler.epoch`, `Profiler.eval` and the `Driver`. Its
     ``state`` is the run's, which this advances.
     """
 
     def __init__(self, run: Run, state: State) -> None:
         self._run, self._state = run, state
-        run.driver, run.notes_phases = self, True
+        run.loop, run.notes_phases = self, True
         self._epoch_span = OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
         self._dataloader = run.marker("event/dataloader", "dataloader")
         self._batch = Batch(run.marker(BATCH, "batch"), run.clock.monotonic_ns)
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
-        self._watch = DataLoaderWatch(self._fetch_watched)
+        self._watch = DataLoaderWatch(self.fetch)
         self.phases: PhaseHooks = PhaseHooks(run.pulse)
-        self.before_fetch: Callable[[object], object] | None = None
-        """Called on the loop's thread with the iterator of a DataLoader that is about to be asked for a batch."""
+        self.fetch_listener: Callable[[Any], object] | None = None
+        """Called on the loop's thread with an iterator before each fetch. It may end a step."""
         self._thread = threading.get_ident()
         # The current epoch. A generator that is closed late must not end a later epoch.
         self._current: _Epoch | None = None
@@ -126,7 +126,6 @@ class Loop:
         self._evaluations: set[object] = set()
         """Those that are open; another thread or task than the one that trains may have opened them."""
         self._is_fetching = self._has_fetched = False
-        self._end_ns: int | None = None
         self._is_counting = False
         """Whether the pulse counts steps that need nothing else."""
         self.count_step: Callable[[int, int], bool] = _count_nothing
@@ -285,8 +284,11 @@ class Loop:
 
     # -- loops that call `step` -------------------------------------------------------------------------------
 
-    def step(self, samples: int, tokens: int) -> None:
-        """Ends a batch. In a loop over `batches` the batch ends with its pass; then this adds samples and tokens."""
+    def step(self, samples: int, tokens: int, end_ns: int | None = None) -> None:
+        """End a batch, now or at ``end_ns``: what came after that is in no batch.
+
+        In a loop over `batches` the batch ends with its pass; then this adds samples and tokens.
+        """
         if self._is_over() or self._is_in_evaluation():
             return
         if self._is_over_batches():
@@ -301,18 +303,10 @@ class Loop:
             self._batch.begin(UNANNOUNCED)
         if self._batch.phase is not ANNOUNCED:
             self._tell(Event.BATCH_START)
-        self._end_batch(samples, tokens)
+        self._end_batch(samples, tokens, end_ns)
         self._batch.begin(EXPECTED)
         self._watch.install()
         self.phases.install()
-
-    def step_until(self, end_ns: int) -> None:
-        """End a batch as `step` does, at an earlier time: what came after that is in no batch."""
-        self._end_ns = end_ns
-        try:
-            self.step(0, 0)
-        finally:
-            self._end_ns = None
 
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
@@ -335,15 +329,17 @@ class Loop:
             self._batch.forget()  # the time after the last step is no batch
             self._end_epoch(epoch, end)
 
-    def _fetch_watched(self, original: Callable[[Any], T], iterator: Any) -> T:
-        """Called in place of each fetch of a DataLoader. In a loop that calls `step`, the first fetch after it is the
-        wait for the next batch."""
+    def fetch(self, original: Callable[[Any], T], iterator: Any) -> T:
+        """Return ``original(iterator)``, the next batch, and record the wait for it; on other threads only the former.
+
+        In a loop that calls `step`, the first fetch after it is the wait for the next batch.
+        """
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
-        if is_ours and self.before_fetch is not None:
+        if is_ours and self.fetch_listener is not None:
             writer: Any = self._run.pulse.writer
             if writer is not None:
-                writer.expect_fetch()  # `before_fetch` may end the step
-            self.before_fetch(iterator)
+                writer.expect_fetch()  # the listener may end the step
+            self.fetch_listener(iterator)
         if is_ours and self._is_counting and self._run.pulse.writer.begin_fetch():
             return self._fetch_counted(original, iterator)
         if not is_ours or self._is_in_evaluation() or not self._run.is_running or self._run.is_forked:
@@ -473,18 +469,18 @@ class Loop:
         if self._run.is_running:
             self._run.callbacks.fire(event)
 
-    def _end_batch(self, samples: int = 0, tokens: int = 0) -> None:
+    def _end_batch(self, samples: int = 0, tokens: int = 0, end_ns: int | None = None) -> None:
         added, self._batch.added = self._batch.added, (0, 0)
         samples, tokens = samples + added[0], tokens + added[1]
         if self._is_counting and self._run.pulse.writer.count_step(samples, tokens):
             self._batch.phase = NONE
             return
         self._catch_up()
-        duration = self._batch.end(self._end_ns)
+        duration = self._batch.end(end_ns)
         if self._run.is_running:
             state = self._state
             state.timestamp = state.timestamp.to_next_batch(samples, tokens, duration)
-            self._run.batch_ended(self._end_ns)
+            self._run.batch_ended(end_ns)
             self._count_idle_steps()
 
     # -- steps that need nothing else -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The Profiler: the part of a run that a user touches. It records through a `Run`, which a plain loop drives."""
+"""The Profiler: the part of a run that a user touches. It records through a `Run`, by a plain loop or a `Driver`."""
 
 import contextlib
 import os
@@ -13,6 +13,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording import compiler
 from kinetoscope.recording.contract import run_folder_of
+from kinetoscope.recording.driver import Driver
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marked_function import mark_function
 from kinetoscope.recording.marker import (
@@ -38,7 +39,7 @@ class AnyProfiler:
     """What all profilers have: this class's methods may be used on ``state.profiler`` and `active_profiler()`."""
 
     run: Run
-    """Used by sources and handlers (see `RunInside`), and by the driver of the run."""
+    """Used by sources and handlers (see `RunInside`), and by the loop of the run."""
     _find_marker: Callable[[AskedMarker], Marker]
 
     @property
@@ -236,6 +237,7 @@ class Profiler(AnyProfiler):
         handlers = check_callbacks(trace_handlers, "trace_handlers")
         self.run: Run = Run(self, settings, markers, state, sources, handlers)
         self._loop = Loop(self.run, state)
+        self._driver = Driver(self.run, self._loop)
 
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
         """An iterable over the batches of one epoch: records the wait for each and the batch itself as spans.
@@ -273,13 +275,18 @@ class Profiler(AnyProfiler):
         """
         return self._loop.evaluation()
 
+    @property
+    def driver(self) -> Driver:
+        """The `Driver` of the run, for a trainer that reports its progress instead of a loop over `batches`."""
+        return self._driver
+
     def start(self) -> Self:
         """Begins the run, as ``with profiler:`` does.
 
         Raises errors of sources and handlers that set up, and `ProfilerStateError` if this profiler was used before or
         another one is active.
         """
-        self._loop.start()
+        self._driver.start()
         return self
 
     def close(self) -> None:

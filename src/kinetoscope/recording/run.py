@@ -1,6 +1,6 @@
 """A Run: it begins, opens and closes windows, hands their cycles to the trace handlers, and ends.
 
-A driver tells it where training is: the plain loop (`loop.py`) or a trainer's. A Run is used once.
+A loop reports the position of training: the plain loop (`loop.py`) or that of a Trainer. A Run is used once.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from kinetoscope.recording import compiler
 from kinetoscope.recording.asked_recording import AskedRecording
 from kinetoscope.recording.callbacks import Callbacks
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import Driver, FindsFirst, Guard, Listeners, recipe_of, run_folder_of
+from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, TrainingLoop, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.ending import Ending, RunEnd
@@ -73,12 +73,12 @@ _RUNNING = _Phase.RUNNING
 class Run:
     """One run of a ``profiler``, with whose ``markers`` it records.
 
-    ``state`` says where training is; the driver advances it. ``sources`` and ``handlers`` get events, and handlers also
+    ``state`` says where training is; the loop advances it. ``sources`` and ``handlers`` get events, and handlers also
     get the cycles.
     """
 
-    driver: Driver
-    """The driver sets this itself."""
+    loop: TrainingLoop
+    """The loop sets this itself."""
     profiler: object
     settings: RunSettings
     markers: ProfilerMarkers
@@ -127,7 +127,7 @@ class Run:
         self._longest_epoch = self._num_taken = self._skips_until = 0
         self.training: TrainingFacts | None = None
         """What tells this run from others of its process, to be set before it begins."""
-        self.command_pid = self._num_past_steps = 0
+        self._num_past_steps = 0
         self.callbacks: Callbacks = Callbacks(sources, state, self._guard)
         """Calls the sources and handlers."""
         self._make_parts()
@@ -205,6 +205,11 @@ class Run:
         return self._asked.request is not None
 
     @property
+    def command_pid(self) -> int:
+        """The process of the command that was recorded; 0 if that is unknown."""
+        return 0 if self.training is None else self.training.command_pid
+
+    @property
     def is_forked(self) -> bool:
         """Whether this is the copy, in a forked child, of its parent's run. It records and saves nothing."""
         return self._pid != os.getpid()
@@ -266,7 +271,7 @@ class Run:
             "profiler:`, or call close() at the end of the run.",
             self.state.run_name,
         )
-        self.driver.close_abandoned()
+        self.loop.close_abandoned()
 
     def show_action(self) -> None:
         """Before it begins: handlers with per-event methods get events, as the current action says. Nothing is kept."""
@@ -612,11 +617,11 @@ class Run:
         # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
         ending.take(self.callbacks.tell_of_window, is_open=False)
         if was_running:
-            ending.take(self.driver.end, clean)
+            ending.take(self.loop.end, clean)
         ending.take(self._end.close_sources, self.callbacks)
         ending.take(self.save_window, measure=clean)
         ending.take(self._end.finish_windows)
-        ending.take(self.driver.close_handlers)
+        ending.take(self.loop.close_handlers)
         ending.take(self._end.finish_clocks)
         ending.take(self._end.finish_files, is_window_open=self._window.is_open)
         ending.take(end_library_markers, self._recorder)

@@ -4,10 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kinetoscope.recording.schedule import CyclePlan, CyclicSchedule, ProfilerAction, ScheduleState
 from kinetoscope.training.timestamp import plain_value
+
+if TYPE_CHECKING:
+    from kinetoscope.recording.driver import Driver
 
 MAX_SHORT_STEP_NS = 5_000_000
 MIN_WINDOW_NS = 1_000_000_000
@@ -23,14 +26,14 @@ class TimedSchedule(CyclicSchedule):
 
     def __call__(self, state: ScheduleState) -> ProfilerAction:
         """Return the action for the current batch of ``state``."""
-        run: Any = getattr(getattr(state, "profiler", None), "run", None)
-        first = getattr(run, "first_batch", 0)
+        driver: Driver | None = getattr(getattr(state, "profiler", None), "driver", None)
+        first = 0 if driver is None else driver.first_step
         index = plain_value(state.timestamp.batch) - first
         if index < self.plan.first_recorded:
             return self.plan.action(index)
         if not self._chosen:
-            times = [] if run is None else run.times_of_steps(first, first + index)
-            num_steps = choose_num_steps([duration_ns for duration_ns, _ in times], self.plan.active)
+            times_ns = [] if driver is None else driver.step_times_ns(first, first + index)
+            num_steps = choose_num_steps(times_ns, self.plan.active)
             self._chosen.append(replace(self.plan, active=num_steps))
         return self._chosen[0].action(index)
 

@@ -12,18 +12,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.assemble import profile
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.hooks.phase_hooks import BackwardWatch, release_hooks, reserve_hooks
 from kinetoscope.hooks.replaced_method import ReplacedMethod
+from kinetoscope.hooks.training_safe import training_safe
 from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
-from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
-from kinetoscope.recording.training_safe import training_safe
 from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
@@ -33,6 +32,9 @@ from kinetoscope.unmodified.sightings import NOTHING_SEEN, Sightings
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
 from kinetoscope.unmodified.timed_schedule import TimedSchedule
 from kinetoscope.unmodified.unseen import print_line, report_unseen
+
+if TYPE_CHECKING:
+    from kinetoscope.recording.driver import Driver
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
@@ -68,7 +70,7 @@ class UnmodifiedTraining:
         self._count_by: CountBy | None = count_by
         self._ends_with_process, self._command = ends_with_process, command
         self._removals: list[Callable[[], object]] = []
-        self._profiler: Profiler | None = None
+        self._driver: Driver | None = None
         self._rule: StepRule | None = None
         self._has_given_up = self._is_due = False
         self._seen = Sightings()
@@ -83,11 +85,9 @@ class UnmodifiedTraining:
         self._trainer = threading.main_thread()
         self._has_begun = threading.Lock()  # of threads that train at the same time, the first one is recorded
         self._evaluations = EvaluationRule()
-        self._evaluation: contextlib.AbstractContextManager[None] | None = None
         self._num_backward = 0
         self._count_backward: Callable[[], int] = lambda: 0
         self._has_gradients: Callable[[], bool] = lambda: True
-        self._loop: Any = None
         self._num_stepped = self._stepped_ns = 0
         self._last_fetched: weakref.ref[Any] | None = None  # kept, since it calls back
         self._iterator_gone = training_safe(self._loop_left)
@@ -139,29 +139,29 @@ class UnmodifiedTraining:
     def _begin_and_end_first(self) -> None:
         self._is_due = False
         self._begin()
-        if self._profiler is not None:
-            self._profiler.step()
+        self._step(1)
 
     def _optimizer_stepped(self, optimizer: object, *arguments: object) -> None:
         del arguments
         self._num_stepped += 1
         self._stepped_ns = time.monotonic_ns()
-        if self._profiler is None:
+        if self._driver is None:
             self._seen.optimizer_stepped()
-        if self._profiler is None and not self._seen.num_fetches and _is_pythons(threading.get_ident()):
+        if self._driver is None and not self._seen.num_fetches and _is_pythons(threading.get_ident()):
             self._thread = threading.get_ident()  # nothing else has told which thread trains
         is_elsewhere = threading.get_ident() != self._thread  # on a thread of autograd's, in a backward pass
         if is_elsewhere and self._rule is not None and self._is_next_training():
             self._follow_thread()
-            self._loop.follow_thread()
+            if self._driver is not None:
+                self._driver.follow_thread()
             is_elsewhere = False
         self._leader = weakref.ref(optimizer)
-        if self._profiler is None and not self._has_given_up:
+        if self._driver is None and not self._has_given_up:
             if is_elsewhere:
                 self._is_due = True
             else:
                 self._begin()
-        if self._profiler is None or self._rule is None:
+        if self._driver is None or self._rule is None:
             return
         num_steps = self._rule.optimizer_stepped(optimizer)
         if self._rule.following is not None:
@@ -172,27 +172,23 @@ class UnmodifiedTraining:
             self._begin_following()
             return
         self._evaluations.note_trained()
-        if self._evaluation is not None:
-            self._end_evaluation()  # its end may not have been seen, or it may have been none
+        self._driver.on_evaluation(False)  # its end may not have been seen, or it may have been none
         self._step(num_steps)
 
-    def _before_fetch(self, iterator: object) -> None:
+    def _fetches(self, iterator: object) -> None:
         """On the loop's thread: a step may end, and an evaluation begin or end."""
         if self._following is not None:
             self._begin_following()
-        profiler, rule = self._profiler, self._rule
-        if profiler is None or rule is None:
+        driver, rule = self._driver, self._rule
+        if driver is None or rule is None:
             return
         self._find_backward(rule)
         self._step(rule.fetches())
         if self._last_fetched is None or self._last_fetched() is not iterator:
             self._last_fetched = weakref.ref(iterator, self._iterator_gone)
         is_evaluation = self._evaluations.is_evaluation(iterator, has_gradients=self._has_gradients())
-        if is_evaluation and self._evaluation is None:
-            self._evaluation = profiler.eval()
-            self._evaluation.__enter__()
-        elif not is_evaluation and self._evaluation is not None:
-            self._end_evaluation()
+        if is_evaluation is not driver.is_evaluating:
+            driver.on_evaluation(is_evaluation)
 
     def _find_backward(self, rule: StepRule) -> None:
         num_backward = self._count_backward()
@@ -202,9 +198,9 @@ class UnmodifiedTraining:
             rule.backward_passed()
 
     def _step(self, num_steps: int) -> None:
-        if self._profiler is not None:
+        if self._driver is not None:
             for _ in range(num_steps):
-                self._profiler.step()
+                self._driver.on_step()
 
     def _loop_left(self, _: object) -> None:
         """The iterator that was asked last is gone, so the loop over it has ended: by `break` perhaps, or without a
@@ -212,29 +208,24 @@ class UnmodifiedTraining:
         moment, also within our own code; then the next fetch tells."""
         if self._rule is None or threading.get_ident() != self._thread or _is_within(_PACKAGE, sys._getframe(1)):
             return
-        self._end_evaluation()
-        self._end_last_step()
-        if self._profiler is not None:
-            self._profiler.run.pulse.is_between_loops = True
+        if self._driver is not None:
+            self._driver.on_evaluation(False)
+            self._end_last_step()
+            self._driver.on_loop_end()
 
     def _end_last_step(self) -> None:
         """End the step that no fetch ends, when the loop is over. It ended with its last optimizer step.
 
         A script may do anything after its loop, such as an evaluation, while the loop's iterator still exists.
         """
-        if self._profiler is None or self._rule is None or self._following is not None:
+        if self._driver is None or self._rule is None or self._following is not None:
             return
         self._find_backward(self._rule)
         num_steps = self._rule.fetches()
         if num_steps == 1 and self._stepped_ns:
-            self._loop.step_until(self._stepped_ns)
+            self._driver.on_step(end_ns=self._stepped_ns)
         else:
             self._step(num_steps)
-
-    def _end_evaluation(self) -> None:
-        if self._evaluation is not None:
-            evaluation, self._evaluation = self._evaluation, None
-            evaluation.__exit__(None, None, None)
 
     # -- its profiler --
 
@@ -246,9 +237,8 @@ class UnmodifiedTraining:
             return
         ends_ns, has_loader = self._seen.step_ends_ns, self._seen.num_fetches > 0
         self._backward_watch.remove()
-        if self._start_profiler(len(ends_ns)) and self._profiler is not None:
+        if self._start_run(ends_ns):
             self._rule = StepRule(self._count_by, has_loader=has_loader, by_backward=bool(ends_ns))
-            self._profiler.run.add_past_steps(ends_ns)
             self._loader_watch.remove()
             if self._ends_with_process:
                 self._end_with_process()
@@ -256,34 +246,32 @@ class UnmodifiedTraining:
     def _begin_following(self) -> None:
         """Close the run, and start that of the training whose first steps are over."""
         first, self._following = self._following, None
-        if self._profiler is None or first is None:
+        if self._driver is None or first is None:
             return
-        self._end_evaluation()
-        self._profiler.run.set_search(None)  # it takes seconds, for which the training would wait
-        self._profiler.close()
+        self._driver.end(search=False)  # a search takes seconds, for which the training would wait
         if self._num_trainings == MAX_TRAININGS:
             self._give_up(f"this process has trained {MAX_TRAININGS} times; further training runs get no folder")
-        elif self._start_profiler(len(first.ends_ns)) and self._profiler is not None:
-            self._profiler.run.add_past_steps(first.ends_ns)
+        else:
+            self._start_run(first.ends_ns)
 
-    def _start_profiler(self, num_over: int) -> bool:
-        self._profiler = None
+    def _start_run(self, ends_ns: list[int]) -> bool:
+        """Start a run after the steps that ended at these times."""
+        self._driver = None
         self._num_trainings += 1
         try:
-            profiler = self._make(self._num_trainings, num_over)
-            profiler.run.training = describe_training(self._num_trainings, self._leader(), self._command)
-            profiler.start()
+            driver = self._make(self._num_trainings, len(ends_ns)).driver
+            facts = describe_training(self._num_trainings, self._leader(), self._command)
+            driver.start(fetch_listener=self._fetches, past_step_ends_ns=ends_ns, facts=facts)
         except Exception as error:
             self._give_up(str(error))
             return False
-        if not profiler.run.is_running:  # one line in the log has given the reason
+        if not driver.is_running:  # one line in the log has given the reason
             self._stop_watching()
             return False
         self._follow_thread()
         self.has_recorded = True
-        self._profiler, self._loop = profiler, profiler.run.driver
-        self._count_backward, self._num_backward = profiler.run.pulse.writer.num_backward, 0
-        self._loop.before_fetch = training_safe(self._before_fetch)
+        self._driver = driver
+        self._count_backward, self._num_backward = driver.num_backward_passes, 0
         return True
 
     def _follow_thread(self) -> None:
@@ -306,7 +294,7 @@ class UnmodifiedTraining:
 
     def _stop_watching(self) -> None:
         self._has_given_up = True
-        self._profiler = self._rule = None  # else each further training run would be another reason
+        self._driver = self._rule = None  # else each further training run would be another reason
         self._loader_watch.remove()
         self._backward_watch.remove()
 
@@ -336,12 +324,12 @@ class UnmodifiedTraining:
         return self._trainer.is_alive() and self._trainer is not threading.main_thread()
 
     def _close(self) -> None:
-        if self._profiler is not None:
-            self._end_evaluation()
+        if self._driver is not None:
+            self._driver.on_evaluation(False)
             self._end_last_step()
             if self._rule is not None and self._following is None:
                 self._step(self._rule.finish())
-            self._profiler.close()
+            self._driver.end()
 
 
 def watch_process() -> None:
@@ -392,8 +380,7 @@ class ProcessRuns:
             slow_steps=asked.slow_steps,
             torch=TorchProfiler(profile_memory=asked.diagnose),
         )
-        profiler.run.command_pid = asked.pid
-        self._folder = self._folder or run_folder_of(profiler.trace_handlers)
+        self._folder = self._folder or profiler.driver.folder
         return profiler
 
 

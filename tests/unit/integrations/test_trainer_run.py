@@ -3,7 +3,7 @@
 import pytest
 
 import kinetoscope
-from kinetoscope import JSONTraceHandler
+from kinetoscope import JSONTraceHandler, Timestamp
 from kinetoscope.errors import FolderNotEmptyError
 from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.integrations.trainer_run import TrainerRun
@@ -19,16 +19,16 @@ def run_of(folder, **options):
 
 
 def epoch(run, loader, model, evaluates=False):
-    run.begin_epoch(len(loader))
+    run.on_epoch(True, len(loader))
     for batch in loader:
         model(batch).sum().backward()
-        run.end_step()
+        run.on_step()
     if evaluates:
-        run.begin_evaluation()
+        run.on_evaluation(True)
         for batch in loader:
             model(batch)
-        run.end_evaluation()
-    run.end_epoch()
+        run.on_evaluation(False)
+    run.on_epoch(False)
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def model():
 
 def test_steps_epochs_and_evaluations_are_counted(tmp_path, loader, model):
     run = run_of(tmp_path)
-    run.begin()
+    run.start(Timestamp())
     for _ in range(2):
         epoch(run, loader, model, evaluates=True)
-    run.close(clean=True)
+    run.end(clean=True)
     steps = frame_of(tmp_path)
     assert steps["step"].to_list() == list(range(16))
     assert steps["epoch"].to_list() == [0] * 8 + [1] * 8
@@ -60,21 +60,21 @@ def test_nothing_is_done_before_the_training_and_after_it(tmp_path, loader, mode
     for _ in range(2):
         epoch(run, loader, model, evaluates=True)
         assert not run.is_running
-        run.close(clean=True)
-        run.begin()
-        run.close(clean=True)
+        run.end(clean=True)
+        run.start(Timestamp())
+        run.end(clean=True)
 
 
 def test_a_training_that_was_left_open_is_saved_when_the_next_one_begins(tmp_path, loader, model, caplog):
     run = run_of(tmp_path)
-    run.begin()
-    run.begin_epoch(8)
+    run.start(Timestamp())
+    run.on_epoch(True, 8)
     for _ in range(3):
-        run.end_step()
-    run.begin_evaluation()
-    run.begin()  # without a warning: the trainer could not have told
+        run.on_step()
+    run.on_evaluation(True)
+    run.start(Timestamp())  # without a warning: the trainer could not have told
     epoch(run, loader, model)
-    run.close(clean=True)
+    run.end(clean=True)
     assert len(frame_of(tmp_path)) == 3
     assert len(frame_of(tmp_path / "2")) == 8
     assert not caplog.records
@@ -82,12 +82,12 @@ def test_a_training_that_was_left_open_is_saved_when_the_next_one_begins(tmp_pat
 
 def test_a_resumed_training_counts_from_where_it_was(tmp_path, loader, model):
     run = run_of(tmp_path, schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=2))
-    run.begin(batch=13, epoch=1, batch_in_epoch=5, length=8)
+    run.start(Timestamp(batch=13, epoch=1, batch_in_epoch=5), 8)
     for _ in range(3):
-        run.end_step()
-    run.end_epoch()
+        run.on_step()
+    run.on_epoch(False)
     epoch(run, loader, model)
-    run.close(clean=True)
+    run.end(clean=True)
     steps = frame_of(tmp_path)
     assert steps["step"].to_list() == list(range(13, 24))
     assert steps["epoch"].to_list() == [1] * 3 + [2] * 8
@@ -99,7 +99,7 @@ def test_what_cannot_begin_says_so_before_training(tmp_path):
     (tmp_path / "run" / "traces").mkdir(parents=True)
     (tmp_path / "run" / "traces" / "other.json").write_text("[]")
     with pytest.raises(FolderNotEmptyError):
-        run_of(tmp_path, handlers=[JSONTraceHandler(str(tmp_path / "run" / "traces"))]).begin()
+        run_of(tmp_path, handlers=[JSONTraceHandler(str(tmp_path / "run" / "traces"))]).start(Timestamp())
 
 
 class Breaks(kinetoscope.Callback):
@@ -109,16 +109,16 @@ class Breaks(kinetoscope.Callback):
 
 def test_an_error_of_ours_is_logged_and_training_goes_on(tmp_path, loader, model, caplog):
     run = run_of(tmp_path, sources=[Breaks()])
-    run.begin()
+    run.start(Timestamp())
     epoch(run, loader, model)
-    run.close(clean=True)
+    run.end(clean=True)
     assert ["planted" in record.getMessage() for record in caplog.records] == [True]
     assert len(frame_of(tmp_path)) == 8
 
 
 def test_with_strict_an_error_is_raised(tmp_path):
     run = run_of(tmp_path, sources=[Breaks()], strict=True)
-    run.begin()
+    run.start(Timestamp())
     with pytest.raises(RuntimeError, match="planted"):
-        run.begin_epoch(8)
-    run.close(clean=False)
+        run.on_epoch(True, 8)
+    run.end(clean=False)

@@ -17,9 +17,9 @@ PLAN = cyclic_schedule(skip_first=10, warmup=1, active=10, per="run")
 
 def actions(step_ns, num_batches, first_batch=0):
     """The action of each batch of a run that takes so long for each."""
-    run = SimpleNamespace(first_batch=first_batch, times_of_steps=lambda first, end: [(step_ns, ())] * (end - first))
+    driver = SimpleNamespace(first_step=first_batch, step_times_ns=lambda first, end: [step_ns] * (end - first))
     schedule = TimedSchedule(PLAN.plan, PLAN.per)
-    profiler = SimpleNamespace(run=run)
+    profiler = SimpleNamespace(driver=driver, run=SimpleNamespace(first_batch=first_batch))
     batches = range(first_batch, first_batch + num_batches)
     states = [
         SimpleNamespace(timestamp=Timestamp(batch=batch), dataloader_len=None, profiler=profiler) for batch in batches

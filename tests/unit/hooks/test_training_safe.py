@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kinetoscope.recording.training_safe import training_safe
+from kinetoscope.hooks.training_safe import training_safe
 
 
 def test_an_error_is_logged_and_does_not_reach_training(caplog):
@@ -34,7 +34,7 @@ def test_it_returns_nothing_and_lets_ctrl_c_through():
 
 PROGRAM = """
 import weakref
-from kinetoscope.recording.training_safe import training_safe
+from kinetoscope.hooks.training_safe import training_safe
 
 class Loop:
     pass
