@@ -59,7 +59,7 @@ class Driver:
     """
 
     def __init__(self, run: Run, loop: Loop) -> None:
-        self._run, self._loop = run, loop
+        self._run, self._loop, self._counted = run, loop, loop.counted
         self._epoch: contextlib.AbstractContextManager[None] | None = None
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
         self._has_failed = False
@@ -96,7 +96,7 @@ class Driver:
         if not run.is_running:
             return
         if fetch_listener is not None:
-            self._loop.fetch_listener = training_safe(fetch_listener, lambda *_: self._handle_failure())
+            self._loop.fetches.listener = training_safe(fetch_listener, lambda *_: self._handle_failure())
         if past_step_ends_ns:
             run.add_past_steps(past_step_ends_ns)
 
@@ -134,7 +134,7 @@ class Driver:
 
         Fetches of torch's DataLoaders are recorded without this. Raises what ``fetch`` raises.
         """
-        return self._loop.fetch(fetch, iterator)
+        return self._loop.fetches.fetch(fetch, iterator)
 
     def on_step(self, *, samples: int = 0, tokens: int = 0, end_ns: int | None = None) -> None:
         """Report the end of a step of ``samples`` samples and ``tokens`` tokens, and of an evaluation before it.
@@ -142,7 +142,7 @@ class Driver:
         ``end_ns`` is when it ended, in monotonic nanoseconds, if that was earlier.
         """
         try:
-            if end_ns is None and self._evaluation is None and self._loop.count_step(samples, tokens):
+            if end_ns is None and self._evaluation is None and self._counted.end_step(samples, tokens):
                 return
             if self.is_running:
                 self._end_evaluation()

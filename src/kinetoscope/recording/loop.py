@@ -5,15 +5,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from enum import Enum
-from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.own_names import BATCH
-from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.hooks.phase_hooks import PhaseHooks
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.batch import ANNOUNCED, EXPECTED, NONE, UNANNOUNCED, Batch, OpenSpan
+from kinetoscope.recording.counted_steps import CountedSteps
+from kinetoscope.recording.fetch_watch import FetchWatch
 from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
 from kinetoscope.training.state import State
@@ -21,14 +21,8 @@ from kinetoscope.training.state import State
 T = TypeVar("T")
 
 
-def _count_nothing(samples: int, tokens: int) -> bool:
-    """What ends no step: where none is only counted."""
-    del samples, tokens
-    return False
-
-
 # Plain numbers: an enum's member takes Python longer to look up than the pulse takes to write.
-_DATA_WAIT, _EVALUATION, _OTHER = map(int, (Phase.DATA_WAIT, Phase.EVALUATION, Phase.OTHER))
+_EVALUATION, _OTHER = map(int, (Phase.EVALUATION, Phase.OTHER))
 
 
 _evaluation: ContextVar[object] = ContextVar("kinetoscope_evaluation", default=None)
@@ -110,27 +104,18 @@ class Loop:
         self._run, self._state = run, state
         run.loop, run.notes_phases = self, True
         self._epoch_span = OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
-        self._dataloader = run.marker("event/dataloader", "dataloader")
         self._batch = Batch(run.marker(BATCH, "batch"), run.clock.monotonic_ns)
         self._eval = run.marker("event/eval", "eval")
         self._eval_batch = run.marker("event/eval_batch", "eval")
-        self._watch = DataLoaderWatch(self.fetch)
+        self.counted: CountedSteps = CountedSteps(run, state)
+        self.fetches: FetchWatch = FetchWatch(run, self.counted, self._fetch_watched)
         self.phases: PhaseHooks = PhaseHooks(run.pulse)
-        self.fetch_listener: Callable[[Any], object] | None = None
-        """Called on the loop's thread with an iterator before each fetch. It may end a step."""
-        self._thread = threading.get_ident()
         # The current epoch. A generator that is closed late must not end a later epoch.
         self._current: _Epoch | None = None
         # How the last epoch ended. If it is not complete, a window that is saved now still belongs to it.
         self._last_end = _EpochEnd.COMPLETE
         self._evaluations: set[object] = set()
         """Those that are open; another thread or task than the one that trains may have opened them."""
-        self._is_fetching = self._has_fetched = False
-        self._is_counting = False
-        """Whether the pulse counts steps that need nothing else."""
-        self.count_step: Callable[[int, int], bool] = _count_nothing
-        """Ends a step of so many samples and tokens in a loop that calls `step`, which is quicker; returns False if
-        `step` has to be called."""
 
     # -- the run's beginning and end --------------------------------------------------------------------------
 
@@ -152,23 +137,23 @@ class Loop:
 
     def _begin(self) -> None:
         """Begins the first batch, in case the loop turns out to call `step`."""
-        self._thread = threading.get_ident()
+        self.fetches.thread = threading.get_ident()
         self._epoch_span.begin()
         self._batch.begin(EXPECTED)
-        self._watch.install()
+        self.fetches.install()
         self.phases.install()
         self._run.pulse.begin_step()
 
     def follow_thread(self) -> None:
         """Notes that the calling thread trains: it may be another than the one that began the run."""
-        if threading.get_ident() != self._thread:
-            self._thread = threading.get_ident()
+        if threading.get_ident() != self.fetches.thread:
+            self.fetches.thread = threading.get_ident()
             self._run.pulse.follow_thread()
             self.phases.follow_thread()
 
     def end(self, clean: bool) -> None:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
-        self._watch.remove()
+        self.fetches.remove()
         self.phases.remove()
         self._catch_up()
         if self._current is None:
@@ -251,35 +236,16 @@ class Loop:
         """The next batch as a tuple of one; None at the end."""
         self._tell(Event.BEFORE_DATALOADER)
         try:
-            item = (self._fetch(iterator.__next__),)
+            item = (self.fetches.wait(iterator.__next__),)
         except StopIteration:
             return None
         self._tell(Event.AFTER_DATALOADER)
         return item
 
-    def _fetch(self, fetch: Callable[[], T]) -> T:
-        """Waits for data, in a span."""
-        token = self._dataloader.begin()
-        before = self._run.pulse.enter(_DATA_WAIT)
-        if before == _EVALUATION:  # all of its time is the evaluation's
-            self._run.pulse.enter(before)
-        elif before != _OTHER:  # a step of an optimizer has raised
-            before = _OTHER
-        self._is_fetching = True
-        try:
-            return fetch()
-        except StopIteration:
-            self._dataloader.abandon(token)
-            raise
-        finally:
-            self._is_fetching = False
-            self._run.pulse.enter(before)
-            self._dataloader.end(token)
-
     def _begin_batch(self) -> None:
         self._tell(Event.BATCH_START)
         self._batch.begin(ANNOUNCED)
-        if self._is_counting:
+        if self.counted.is_on:
             self._run.pulse.writer.begin_batch()
 
     # -- loops that call `step` -------------------------------------------------------------------------------
@@ -305,7 +271,7 @@ class Loop:
             self._tell(Event.BATCH_START)
         self._end_batch(samples, tokens, end_ns)
         self._batch.begin(EXPECTED)
-        self._watch.install()
+        self.fetches.install()
         self.phases.install()
 
     @contextlib.contextmanager
@@ -329,38 +295,12 @@ class Loop:
             self._batch.forget()  # the time after the last step is no batch
             self._end_epoch(epoch, end)
 
-    def fetch(self, original: Callable[[Any], T], iterator: Any) -> T:
-        """Return ``original(iterator)``, the next batch, and record the wait for it; on other threads only the former.
-
-        In a loop that calls `step`, the first fetch after it is the wait for the next batch.
-        """
-        is_ours = threading.get_ident() == self._thread and not self._is_fetching
-        if is_ours and self.fetch_listener is not None:
-            writer: Any = self._run.pulse.writer
-            if writer is not None:
-                writer.expect_fetch()  # the listener may end the step
-            self.fetch_listener(iterator)
-        if is_ours and self._is_counting and self._run.pulse.writer.begin_fetch():
-            return self._fetch_counted(original, iterator)
-        if not is_ours or self._is_in_evaluation() or not self._run.is_running or self._run.is_forked:
-            return original(iterator)
-        self._has_fetched = True
-        fetch = partial(original, iterator)
-        is_expected = self._batch.phase is EXPECTED
-        return self._fetch_expected(fetch) if is_expected else self._fetch(fetch)
-
-    def _fetch_counted(self, original: Callable[[Any], T], iterator: Any) -> T:
-        """Nobody wants to be told of this fetch."""
-        self._has_fetched = self._is_fetching = True
-        self._run.pulse.is_between_loops = is_there = False
-        try:
-            item = original(iterator)
-            is_there = True
-            return item
-        finally:
-            self._is_fetching = False
-            self._run.pulse.is_between_loops = not is_there
-            self._run.pulse.writer.end_fetch(is_there)
+    def _fetch_watched(self, fetch: Callable[[], T]) -> T:
+        """Make a fetch of this loop. In a loop that calls `step`, the first one after it is the wait for a batch."""
+        if self._is_in_evaluation():
+            return fetch()
+        self.fetches.has_fetched = True
+        return self._fetch_expected(fetch) if self._batch.phase is EXPECTED else self.fetches.wait(fetch)
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
         self._batch.forget()
@@ -369,7 +309,7 @@ class Loop:
             self._tell(Event.BEFORE_DATALOADER)
         self._run.pulse.is_between_loops = False
         try:
-            item = self._fetch(fetch)
+            item = self.fetches.wait(fetch)
         except BaseException:
             self._run.pulse.is_between_loops = True
             self._batch.begin(EXPECTED)
@@ -391,7 +331,8 @@ class Loop:
             yield
             return
         span, own = self._begin_evaluation(), object()
-        is_between = not self._evaluations and threading.get_ident() == self._thread and self._is_between_batches()
+        is_on_loop = threading.get_ident() == self.fetches.thread
+        is_between = is_on_loop and not self._evaluations and self._is_between_batches()
         is_expected = is_between and self._batch.phase is EXPECTED
         if is_between:
             self._batch.forget()
@@ -418,7 +359,7 @@ class Loop:
         """Whether the caller is in an evaluation. One that another thread or task has opened is none of the loop's."""
         if not self._evaluations:
             return False
-        return threading.get_ident() != self._thread or _evaluation.get() in self._evaluations
+        return threading.get_ident() != self.fetches.thread or _evaluation.get() in self._evaluations
 
     def _begin_evaluation(self) -> OpenSpan:
         span = OpenSpan(self._eval, self._run.lasting)
@@ -428,7 +369,7 @@ class Loop:
     def _is_between_batches(self) -> bool:
         """In a loop that calls `step`, only a fetch of a DataLoader shows that the expected batch has not begun."""
         if self._batch.phase is EXPECTED:
-            return self._has_fetched or self._current is None
+            return self.fetches.has_fetched or self._current is None
         return self._batch.phase is NONE
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
@@ -472,7 +413,7 @@ class Loop:
     def _end_batch(self, samples: int = 0, tokens: int = 0, end_ns: int | None = None) -> None:
         added, self._batch.added = self._batch.added, (0, 0)
         samples, tokens = samples + added[0], tokens + added[1]
-        if self._is_counting and self._run.pulse.writer.count_step(samples, tokens):
+        if self.counted.is_on and self._run.pulse.writer.count_step(samples, tokens):
             self._batch.phase = NONE
             return
         self._catch_up()
@@ -481,36 +422,13 @@ class Loop:
             state = self._state
             state.timestamp = state.timestamp.to_next_batch(samples, tokens, duration)
             self._run.batch_ended(end_ns)
-            self._count_idle_steps()
-
-    # -- steps that need nothing else -------------------------------------------------------------------------
-
-    def _count_idle_steps(self) -> None:
-        """Lets the pulse count the next steps, if they need nothing else."""
-        num_steps, state = self._run.num_idle_steps(), self._state
-        calls_step, pulse = not self._is_over_batches(), self._run.pulse
-        writer = pulse.writer
-        if num_steps <= 0 or writer is None or type(state) is not State:
-            return
-        counting = pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
-        if counting is not None:
-            state.follow(counting)
-            self._is_counting = True
-            if calls_step:
-                self.count_step = writer.count_step
-            if self._run.is_asked or not self._run.is_running:  # meanwhile, on another thread, or by a signal's handler
+            if not self.counted.start(calls_step=not self._is_over_batches()):
                 self._catch_up()
 
     def _catch_up(self) -> None:
-        """Ends this: the loop is where the pulse has counted it to be."""
-        if not self._is_counting:
-            return
-        calls_step = self.count_step is not _count_nothing
-        self._is_counting, self.count_step = False, _count_nothing
-        self._state.settle()
-        self._run.note_length(self._state.timestamp)
-        if calls_step:
-            self._batch.began_ns, is_fetched = self._run.pulse.counted_batch()
+        """End a stretch of steps that were only counted: the loop is where the pulse has counted it to be."""
+        if self.counted.is_on and (batch := self.counted.stop()) is not None:
+            self._batch.began_ns, is_fetched = batch
             self._batch.phase = ANNOUNCED if is_fetched else EXPECTED
 
     def _is_over_batches(self) -> bool:

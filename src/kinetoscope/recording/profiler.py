@@ -237,6 +237,7 @@ class Profiler(AnyProfiler):
         handlers = check_callbacks(trace_handlers, "trace_handlers")
         self.run: Run = Run(self, settings, markers, state, sources, handlers)
         self._loop = Loop(self.run, state)
+        self._counted = self._loop.counted
         self._driver = Driver(self.run, self._loop)
 
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
@@ -258,9 +259,8 @@ class Profiler(AnyProfiler):
         The wait for a torch DataLoader is recorded as in `batches`. In a loop that uses `batches`, this only adds the
         samples and tokens.
         """
-        loop = self._loop
-        if not loop.count_step(samples, tokens):
-            loop.step(samples, tokens)
+        if not self._counted.end_step(samples, tokens):
+            self._loop.step(samples, tokens)
 
     def epoch(self, length: int | None = None) -> contextlib.AbstractContextManager[None]:
         """A context around one epoch of ``length`` batches, in a loop that uses `step`."""

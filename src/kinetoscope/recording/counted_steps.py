@@ -1,0 +1,54 @@
+"""Fast path of a loop: steps that need nothing but to be counted are counted by the pulse, in C."""
+
+from collections.abc import Callable
+
+from kinetoscope.recording.run import Run
+from kinetoscope.training.state import State
+
+
+def _count_nothing(samples: int, tokens: int) -> bool:
+    """Return False: nothing is counted."""
+    del samples, tokens
+    return False
+
+
+class CountedSteps:
+    """The steps of ``run`` that are counted in C while no source, handler or window needs them."""
+
+    def __init__(self, run: Run, state: State) -> None:
+        self._run, self._state = run, state
+        self.is_on = False
+        """True while the pulse counts steps."""
+        # Rebound, so that a skipped step is one call of C, without a question whether it is counted.
+        self.end_step: Callable[[int, int], bool] = _count_nothing
+        """Ends a step of so many samples and tokens in a loop that calls `step`. Returns False if it is not counted."""
+
+    def start(self, *, calls_step: bool) -> bool:
+        """Let the pulse count the next steps, if they need nothing else. Return whether it does and may continue.
+
+        ``calls_step`` is whether the loop calls `step` at the end of each.
+        """
+        run, state = self._run, self._state
+        num_steps, writer = run.num_idle_steps(), run.pulse.writer
+        if num_steps <= 0 or writer is None or type(state) is not State:
+            return True
+        counting = run.pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
+        if counting is None:
+            return True
+        state.follow(counting)
+        self.is_on = True
+        if calls_step:
+            self.end_step = writer.count_step
+        return not run.is_asked and run.is_running  # another thread or a signal handler may have changed it meanwhile
+
+    def stop(self) -> tuple[int, bool] | None:
+        """Stop counting: the state is where the pulse has counted it to be.
+
+        Return when the current batch of a loop that calls `step` began, and whether its data is there; None for other
+        loops.
+        """
+        called_step = self.end_step is not _count_nothing
+        self.is_on, self.end_step = False, _count_nothing
+        self._state.settle()
+        self._run.note_length(self._state.timestamp)
+        return self._run.pulse.counted_batch() if called_step else None
