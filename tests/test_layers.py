@@ -6,6 +6,7 @@ import graphlib
 import re
 import sys
 from collections.abc import Iterator
+from inspect import get_annotations
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,9 @@ DRIVER_API = {
 
 def strangers_in(tree: ast.AST) -> set[str]:
     """Return the attributes of drivers and profilers that code uses, and that are not public."""
-    public = {kind: {name for name in dir(kind) if name[0] != "_"} for kind in (Driver, Profiler)}
+    public = {
+        kind: {name for name in (*dir(kind), *get_annotations(kind)) if name[0] != "_"} for kind in (Driver, Profiler)
+    }
     kinds = {"driver": Driver, "profiler": Profiler}
     found = set()
     for node in ast.walk(tree):

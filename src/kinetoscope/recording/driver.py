@@ -58,11 +58,18 @@ class Driver:
     ``strict=True`` errors are raised. Before `start` and after `end`, reports have no effect.
     """
 
+    # Attributes, since `kinetoscope run` reads them at each fetch.
+    is_evaluating: bool
+    """True in an evaluation that was reported."""
+    num_backward_passes: Callable[[], int]
+    """Returns the number of backward passes that have started on the training thread."""
+
     def __init__(self, run: Run, loop: Loop) -> None:
         self._run, self._loop, self._counted = run, loop, loop.counted
         self._epoch: contextlib.AbstractContextManager[None] | None = None
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
         self._has_failed = False
+        self.is_evaluating, self.num_backward_passes = False, int
 
     # -- the run ----------------------------------------------------------------------------------------------
 
@@ -95,6 +102,7 @@ class Driver:
         self._loop.start()
         if not run.is_running:
             return
+        self.num_backward_passes = run.pulse.num_backward
         if fetch_listener is not None:
             self._loop.fetches.listener = training_safe(fetch_listener, lambda *_: self._handle_failure())
         if past_step_ends_ns:
@@ -142,7 +150,7 @@ class Driver:
         ``end_ns`` is when it ended, in monotonic nanoseconds, if that was earlier.
         """
         try:
-            if end_ns is None and self._evaluation is None and self._counted.end_step(samples, tokens):
+            if end_ns is None and not self.is_evaluating and self._counted.end_step(samples, tokens):
                 return
             if self.is_running:
                 self._end_evaluation()
@@ -165,10 +173,10 @@ class Driver:
         """Report that an evaluation starts, or has ended. Repeated reports of the same have no effect."""
         if not is_running:
             self._end_evaluation()
-        elif self._evaluation is None:
+        elif not self.is_evaluating:
             evaluation = self._loop.evaluation()
             evaluation.__enter__()
-            self._evaluation = evaluation
+            self._evaluation, self.is_evaluating = evaluation, True
 
     @_while_running
     def on_epoch(self, is_running: bool, length: int | None = None) -> None:
@@ -199,11 +207,6 @@ class Driver:
     # -- what was reported and found --------------------------------------------------------------------------
 
     @property
-    def is_evaluating(self) -> bool:
-        """True in an evaluation that was reported."""
-        return self._evaluation is not None
-
-    @property
     def first_step(self) -> int:
         """The number of the first step of this process."""
         return self._run.first_batch
@@ -211,10 +214,6 @@ class Driver:
     def step_times_ns(self, first: int, end: int) -> list[int]:
         """Return the duration of the steps from number ``first`` to before ``end``, of those that are still kept."""
         return [duration_ns for duration_ns, _ in self._run.times_of_steps(first, end)]
-
-    def num_backward_passes(self) -> int:
-        """Return the number of backward passes that have started on the training thread."""
-        return self._run.pulse.num_backward()
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -229,7 +228,7 @@ class Driver:
             self._handle_failure()
 
     def _end_evaluation(self, error: Exception | None = None) -> None:
-        evaluation, self._evaluation = self._evaluation, None
+        evaluation, self._evaluation, self.is_evaluating = self._evaluation, None, False
         if evaluation is not None:
             evaluation.__exit__(error and type(error), error, None)
 

@@ -25,20 +25,12 @@ class FetchWatch:
     def __init__(self, run: Run, counted: CountedSteps, record: Callable[[Callable[[], Any]], Any]) -> None:
         self._run, self._counted, self._record = run, counted, record
         self._dataloader = run.marker("event/dataloader", "dataloader")
-        self._watch = DataLoaderWatch(self.fetch)
+        self.watch: DataLoaderWatch = DataLoaderWatch(self.fetch)
         self.thread = threading.get_ident()
         """The thread of the loop."""
         self.listener: Callable[[Any], object] | None = None
         """Called on the loop's thread with an iterator before each fetch. It may end a step."""
         self.has_fetched = self._is_fetching = False
-
-    def install(self) -> None:
-        """Start to watch torch's DataLoaders, if they are loaded and not watched yet."""
-        self._watch.install()
-
-    def remove(self) -> None:
-        """Stop watching, for good."""
-        self._watch.remove()
 
     def fetch(self, original: Callable[[Any], T], iterator: Any) -> T:
         """Return ``original(iterator)``, the next batch, and record the wait for it if it is the loop's."""

@@ -140,7 +140,7 @@ class Loop:
         self.fetches.thread = threading.get_ident()
         self._epoch_span.begin()
         self._batch.begin(EXPECTED)
-        self.fetches.install()
+        self.fetches.watch.install()
         self.phases.install()
         self._run.pulse.begin_step()
 
@@ -153,7 +153,7 @@ class Loop:
 
     def end(self, clean: bool) -> None:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
-        self.fetches.remove()
+        self.fetches.watch.remove()
         self.phases.remove()
         self._catch_up()
         if self._current is None:
@@ -271,7 +271,7 @@ class Loop:
             self._tell(Event.BATCH_START)
         self._end_batch(samples, tokens, end_ns)
         self._batch.begin(EXPECTED)
-        self.fetches.install()
+        self.fetches.watch.install()
         self.phases.install()
 
     @contextlib.contextmanager

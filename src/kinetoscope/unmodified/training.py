@@ -172,7 +172,8 @@ class UnmodifiedTraining:
             self._begin_following()
             return
         self._evaluations.note_trained()
-        self._driver.on_evaluation(False)  # its end may not have been seen, or it may have been none
+        if self._driver.is_evaluating:
+            self._driver.on_evaluation(False)  # its end may not have been seen, or it may have been none
         self._step(num_steps)
 
     def _fetches(self, iterator: object) -> None:

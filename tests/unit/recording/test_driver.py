@@ -138,10 +138,10 @@ def test_a_listener_may_report_before_each_fetch(tmp_path, loader, step):
     driver.start(fetch_listener=listen)
     for batch in loader:
         step(batch)
+    assert driver.num_backward_passes() == 8
     driver.end()
     assert len(iterators) == 9
     assert len(frame_of(tmp_path)) == 9
-    assert driver.num_backward_passes() == 0  # the run is over
 
 
 def test_errors_of_a_listener_and_bad_reports_are_logged_once_and_not_raised(tmp_path, loader, step, caplog):
