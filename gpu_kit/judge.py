@@ -1,7 +1,7 @@
 """The judge of the kit's results: ``python -m gpu_kit.judge OUT``.
 
-Results of a GPU become docs/gpu.md, the GPU part of docs/costs.md, and benchmarks/results/gpu.json; others OUT/gpu.md
-and OUT/gpu.json.
+Results of a GPU become the marked parts of docs/gpu.md and docs/costs.md, and benchmarks/results/gpu.json; others
+OUT/gpu.md and OUT/gpu.json.
 """
 
 import argparse
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_kit.judging.page import render_overhead, render_page
+from gpu_kit.judging.page import render_overhead, render_verdicts
 from gpu_kit.judging.results import UnreadableResultsError, read_results
 from gpu_kit.judging.verdicts import judge
 
 ROOT = Path(__file__).resolve().parents[1]
-COSTS_BEGIN, COSTS_END = "<!-- GPU: written by gpu_kit.judge -->\n", "<!-- end of GPU -->\n"
+PART_BEGIN, PART_END = "<!-- GPU: written by gpu_kit.judge -->\n", "<!-- end of GPU -->\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,19 +40,24 @@ def judge_folder(out: Path, root: Path) -> int:
     page, numbers = out / "gpu.md", out / "gpu.json"
     if results.is_of_gpu:
         page, numbers = root / "docs" / "gpu.md", root / "benchmarks" / "results" / "gpu.json"
-        _write_costs(root / "docs" / "costs.md", verdict)
-    page.write_text(render_page(verdict), encoding="utf-8")
+        _write_part(page, render_verdicts(verdict))
+        _write_part(root / "docs" / "costs.md", _describe_costs(verdict))
+    else:
+        page.write_text(f"# On a GPU\n\n{render_verdicts(verdict)}", encoding="utf-8")
     numbers.write_text(json.dumps(verdict, indent=1) + "\n", encoding="utf-8")
     _print(verdict, page)
     return int(bool(verdict["failed"]) or any(trace["errors"] for trace in verdict["traces"]))
 
 
-def _write_costs(path: Path, verdict: dict[str, Any]) -> None:
-    """Replace the GPU part of the page of costs."""
-    head, _, rest = path.read_text(encoding="utf-8").partition(COSTS_BEGIN)
+def _write_part(path: Path, text: str) -> None:
+    """Replace the marked part of a page."""
+    head, _, rest = path.read_text(encoding="utf-8").partition(PART_BEGIN)
+    path.write_text(head + PART_BEGIN + text + PART_END + rest.partition(PART_END)[2], encoding="utf-8")
+
+
+def _describe_costs(verdict: dict[str, Any]) -> str:
     gpu = verdict["environment"]["gpu"]["name"]
-    text = f"Measured on {verdict['date']} on {gpu}; [all results](gpu.md).\n\n{render_overhead(verdict)}"
-    path.write_text(head + COSTS_BEGIN + text + COSTS_END + rest.partition(COSTS_END)[2], encoding="utf-8")
+    return f"Measured on {verdict['date']} on {gpu}; [all results](gpu.md).\n\n{render_overhead(verdict)}"
 
 
 def _print(verdict: dict[str, Any], page: Path) -> None:

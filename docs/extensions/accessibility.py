@@ -1,10 +1,13 @@
-"""Pages for people who use a keyboard or a screen reader: scrollable code, levels of headings, names of landmarks."""
+"""Pages for people who use a keyboard or a screen reader: scrollable blocks, levels of headings, names of landmarks."""
 
 from pathlib import Path
 from typing import Any
 
 REPLACEMENTS = {
     "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper colwidths-auto docutils container">': (
+        '<div class="table-wrapper colwidths-auto docutils container" tabindex="0">'
+    ),
     '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Site">',
     '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="On this page">',

@@ -30,6 +30,7 @@ FROM_FILES = (
         f"{RULES}/README.md": "findings/index.md",
         "src/native/README.md": "native.md",
         "tests/README.md": "project/tests.md",
+        "tests/gpu/README.md": "project/gpu-tests.md",
     }
     | {f"{RULES}/{kind}.md": f"findings/{kind}.md" for kind in explanations()}
     | {path.name: f"project/{path.stem.lower()}.md" for path in sorted(ROOT.glob("*.md")) if path.stem != "README"}
@@ -87,7 +88,7 @@ MEMBERS = {
         "add_metadata, add_metadata_json, preset_metadata_json, toggle_collection_dynamic"
     ),
 }
-"""What is shown of these classes. Of others all members are, but none of those that users only make."""
+"""Members shown of these classes. Of others all are shown, but none of classes that users only make."""
 
 
 def setup(app: Any) -> dict[str, Any]:
@@ -128,7 +129,9 @@ def example_pages() -> dict[str, str]:
         pages[f"examples/{path.stem}.md"] = f"# {path.name}\n\n{what}\n\n{_block('python', code)}"
         sentences += f"- [{path.name}]({path.stem}.md): {what}\n".replace("\n", " ").rstrip() + "\n"
     toctree = _toctree(Path(page).stem for page in pages)
-    pages["examples/index.md"] = f"# Examples\n\nComplete trainings, which run on a laptop.\n\n{sentences}\n{toctree}"
+    pages["examples/index.md"] = (
+        f"# Examples\n\nComplete training scripts, which run on a laptop.\n\n{sentences}\n{toctree}"
+    )
     return pages
 
 
@@ -181,8 +184,8 @@ def reference_pages() -> dict[str, str]:
     for page, (title, modules) in OTHERS.items():
         entries = "\n".join(_entries(module, names.split()) for module, names in modules)
         pages[f"reference/{page}.rst"] = _titled(title, entries)
-    for room in ("torch", "composer"):
-        pages[f"reference/{room}.rst"] = _titled(f"kinetoscope.{room}", _room_entries(f"kinetoscope.{room}"))
+    for layer in ("torch", "composer"):
+        pages[f"reference/{layer}.rst"] = _titled(f"kinetoscope.{layer}", _layer_entries(f"kinetoscope.{layer}"))
     pages["reference/errors.rst"] = _titled("Errors", _error_entries())
     names = "".join(f"- :doc:`{Path(page).stem}`\n" for page in pages)
     toctree = ".. toctree::\n   :hidden:\n\n" + "".join(f"   {Path(page).stem}\n" for page in pages)
@@ -190,11 +193,11 @@ def reference_pages() -> dict[str, str]:
     return pages
 
 
-def _room_entries(module: str) -> str:
-    """What a module with the names of another library has of its own; the others are only named."""
-    room = importlib.import_module(module)
-    homes = {name: _home(getattr(room, name)) for name in room.__all__}
-    sentence, _, change = (room.__doc__ or "").strip().partition("\n\n")
+def _layer_entries(module: str) -> str:
+    """Return the entries of a module with the names of another library; names from elsewhere are only listed."""
+    layer = importlib.import_module(module)
+    homes = {name: _home(getattr(layer, name)) for name in layer.__all__}
+    sentence, _, change = (layer.__doc__ or "").strip().partition("\n\n")
     parts = [f"{sentence}\n", f".. code-block:: diff\n\n{indent(change, '   ')}\n"] if change else [f"{sentence}\n"]
     for home, what in (
         ("kinetoscope", "As in :doc:`kinetoscope <index>` itself"),
@@ -202,14 +205,14 @@ def _room_entries(module: str) -> str:
     ):
         if names := ", ".join(f"``{name}``" for name, its in homes.items() if its == home):
             parts.append(f"{what}: {names}.\n")
-    return "\n".join([*parts, _entries(module, [name for name, home in homes.items() if home == "room"])])
+    return "\n".join([*parts, _entries(module, [name for name, home in homes.items() if home == "layer"])])
 
 
 def _home(value: Any) -> str:
-    """Whose a name in a room is: the room's own, kinetoscope's, or another library's."""
+    """Return the home of a name in a compatibility layer: ``layer``, ``kinetoscope``, or an empty string for others."""
     if any(value is getattr(kinetoscope, name) for name in kinetoscope.__all__):
         return "kinetoscope"
-    return "room" if getattr(value, "__module__", "").startswith("kinetoscope") else ""
+    return "layer" if getattr(value, "__module__", "").startswith("kinetoscope") else ""
 
 
 def _error_entries() -> str:
@@ -237,7 +240,7 @@ def _entry(name: str, value: Any) -> str:
 
 
 def _is_only_made(value: type) -> bool:
-    """Whether users make objects of a class, and call none of its methods themselves."""
+    """Return whether users make objects of a class, and call none of its methods themselves."""
     return issubclass(value, kinetoscope.Callback) or value.__module__.startswith("kinetoscope.integrations")
 
 

@@ -1,8 +1,8 @@
 """Lets links lead to the same place on the pages as on the repository's web view.
 
 There a link may lead to a folder, or to a file outside of ``docs``. Of those that documents link to, the pages have
-copies (`generated_pages`); a link to any other one is a warning. A ``<picture>`` for light and dark becomes two images,
-of which the theme shows one.
+copies (`generated_pages`); a link to any other one is a warning. A ``<picture>`` for light and dark becomes two images;
+the theme shows one.
 """
 
 import os

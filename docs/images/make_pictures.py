@@ -1,8 +1,8 @@
-"""``make pictures``: takes the pictures in the docs.
+"""Pictures in the docs: ``make pictures``.
 
-The README's are of the report of a simulated run with two faults, light and dark. The others are of real trainings: of
-four ranks, one of which is stopped; of slow steps; of steps that were asked for while training went on; and of the
-tutorials', one of which is simulated.
+The README and the page on GPUs show the report of a simulated run with two faults, in light and dark. The others show
+real training runs: four ranks with a suspended one, slow steps, steps recorded on request, and the tutorials, one of
+them simulated.
 """
 
 import json
@@ -32,7 +32,7 @@ PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
 SIZE, STATUS_SIZE = ViewportSize(width=1280, height=840), ViewportSize(width=1000, height=384)
 TUTORIAL_SIZE = ViewportSize(width=1000, height=560)
-NUM_RANKS, STOPPED_RANK, NUM_STEPS, STOPPED_S, LONGEST_WAIT_S = 4, 2, 300, 12, 300
+NUM_RANKS, STOPPED_RANK, NUM_STEPS, STOPPED_S, MAX_WAIT_S = 4, 2, 300, 12, 300
 TESTS = PICTURES.parents[1] / "tests"
 NUM_SLOW_STEPS = 900
 RUN = Settings(
@@ -45,7 +45,7 @@ RUN = Settings(
 
 
 def write_report(folder: Path) -> Path:
-    """The report of a run whose data loader is slow and whose memory grows. The same settings give the same run."""
+    """Write the report of a simulated run with a slow DataLoader and a memory leak, which is always the same."""
     run, file = folder / "slow-loader", folder / "report.html"  # the folder is what the report is titled by
     simulate(RUN).write(run)
     if main(["report", "--no-cache", str(run), "-o", str(file)]) != 0:
@@ -54,7 +54,7 @@ def write_report(folder: Path) -> Path:
 
 
 def report_on_slow_steps(folder: Path) -> Path:
-    """The report of a training of 900 steps, some of which are slow."""
+    """Write the report of a training run of 900 steps with some slow ones."""
     program, run, file = TESTS / "slow_training.py", folder / "digits", folder / "slow-steps.html"
     slow = {163: "data_wait", 337: "forward", 608: "backward", 741: "forward"}
     slow |= dict.fromkeys(range(99, NUM_SLOW_STEPS, 100), "checkpoint")
@@ -66,7 +66,7 @@ def report_on_slow_steps(folder: Path) -> Path:
 
 
 def report_of_tutorial(name: str, folder: Path) -> Path:
-    """The report that a reader of the tutorial makes: of the run with the fault."""
+    """Follow a tutorial up to its report, which is of the run with the fault, and return that."""
     (folder / name).mkdir()
     (folder / name / "tests").symlink_to(TESTS)  # for the one whose run is simulated
     Reader(folder / name).follow(page_of(name), until="kinetoscope report ")
@@ -76,14 +76,14 @@ def report_of_tutorial(name: str, folder: Path) -> Path:
 
 def take_pictures_of_tutorials(browser: Browser, folder: Path) -> None:
     take_picture(browser, report_of_tutorial("data-loading", folder), "light", PICTURES / "data-loading.png")
-    for name in ("straggler", "memory-growth", "waiting-device"):
+    for name in ("straggler", "memory-growth", "pipeline", "waiting-device"):
         report = report_of_tutorial(name, folder)
         take_picture(browser, report, "light", PICTURES / f"{name}.png", TUTORIAL_SIZE)
         take_picture(browser, report, "dark", PICTURES / f"{name}-dark.png", TUTORIAL_SIZE)
 
 
 def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:
-    """A part of the first view."""
+    """Take a part of the first view."""
     page = browser.new_page(viewport=SIZE, color_scheme="light", locale="en-GB", timezone_id="UTC")
     page.goto(report.as_uri())
     page.evaluate("document.fonts.ready")
@@ -91,40 +91,41 @@ def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:
     page.close()
 
 
-def take_picture(browser: Browser, report: Path, scheme: str, picture: Path, size: ViewportSize = SIZE) -> None:
-    """The first view, as it looks when the file is opened."""
+def take_picture(
+    browser: Browser, report: Path, scheme: str, picture: Path, size: ViewportSize = SIZE, script: str = "() => {}"
+) -> None:
+    """Take the first view, as it looks when the file is opened, or as a script has changed it."""
     page = browser.new_page(viewport=size, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
     page.goto(report.as_uri())
     page.wait_for_selector(".findings > ol > li")
     page.evaluate("document.fonts.ready")
+    page.evaluate(script)
     page.screenshot(path=picture, animations="disabled")
     page.close()
 
 
-NUMBER_PLACES = """places => places.forEach((place, index) => {
+LABEL_AS_SIMULATED = """() => {
+  const label = document.createElement("div");
+  label.textContent = "Simulated run: no GPU took part in it";
+  label.style.cssText = "padding: 6px; background: #c2255c; color: white; text-align: center";
+  label.style.font = "bold 17px sans-serif";
+  document.body.prepend(label);
+}"""
+NUMBER_PLACES = """() => PLACES.forEach((place, index) => {
   const box = document.querySelector(place).getBoundingClientRect();
   const mark = document.body.appendChild(document.createElement("span"));
   mark.textContent = index + 1;
   mark.style.cssText = `position: absolute; left: ${box.right - 14}px; top: ${box.top - 6}px; width: 28px; height: 28px;
     border-radius: 50%; background: #c2255c; color: white; font: bold 17px/28px sans-serif; text-align: center`;
 })"""
-REPORT_PLACES = (".headline", ".first-row > *", ".findings > ol > li", ".step-picture .numbers", ".step-picture h3")
-
-
-def take_numbered_picture(browser: Browser, report: Path, scheme: str, picture: Path) -> None:
-    """Take the first view with the number of each place that `docs/first-report.md` explains."""
-    page = browser.new_page(viewport=SIZE, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
-    page.goto(report.as_uri())
-    page.wait_for_selector(".findings > ol > li")
-    page.evaluate("document.fonts.ready")
-    page.evaluate(NUMBER_PLACES, REPORT_PLACES)
-    page.screenshot(path=picture, animations="disabled")
-    page.close()
+REPORT_PLACES = [".headline", ".first-row > *", ".findings > ol > li", ".step-picture .numbers", ".step-picture h3"]
+NUMBER_REPORT = NUMBER_PLACES.replace("PLACES", json.dumps(REPORT_PLACES), 1)
+"""Numbers the places that `docs/first-report.md` explains."""
 
 
 @contextmanager
 def training(run: Path) -> Iterator[None]:
-    """A training of the digits that goes on."""
+    """Train on the digits, in the background, until the block ends."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={NUM_RANKS}"]
     command = [*torchrun, EXAMPLE, "--epochs", "100000", "--out", run]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "KINETOSCOPE_HANG_S": "3"}
@@ -139,7 +140,7 @@ def training(run: Path) -> Iterator[None]:
 
 
 def stop_one_rank(run: Path) -> None:
-    """One rank of a training has been stopped for a while then."""
+    """Suspend one rank of a training run for a while."""
     os.kill({rank.rank: rank.pid for rank in look_at_run(run).ranks}[STOPPED_RANK], signal.SIGSTOP)
     wait_for(lambda: look_at_run(run).state is RunState.HANGING)
     time.sleep(STOPPED_S)
@@ -151,7 +152,7 @@ def has_trained(run: Path) -> bool:
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    until = time.monotonic() + LONGEST_WAIT_S
+    until = time.monotonic() + MAX_WAIT_S
     while not what():
         if time.monotonic() > until:
             sys.exit("The training has not come so far, so there is nothing to take a picture of.")
@@ -159,7 +160,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def take_picture_of_status(browser: Browser, folder: Path, picture: Path) -> None:
-    """What the page of a run says of its ranks now; the terminal's words are printed, for the docs."""
+    """Take the page of a running job; the output of the terminal is printed, for the docs."""
     run = folder / "digits"
     with training(run), served(run) as server:
         stop_one_rank(run)
@@ -173,7 +174,7 @@ def take_picture_of_status(browser: Browser, folder: Path, picture: Path) -> Non
 
 
 def record_training(folder: Path) -> Path:
-    """The report on some steps of a training, recorded while it goes on; the terminal's words are printed."""
+    """Write the report of steps recorded on request; the output of the terminal is printed, for the docs."""
     run = folder / "recorded"
     with training(run):
         if main(["record", str(run), "--report"]) != 0:
@@ -187,10 +188,10 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         report = write_report(Path(folder))
         browser = launch_chromium(playwright)
-        take_picture(browser, report, "light", PICTURES / "report.png")
-        take_picture(browser, report, "dark", PICTURES / "report-dark.png")
-        take_numbered_picture(browser, report, "light", PICTURES / "first-report.png")
-        take_numbered_picture(browser, report, "dark", PICTURES / "first-report-dark.png")
+        for scheme, suffix in (("light", ""), ("dark", "-dark")):
+            take_picture(browser, report, scheme, PICTURES / f"report{suffix}.png")
+            take_picture(browser, report, scheme, PICTURES / f"first-report{suffix}.png", script=NUMBER_REPORT)
+            take_picture(browser, report, scheme, PICTURES / f"gpu{suffix}.png", script=LABEL_AS_SIMULATED)
         take_pictures_of_tutorials(browser, Path(folder))
         take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
         take_picture(browser, record_training(Path(folder)), "light", PICTURES / "record.png")

@@ -7,20 +7,14 @@ Row = Sequence[str]
 
 UNKNOWN = "\N{EN DASH}"
 
-HEAD = """\
----
-orphan: true
----
-
-# On a GPU
-
-Measured with the [GPU kit](../tests/gpu/README.md); `python -m gpu_kit.judge` writes this page. Times are of one
+INTRODUCTION = """\
+Measured with the [GPU kit](../tests/gpu/README.md); `python -m gpu_kit.judge` writes this part. Times are of one
 machine; ratios carry over to others better.
 """
 
 
-def render_page(verdict: dict[str, Any]) -> str:
-    """Return the page of all verdicts."""
+def render_verdicts(verdict: dict[str, Any]) -> str:
+    """Return all verdicts, a section for each sort."""
     sections = (
         ("Machine", table(("what", "which"), _machine(verdict))),
         ("Planted faults", _ON_FAULTS + table(_FAULT_HEADINGS, map(_fault, verdict["faults"]))),
@@ -34,7 +28,7 @@ def render_page(verdict: dict[str, Any]) -> str:
         ("Skipped", _list(verdict["skipped"])),
         ("Failed", _list(verdict["failed"])),
     )
-    return HEAD + "".join(f"\n## {title}\n\n{body}" for title, body in sections if body)
+    return INTRODUCTION + "".join(f"\n## {title}\n\n{body}" for title, body in sections if body)
 
 
 def render_overhead(verdict: dict[str, Any]) -> str:

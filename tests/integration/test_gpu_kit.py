@@ -218,7 +218,8 @@ def repository(tmp_path):
     root = tmp_path / "repository"
     (root / "docs").mkdir(parents=True)
     (root / "benchmarks" / "results").mkdir(parents=True)
-    (root / "docs" / "costs.md").write_text((ROOT / "docs" / "costs.md").read_text())
+    for name in ("gpu.md", "costs.md"):
+        (root / "docs" / name).write_text((ROOT / "docs" / name).read_text())
     return root
 
 
@@ -233,7 +234,9 @@ def test_results_of_a_gpu_become_pages_and_numbers_of_the_repository(results, re
     assert "NVIDIA Test, 80.0 GiB" in page
     assert "| `loader_bound` |" in page
     assert "| 32.00 | 11.00 | 21.00 |" in page  # faulty, fixed and measured, the means of the turns
-    assert costs.partition(judge.COSTS_BEGIN)[0] == before.partition(judge.COSTS_BEGIN)[0]
+    assert costs.partition(judge.PART_BEGIN)[0] == before.partition(judge.PART_BEGIN)[0]
+    assert "simulated run" not in page
+    assert "## Findings that need a GPU" in page
     assert "| kinetoscope, in its window | +20.0 % (+10.0 to +30.0) |" in costs
     assert "Not measured yet" not in costs
     numbers = json.loads((repository / "benchmarks" / "results" / "gpu.json").read_text())
