@@ -1,4 +1,4 @@
-"""The bytes of a pulse; docs/pulse.md tells of them. `src/native/pulse/layout.h` has the same for the writer in C.
+"""The bytes of a pulse; docs/formats.md describes them. `src/native/pulse/layout.h` has the same for the writer in C.
 
 All numbers are little-endian, all times monotonic nanoseconds of the machine. Steps go round in a ring; what they push
 out is summed up in fine blocks, and what those push out in coarse ones, each two of which become one when there is no
