@@ -113,6 +113,20 @@ def test_the_late_rank_is_found_by_its_line_and_mended_with_the_same_loss(tmp_pa
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "Of 64 steps, 10", "before: late", "after: ")
 
 
+@IN_FULL
+@pytest.mark.timeout(600)
+def test_the_slow_stage_is_found_and_balanced_stages_are_faster_with_the_same_loss(tmp_path):
+    reader = follow(page_of("pipeline"), tmp_path)
+    run, summary, _, fixed_run, comparison, _ = reader.printed
+    found = findings_but_of_the_machine(summary)
+    assert found[0].startswith("Straggler: stage 1 (rank 1) delays every step by")
+    assert "move layers from it to other stages" in " ".join(found[0].split())
+    assert "The typical step got faster" in comparison
+    assert (tmp_path / "runs" / "unbalanced" / "report.html").stat().st_size > 100_000
+    assert loss_in(run) == loss_in(fixed_run)
+    check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "Of 48 steps, 10", "before: unbalanced", "after: ")
+
+
 @pytest.mark.timeout(600)
 def test_what_whatif_promises_for_the_simulated_device_is_what_its_mended_run_takes(tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")

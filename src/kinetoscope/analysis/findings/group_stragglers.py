@@ -27,9 +27,13 @@ _SLOW_PARTS = {"device": " (slow kernels)", "host": " (slow CPU side)"}
 _ADVICE_ON_STAGES = {
     "device": "Its kernels take longer than those of the other stages: move layers from it to other stages. If the "
     "stages have equal layers, compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE.",
-    "host": "Its loop takes longer on the host than those of the other stages: look at what only this stage does, such "
-    "as logging, saving or loading batches, and at other processes on its cores.",
+    "host": "Its loop takes longer on the CPU than those of the other stages: look for work that only this stage does, "
+    "such as logging, saving or loading batches, and for other processes on its cores.",
 }
+_ADVICE_ON_STAGES_ON_CPU = (
+    "It computes longer than the other stages: move layers from it to other stages. If the stages have equal layers, "
+    "look for work that only this stage does, and for other processes on its cores."
+)
 
 _MIN_LENGTHS = 3
 """Inputs of so many lengths vary; two may be the last batch of an epoch and all others."""
@@ -74,7 +78,7 @@ def find_slow_stages(evidence: Evidence) -> Iterator[Finding]:
     yield build_finding(
         "straggler",
         add_detail(f"Straggler: {name} delays every step by {format_ms(saving_ns)} ms", _SLOW_PARTS[slow.cause]),
-        _ADVICE_ON_STAGES[slow.cause],
+        _ADVICE_ON_STAGES_ON_CPU if evidence.gpu is None else _ADVICE_ON_STAGES[slow.cause],
         confidence=evidence.confidence.of_share(saving_ns / evidence.step_ns),
         evidence={
             **communication.evidence_of_bubble,
