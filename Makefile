@@ -137,11 +137,11 @@ fuzz: $(VENV)/fuzz.stamp  ## test: Feed mutated traces, guided by coverage, to t
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz $(FUZZING)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_rewriting.py build/fuzz-rewriting $(FUZZING)
 
-ROOM ?= recording
+PKG ?= recording
 N ?= 150
 
-mutate: $(VENV)/mutate.stamp  ## test: Make N small changes in a package, and print those that its unit tests do not notice: ROOM=recording N=150 SEED=0
-	$(BIN)/python tests/mutate.py $(ROOM) $(N) $(or $(SEED),0)
+mutate: $(VENV)/mutate.stamp  ## test: Make N small changes in a package, and print those that its unit tests do not notice: PKG=recording N=150 SEED=0
+	$(BIN)/python tests/mutate.py $(PKG) $(N) $(or $(SEED),0)
 
 # Composer needs other versions than we do, and packages that do not exist for CPU: hence --no-deps, and tests/composer_stand_ins.
 $(COMPOSER_VENV)/stamp: $(PACKAGE)
