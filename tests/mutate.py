@@ -1,9 +1,9 @@
 """Makes small changes in the source of a room, one at a time, and prints those that no test of the room notices.
 
-    python tests/mutate.py PACKAGE NUMBER SEED
+    python tests/mutate.py PKG NUMBER SEED
 
 ``NUMBER`` of all possible changes are drawn at random, the same ones for the same ``SEED``. The tests are those in
-``tests/unit/PACKAGE``. First all tests run once, to find which lines each one runs, and how long it takes; those that fail
+``tests/unit/PKG``. First all tests run once, to find which lines each one runs, and how long it takes; those that fail
 are named and left out. Then, for each change, the tests that run the changed line are run until one fails: first those
 of the file named after the changed one, and among these and the others the fastest first. If no test runs that line,
 all tests are run, since a process that a test starts may run it. Tests run in copies of this tree, so nothing here

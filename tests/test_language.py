@@ -31,7 +31,7 @@ PARTS = {"said", "told", "tell", "whose", "glance", "glances", "mend", "mended",
 JOINED = ("give_way", "let_go", "goes_on", "take_over")
 FIRST_PARTS = {"note", "tell"}
 FIRST_WORDS = ("What", "Whether", "How", "For", "That", "Of", "By")
-FINDINGS = "src/kinetoscope/analysis/findings/rules/"
+READ_FIRST = ("docs/", "src/kinetoscope/analysis/findings/rules/")
 AT_ZERO = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
 
@@ -141,7 +141,7 @@ def test_no_count_of_the_old_dialect_rises(found):
 
 
 def test_what_people_read_first_has_none(found):
-    read_first = {name: counts for name, counts in found.items() if name in AT_ZERO or name.startswith(FINDINGS)}
+    read_first = {name: counts for name, counts in found.items() if name in AT_ZERO or name.startswith(READ_FIRST)}
     assert read_first == {}
     screens = {
         name: counts["strings"]

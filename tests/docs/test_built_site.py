@@ -31,6 +31,7 @@ TYPICAL = (
     "faq",
     "tutorials/data-loading",
     "how-to/ci-gate",
+    "how-to/lightning",
     "how-it-works",
     "generated/commands/run",
     "generated/findings/index",
@@ -47,10 +48,10 @@ SEARCHES = {
     "--fail-over": "generated/commands/diff.html",
     "--slow-steps": "generated/commands/run.html",
     "persistent_workers": "generated/findings/input_bound.html",
-    "KINETOSCOPE_HANG_S": "how-to/troubleshooting.html",
-    "Nothing was saved of what was recorded": "how-to/troubleshooting.html",
-    "Memory block of unknown size": "how-to/troubleshooting.html",
-    "missing output file": "how-to/troubleshooting.html",
+    "KINETOSCOPE_HANG_S": "environment.html",
+    "Nothing was saved of what was recorded": "messages.html",
+    "Memory block of unknown size": "messages.html",
+    "missing output file": "messages.html",
 }
 """Kinds, titles, options, variables and error texts, and a page that must be among the results."""
 
@@ -106,6 +107,22 @@ def test_each_page_is_in_the_menu_of_the_site(pages):
     }
     special = {"index.html", "genindex.html", "py-modindex.html", "search.html"}
     assert pages.keys() - menu - special == set()
+
+
+ANSWERS = {
+    "how-to/lightning.html": "Profile a Lightning job",
+    "generated/findings/straggler.html": "One or more ranks are late",
+    "faq.html#what-leaves-my-machine": "Nothing, unless",
+    "how-to/ci-gate.html": "Fail CI when training gets slower",
+}
+"""Pages that the table of the landing page must link to, and text of the answer."""
+
+
+@pytest.mark.parametrize(("target", "text"), ANSWERS.items())
+def test_the_landing_page_links_to_the_answers_of_frequent_questions(target, text, pages):
+    article = (SITE / "index.html").read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+    assert f'href="{target}"' in article
+    assert " ".join(text.split()) in " ".join((SITE / target.partition("#")[0]).read_text(encoding="utf-8").split())
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ DOCUMENTS = sorted(
 )
 RUN_ELSEWHERE = {
     "README.md": "test_readme.py",
-    "docs/how-to/my-loop.md": "test_how_to.py",
     "docs/how-to/own-trainer.md": "test_how_to.py",
     "docs/privacy.md": "test_privacy_page.py",
 } | {path: "test_tutorials.py" for path in DOCUMENTS if path.startswith("docs/tutorials/")}
