@@ -85,8 +85,7 @@ class Driver:
 
         Args:
             at: the position of a resumed training run: its epoch, batch, and batch in that epoch.
-            fetch_listener: called on the training thread with the iterator of a DataLoader before each fetch. It may
-                report a step or an evaluation.
+            fetch_listener: called before each fetch with the iterator of the DataLoader; may report a step.
             past_step_ends_ns: when earlier steps ended, in monotonic nanoseconds. They are counted, but not recorded.
             facts: the facts that distinguish this run from others of the process.
 
