@@ -65,7 +65,7 @@ $(VENV)/%.stamp: pyproject.toml $(VENV)/package.stamp
 demo: $(VENV)/demo.stamp  ## use: Profile a real two-rank training run into runs/digits
 	OMP_NUM_THREADS=1 KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
 	$(BIN)/kinetoscope check runs/digits/traces
-	$(BIN)/kinetoscope info --no-cache runs/digits/traces/merged_trace.json
+	$(BIN)/kinetoscope info --no-cache runs/digits/traces/merged_trace.json.gz
 	$(BIN)/kinetoscope summary --no-cache runs/digits
 	@test -e runs/digits/report.html || $(BIN)/kinetoscope report --no-cache runs/digits
 	@echo "The report, for a browser: runs/digits/report.html"

@@ -1,5 +1,6 @@
 """benchmarks: how well the clocks of two ranks and of Kineto agree, in a real run of the example."""
 
+import gzip
 import json
 import statistics
 import subprocess
@@ -35,7 +36,7 @@ def _train(folder: Path, epochs: int) -> list[dict[str, Any]]:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, str(_EXAMPLE), "--out", str(folder / "run"), "--epochs", str(epochs)]
     subprocess.run(command, check=True, capture_output=True)
-    trace = json.loads((folder / "run" / "traces" / "merged_trace.json").read_text(encoding="utf-8"))
+    trace = json.loads(gzip.decompress((folder / "run" / "traces" / "merged_trace.json.gz").read_bytes()))
     return [event for event in trace["traceEvents"] if event["ph"] == "X"]
 
 

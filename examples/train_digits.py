@@ -8,6 +8,7 @@ The data are scikit-learn's bundled digits: 1,797 real images of 8 x 8 pixels, n
 """
 
 import argparse
+import gzip
 import json
 import os
 from collections import defaultdict
@@ -81,8 +82,8 @@ def train(
 def summarize(traces: Path) -> Table:
     """Time per span name and rank, over all recorded batches."""
     times: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for path in sorted(traces.glob("ep*.json")):
-        trace = json.loads(path.read_text())
+    for path in sorted(traces.glob("ep*.json.gz")):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
         for event in trace["traceEvents"]:
             if event["ph"] == "X" and event.get("cat") in ("marker", "batch", "dataloader"):
                 times[event["name"]][trace["kinetoscope"]["rank"]].append(event["dur"] / 1000)
@@ -137,7 +138,7 @@ def main() -> None:
     if is_first:
         traces = Path(arguments.out) / "traces"
         console.print(summarize(traces))
-        console.print(f"Final loss {loss:.3f}. Every rank on one clock: [bold]{traces / 'merged_trace.json'}[/bold]")
+        console.print(f"Final loss {loss:.3f}. Every rank on one clock: [bold]{traces / 'merged_trace.json.gz'}[/bold]")
         console.print("Open it at https://ui.perfetto.dev (drag the file in; it stays on your machine).")
         console.print(f"What to change first, and where: [bold]{Path(arguments.out) / 'report.html'}[/bold]")
 

@@ -77,7 +77,7 @@ def _contents() -> Iterator[Measure]:
             _torchs(folder, on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(theirs))), _NUM_COMPARED
         )
         _step_ms(_in_window(folder), _NUM_COMPARED)
-        yield from contents_compared(Path(folder) / "run" / "traces" / "merged_trace.json", theirs)
+        yield from contents_compared(Path(folder) / "run" / "traces" / "merged_trace.json.gz", theirs)
 
 
 def _torchs(folder: str, **options: Any) -> AbstractContextManager[Any]:

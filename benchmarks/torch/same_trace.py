@@ -20,8 +20,9 @@ def contents_compared(recorded: Path, torchs: Path) -> Iterable[Measure]:
 
 def _numbers(path: Path) -> dict[str, int]:
     import kinetoscope
+    from kinetoscope.formats.compression import read_unpacked
 
-    events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    events: list[dict[str, Any]] = json.loads(read_unpacked(path)[0])["traceEvents"]
     flops_per_step = kinetoscope.analyze(path, cache=False).run["flops_per_step"]
     return {
         "operators": sum(event.get("cat") == _OPERATOR for event in events),

@@ -67,7 +67,7 @@ def _judge_program(task: TaskResult) -> dict[str, Any]:
 
 def _analyze(run: Path) -> tuple[RunReport | None, str]:
     """Return the report on a recording, or the reason for which there is none."""
-    if not any(run.rglob("ep*.json")):
+    if not any(run.rglob("ep*.json*")):
         return None, "nothing was recorded"
     try:
         return kinetoscope.analyze(run, cache=False), ""
@@ -186,7 +186,7 @@ def _check_traces(results: Results) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _traces_in(folder: Path) -> Iterator[Path]:
-    for pattern in ("**/ep*.json", "traces/*.json", "*.json.gz"):
+    for pattern in ("**/ep*.json*", "traces/*.json", "*.json.gz"):
         yield from folder.glob(pattern)
 
 

@@ -70,7 +70,7 @@ def _read(events: Path) -> tuple[dict[str, dict[str, Any]], str | None]:
 def _keep_traces(scratch: Path, kept: Path) -> None:
     """Keep the traces that tests wrote, for Perfetto's trace processor, which a GPU machine may lack."""
     kept.mkdir(exist_ok=True)
-    for path in sorted((*scratch.rglob("*trace*.json"), *scratch.rglob("ep*.json"))):
+    for path in sorted((*scratch.rglob("*trace*.json*"), *scratch.rglob("ep*.json*"))):
         if path.is_file() and not path.is_symlink() and path.stat().st_size < _MAX_TRACE_BYTES:
             test = path.relative_to(scratch).parts[1]
             target = kept / f"{test[:60]}-{path.name}"

@@ -1,6 +1,5 @@
 """Short recordings inside a task's own process."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ def record(folder: Path, step: Callable[[], object], num_steps: int = 8, **optio
 
 
 def drop_copies(run: Path) -> None:
-    """Remove files that repeat the ranks' own traces: Kineto's, and the merged one."""
-    shutil.rmtree(run / "torch_traces", ignore_errors=True)
+    """Remove the merged trace, which repeats the ranks' own."""
     for path in (run / "traces").glob("merged_trace*"):
         path.unlink()

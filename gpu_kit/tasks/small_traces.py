@@ -30,8 +30,8 @@ def _record(run: TaskRun, name: str, step: Callable[[], None], all_num_steps: tu
     for num_steps in all_num_steps:
         folder = run.folder / name
         record(folder, step, num_steps, system=False, **options)
-        (trace,) = (folder / "traces").glob("ep*.json")
-        content = gzip.compress(trace.read_bytes(), 9, mtime=0)
+        (trace,) = (folder / "traces").glob("ep*.json.gz")
+        content = gzip.compress(gzip.decompress(trace.read_bytes()), 9, mtime=0)
         run.add(**{name: {"num_steps": num_steps, "bytes": len(content)}})
         shutil.rmtree(folder)
         if len(content) < MAX_BYTES:

@@ -70,7 +70,7 @@ def check_recording(run: Path) -> None:
     """A loop is recorded, and the run has an answer and a page. A second run of the process is as good as the first."""
     for folder in (run, run.with_name("run2")):
         record(folder)
-        require(sorted(os.listdir(folder / "traces"))[-1] == "merged_trace.json", f"{folder} has a merged trace")
+        require(sorted(os.listdir(folder / "traces"))[-1] == "merged_trace.json.gz", f"{folder} has a merged trace")
         require(not list(folder.glob("live/*/*")), "nothing is left in the live folder")
         command("check", folder / "traces")
     require("steps" in command("summary", run), "a run has a summary")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trace_files import trace_json
 from tutorials import Reader, page_of
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +29,10 @@ def test_the_code_in_the_readme_profiles_a_real_loop_and_once_more_when_it_is_ru
     }
     exec(code, names)
     exec(code, names)
-    traces = list((tmp_path / "runs").glob("*/traces/ep*.json"))  # the merge may take longer than a close waits
+    traces = list((tmp_path / "runs").glob("*/traces/ep*.json.gz"))  # the merge may take longer than a close waits
     assert len(traces) == 2
     for path in traces:
-        events = [event["name"] for event in json.loads(path.read_text())["traceEvents"]]
+        events = [event["name"] for event in trace_json(path)["traceEvents"]]
         assert events.count("forward") == 11, "one batch of warm-up and ten that are recorded"
 
 

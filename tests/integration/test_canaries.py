@@ -17,6 +17,7 @@ from kinetoscope.cli import main
 from page_columns import page_text
 from simulated_training import Settings, simulate
 from simulated_training.settings import Fault
+from trace_files import trace_text
 
 FAULTS = (
     Fault(kind="slow_loader", cost_ns=3_000_000),
@@ -188,10 +189,10 @@ def test_what_a_recording_with_redact_writes_has_no_canary(run, tmp_path):
     finally:
         threading.current_thread().name = name
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert {path.suffix for path in files} >= {".json", ".jsonl", ".html"}
+    assert {path.suffix for path in files} >= {".gz", ".jsonl", ".html"}
     assert [(path.name, canaries_in(path)[:3]) for path in files if canaries_in(path)] == []
-    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
-    text = trace.read_text()
+    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json.gz")
+    text = trace_text(trace)
     for said in ("bird outer", "bird thread", "bird moment", "bird counter", "bird key", "train_bird.py", ": bird"):
         assert said in text, said
 

@@ -1,6 +1,5 @@
 """The main use: the example profiles a real two-rank run, and the traces hold what they promise."""
 
-import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 import kinetoscope
 from one_truth import assert_one_truth
 from prepared_python import TORCH, run_prepared
+from trace_files import trace_json
 from trace_processor.trace_processor import load
 
 pytest.importorskip("torch")
@@ -62,7 +62,7 @@ def run_alone_with_stack(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def merged(run):
-    return json.loads((run / "traces" / "merged_trace.json").read_text())["traceEvents"]
+    return trace_json(run / "traces" / "merged_trace.json.gz")["traceEvents"]
 
 
 def spans(events, name, rank):
@@ -71,14 +71,15 @@ def spans(events, name, rank):
 
 
 def test_the_run_leaves_the_files_it_should(run):
-    expected = {f"traces/ep{epoch}-ba{batch}-rank{rank}.json" for epoch, batch in ((0, 12), (1, 26)) for rank in (0, 1)}
-    expected |= {f"torch_traces/rank{rank}.{batch}.pt.trace.json" for batch in (12, 26) for rank in (0, 1)}
-    expected |= {f"{kind}/.manifest/rank{rank}.jsonl" for kind in ("traces", "torch_traces") for rank in (0, 1)}
+    expected = {
+        f"traces/ep{epoch}-ba{batch}-rank{rank}.json.gz" for epoch, batch in ((0, 12), (1, 26)) for rank in (0, 1)
+    }
+    expected |= {f"traces/.manifest/rank{rank}.jsonl" for rank in (0, 1)}
     found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     found -= {"report.html"}  # on a busy machine it may not be ready in time
     pulses = {name for name in found if name.startswith("pulse/")}
     assert len([name for name in pulses if name.endswith(".pulse")]) == 2
-    assert found - pulses == expected | {"traces/merged_trace.json"}
+    assert found - pulses == expected | {"traces/merged_trace.json.gz"}
 
 
 def test_its_report_has_the_same_numbers_everywhere(run):
@@ -86,23 +87,23 @@ def test_its_report_has_the_same_numbers_everywhere(run):
 
 
 def test_every_trace_opens_in_perfetto_without_an_error(run):
-    for path in sorted(run.rglob("*.json")):
+    for path in sorted(run.rglob("*.json.gz")):
         with load(path) as trace:
             assert trace.errors() == {}, path
             assert trace.query("select count(*) as n from slice")[0]["n"] > 1000
 
 
 def test_with_python_stacks_no_slice_is_lost(run_alone_with_stack):
-    for path in sorted(run_alone_with_stack.rglob("*.json")):
-        written = sum(event["ph"] == "X" for event in json.loads(path.read_text())["traceEvents"])
+    for path in sorted(run_alone_with_stack.rglob("*.json.gz")):
+        written = sum(event["ph"] == "X" for event in trace_json(path)["traceEvents"])
         with load(path) as trace:
             assert trace.errors() == {}, path
             assert trace.query("select count(*) as n from slice where dur >= 0")[0]["n"] >= written
 
 
 def test_the_args_say_which_spans_were_clipped_or_moved(run_alone_with_stack):
-    (path,) = (run_alone_with_stack / "traces").glob("ep0-ba12-rank0.json")
-    events = json.loads(path.read_text())["traceEvents"]
+    (path,) = (run_alone_with_stack / "traces").glob("ep0-ba12-rank0.json.gz")
+    events = trace_json(path)["traceEvents"]
     notes = [event["args"]["kinetoscope"] for event in events if "kinetoscope" in event.get("args", {})]
     assert notes
     assert all("clipped" in note or "moved" in note for note in notes)
@@ -147,7 +148,7 @@ def test_only_the_batches_of_the_schedule_are_in_the_trace(merged):
 
 
 def test_one_rank_alone_needs_no_launcher(run_alone_with_stack):
-    with load(run_alone_with_stack / "traces" / "merged_trace.json") as trace:
+    with load(run_alone_with_stack / "traces" / "merged_trace.json.gz") as trace:
         assert trace.errors() == {}
         assert {row["name"] for row in trace.query("select name from process where name like '%rank' and pid = 0")} == {
             "rank"

@@ -14,6 +14,7 @@ import pytest
 import kinetoscope
 from kinetoscope import cyclic_schedule
 from prepared_python import run_prepared
+from trace_files import trace_text
 from trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
@@ -52,14 +53,14 @@ def test_the_line_that_makes_most_objects_is_found_with_what_mending_saves(train
 
 
 def test_viewers_read_what_sources_record(trained):
-    with load(trained / "traces" / "merged_trace.json") as trace:
+    with load(trained / "traces" / "merged_trace.json.gz") as trace:
         assert trace.errors() == {}
         assert len(trace.query("select name from slice where category = 'gc'")) > 10
 
 
 def test_lines_are_redacted_like_other_texts(tmp_path):
     train(tmp_path, make_rows, torch=False, redact=lambda text: text.replace("test_diagnosing", "secret"))
-    text = next((tmp_path / "traces").glob("ep*.json")).read_text()
+    text = trace_text(next((tmp_path / "traces").glob("ep*.json.gz")))
     assert "test_diagnosing" not in text
     assert f"secret.py:{LINE}" in text
 

@@ -1,12 +1,12 @@
 """Once Kineto has recorded, a process and its forked children still end, with the exit status of their own."""
 
-import json
 import platform
 import sys
 
 import pytest
 
 from prepared_python import run_with_torch
+from trace_files import trace_json
 from unmodified_runs import KINETOSCOPE, run
 
 pytest.importorskip("torch")
@@ -89,8 +89,8 @@ def test_a_training_on_another_thread_whose_window_is_open_at_exit_keeps_its_sta
     assert "Traceback" not in done.stderr
     if kind == "daemon":  # Kineto stops on this thread only, which never ends
         return
-    (trace,) = (tmp_path / "out" / "traces").glob("ep*.json")
-    names = [event["name"] for event in json.loads(trace.read_text())["traceEvents"]]
+    (trace,) = (tmp_path / "out" / "traces").glob("ep*.json.gz")
+    names = [event["name"] for event in trace_json(trace)["traceEvents"]]
     # 18 steps less 1 that is skipped, 1 that warms up, and those before the first is counted.
     assert sum(name.startswith("ProfilerStep#") for name in names) >= 5
     assert "aten::addmm" in names

@@ -41,7 +41,7 @@ with kinetoscope.profile("run", torch=False, system=False{settings}) as profiler
     for batch in profiler.batches(range(6)):
         {in_batch}
 """
-SAVED = "Kinetoscope: 1 window recorded in 6 batches, saved to run/traces/merged_trace.json\n"
+SAVED = "Kinetoscope: 1 window recorded in 6 batches, saved to run/traces/merged_trace.json.gz\n"
 NEXT = "kinetoscope summary run\n"
 TOLD = f"{SAVED}{NEXT}"
 
@@ -87,7 +87,7 @@ with kinetoscope.profile("run", torch=False, system=False) as profiler:
         pass
 """
 FOUND = re.compile(
-    r"Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace\.json\n"
+    r"Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace\.json\.gz\n"
     r"Kinetoscope: Top finding: Input-bound: the loop waits \d+\.\d ms/step for its next batch; "
     r"estimated saving \d+\.\d ms/step\.\n"
     r"kinetoscope summary run\n"
@@ -110,7 +110,7 @@ def test_the_end_tells_the_first_finding_and_its_saving_however_training_was_sta
     files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith("pulse/")} == {
         ".launch",
-        *(f"traces/{name}" for name in ("ep0-ba12-rank0.json", "merged_trace.json", ".manifest/rank0.jsonl")),
+        *(f"traces/{name}" for name in ("ep0-ba12-rank0.json.gz", "merged_trace.json.gz", ".manifest/rank0.jsonl")),
     }
 
 

@@ -1,11 +1,11 @@
 """Loops as new users write them, in processes of their own: each writes a trace, or says why not."""
 
-import json
 import textwrap
 
 import pytest
 
 from prepared_python import run_command, run_program
+from trace_files import trace_json
 
 PRELUDE = """
 import itertools, os, sys
@@ -131,7 +131,7 @@ def test_a_loop_as_people_write_it_leaves_a_trace(tmp_path, loop):
     else:
         assert done.returncode == 0, done.stderr
     assert "Nothing was recorded" not in done.stderr
-    trace = json.loads((tmp_path / "run" / "traces" / "merged_trace.json").read_text())
+    trace = trace_json(tmp_path / "run" / "traces" / "merged_trace.json.gz")
     names = [event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]
     assert {"train", "event/batch"} <= set(names)
     assert names.count("train") == names.count("event/batch")

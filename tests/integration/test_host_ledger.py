@@ -37,7 +37,7 @@ def train(folder, *, closure=False, num_batches=14, **options):
 
 def spans_in(folder, row, pattern):
     """The time of spans of that name in a step, as intervals of the trace."""
-    trace = kinetoscope.load(folder / "traces" / "merged_trace.json", cache=False)
+    trace = kinetoscope.load(folder / "traces" / "merged_trace.json.gz", cache=False)
     spans = trace.spans.filter(pl.col("name").str.contains(pattern)).select(begin="ts", length="dur").collect()
     return spans.filter(pl.col("begin").is_between(row.begin_ns, row.begin_ns + row.duration_ns))
 

@@ -81,7 +81,7 @@ def test_losses_are_the_same_and_each_step_has_its_phases(trainer, tmp_path):
         assert steps[f"{phase}_ns"].min() > 0, phase
     report = kinetoscope.analyze(tmp_path / "run")
     assert report.run["num_steps"] == len(RECORDED)
-    with load(tmp_path / "run" / "traces" / "merged_trace.json") as trace:
+    with load(tmp_path / "run" / "traces" / "merged_trace.json.gz") as trace:
         assert trace.errors() == {}
 
 
@@ -194,7 +194,7 @@ def test_two_ranks_are_of_one_run(trainer, tmp_path):
     report = kinetoscope.analyze(tmp_path / "run")
     assert report.run["ranks"] == [0, 1]
     assert report.run["all_steps"]["num_steps"] == NUM_STEPS // 2
-    with load(tmp_path / "run" / "traces" / "merged_trace.json") as trace:
+    with load(tmp_path / "run" / "traces" / "merged_trace.json.gz") as trace:
         assert trace.errors() == {}
 
 

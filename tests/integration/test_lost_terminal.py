@@ -12,6 +12,7 @@ import time
 import pytest
 
 from prepared_python import run_command
+from trace_files import trace_json
 
 pytestmark = pytest.mark.usefixtures("sighup_ends_programs")
 
@@ -64,8 +65,8 @@ class Terminal:
         os.close(self.master)
 
     def spans(self):
-        (path,) = self.folder.glob("ep*.json")
-        return [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+        (path,) = self.folder.glob("ep*.json*")
+        return [event["name"] for event in trace_json(path)["traceEvents"] if event["ph"] == "X"]
 
 
 def take_terminal():

@@ -1,8 +1,6 @@
 """torch and CPython may drop any name that they do not promise to keep: training goes on, and one sentence says what is
 lost."""
 
-import json
-
 import pytest
 
 from kinetoscope.hooks import private_names as of_hooks
@@ -10,6 +8,7 @@ from kinetoscope.recording import private_names as of_recording
 from kinetoscope.sources import private_names as of_sources
 from kinetoscope.writing.private_names import names
 from prepared_python import COMPILING, run_prepared
+from trace_files import trace_json
 
 pytest.importorskip("torch")
 
@@ -79,11 +78,11 @@ def run_without(name, out, program=ALONE):
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "switched off" not in done.stderr
-    return done.stderr, [events_of(path) for path in sorted(out.glob("traces/ep*.json"))]
+    return done.stderr, [events_of(path) for path in sorted(out.glob("traces/ep*.json.gz"))]
 
 
 def events_of(path):
-    return json.loads(path.read_text())["traceEvents"]
+    return trace_json(path)["traceEvents"]
 
 
 def names_of(events):

@@ -113,7 +113,7 @@ def test_one_rank_of_two_and_its_summary(start, capsys):
     assert "3 steps" in said
     assert "Recorded: " in said
     assert {rank: asked.asked for rank, asked in job.asked().items()} == {0: Asked.NONE, 1: Asked.SAVED}
-    assert [path.name[-10:] for path in (job.folder / "traces").glob("ep*.json")] == ["rank1.json"]
+    assert [path.name[-13:] for path in (job.folder / "traces").glob("ep*.json.gz")] == ["rank1.json.gz"]
 
 
 def test_of_requests_at_the_same_moment_one_is_answered_and_the_others_are_refused_at_once(start):
@@ -124,7 +124,7 @@ def test_of_requests_at_the_same_moment_one_is_answered_and_the_others_are_refus
     assert sum("Recorded: " in output for output, _, _ in said) == 1, said
     refused = [errors for output, errors, _ in said if "Recorded: " not in output]
     assert all("Another request" in errors or "in progress" in errors or "not over" in errors for errors in refused)
-    assert len(list((job.folder / "traces").glob("ep*.json"))) == 1
+    assert len(list((job.folder / "traces").glob("ep*.json.gz"))) == 1
 
 
 def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_shown(start, capsys):
@@ -162,7 +162,7 @@ def test_what_nobody_may_ask_changes_nothing_and_the_next_request_is_answered(st
     path.unlink()
     path.with_name("kept").rename(path)
     assert main(["record", str(job.folder), "--num-steps", "2"]) == 0
-    assert [path.suffix for path in (job.folder / "traces").glob("ep*.json")] == [".json"]
+    assert [path.suffixes for path in (job.folder / "traces").glob("ep*.json.gz")] == [[".json", ".gz"]]
 
 
 def test_a_request_that_is_seen_half_written_is_taken_once_it_is_whole(start):

@@ -54,7 +54,9 @@ PROGRAM = """
         model = torch.nn.Linear(8, 8)
         harbour = []
         loader = torch.utils.data.DataLoader(Meadow(), batch_size=8)
-        with kinetoscope.profile("runs/walnut", run_name="titan", diagnose=True, quiet=True) as profiler:
+        handlers = kinetoscope.JSONTraceHandler()  # text, whose words can be replaced
+        settings = {"run_name": "titan", "diagnose": True, "quiet": True}
+        with kinetoscope.profile("runs/walnut", handlers=handlers, **settings) as profiler:
             for batch in profiler.batches(loader):
                 with profiler.marker("garden of walnut", categories=("cherry", "pebble")):
                     lantern(model, batch).backward()

@@ -21,6 +21,7 @@ from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import TraceRedactor, write_redacted
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_command, run_with_torch
+from trace_files import trace_json
 from trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
@@ -53,8 +54,7 @@ def secrets_below(folder):
 
 
 def events_of(path):
-    content = path.read_bytes()
-    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)["traceEvents"]
+    return trace_json(path)["traceEvents"]
 
 
 @contextmanager
@@ -106,16 +106,16 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
     assert secrets_below(tmp_path) == []
     left = [path.name for path in (tmp_path / "tmp").iterdir()]
     assert [name for name in left if not name.startswith("torchinductor_")] == []  # torch's compiler makes it
-    (trace,) = (run / "traces").glob("ep*.json")
+    (trace,) = (run / "traces").glob("ep*.json.gz")
     names = {event["name"] for event in events_of(trace)}
     assert names >= {"### outer", "### step of mine", "### loss", "### moment", "### op", "aten::addmm", "event/batch"}
-    header = json.loads(trace.read_text())
+    header = trace_json(trace)
     assert header["kinetoscope"]["run_name"] == "### run"
     (loss, *_) = (event for event in events_of(trace) if event["name"] == "### loss")
     assert loss["args"] == {"### series": 0, "other": 1}
     (outer, *_) = (event for event in events_of(trace) if event["name"] == "### outer")
     assert outer["cat"] == "### team,phase"
-    with load(run / "traces" / "merged_trace.json") as loaded:
+    with load(run / "traces" / "merged_trace.json.gz") as loaded:
         assert loaded.errors() == {}
     if torch_file:
         (torch_trace,) = (run / "torch_traces").glob("*.gz")
@@ -134,8 +134,8 @@ def test_what_is_uploaded_has_no_secret(tmp_path):
     pytest.importorskip("fsspec")
     settings = {"redact": hide, "upload_to": f"file://{tmp_path}/store", "quiet": True}
     train(kinetoscope.profile(tmp_path / "run", schedule=always, **settings))
-    stored = [path.name for path in (tmp_path / "store" / "run").rglob("*.json")]
-    assert sorted(stored) == ["ep1-ba4-rank0.json", "merged_trace.json", "rank0.4.pt.trace.json"]
+    stored = [path.name for path in (tmp_path / "store" / "run").rglob("*.json*")]
+    assert sorted(stored) == ["ep1-ba4-rank0.json.gz", "merged_trace.json.gz"]
     assert secrets_below(tmp_path) == []
 
 
@@ -207,7 +207,7 @@ def test_a_function_that_fails_or_answers_with_no_text_lets_nothing_through_and_
     train(kinetoscope.profile(tmp_path / "run", schedule=always, redact=fail), body=done.append)
     assert done == [0, 1, 2, 3]
     assert secrets_below(tmp_path) == []
-    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
+    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json.gz")
     assert sum(event["name"] == "redacted" for event in events_of(trace)) >= 12
     errors = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(errors) == 1
@@ -247,7 +247,7 @@ def test_if_every_text_becomes_the_same_all_values_of_a_counter_are_still_there(
         tmp_path / "run", torch=False, system=False, schedule=always, redact=lambda text: "x", quiet=True
     )
     train(profiler, num_batches=2)
-    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
+    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json.gz")
     counters = [event["args"] for event in events_of(trace) if event["ph"] == "C"]
     assert [sorted(args.values()) for args in counters] == [[0, 1], [1, 1]]
     with load(trace) as loaded:
@@ -269,8 +269,8 @@ def test_a_contributed_file_that_cannot_be_read_is_left_out_and_one_that_is_dama
     profiler = kinetoscope.profile(tmp_path / "run", torch=False, schedule=always, **settings)
     train(profiler, body=body)
     assert secrets_below(tmp_path) == []
-    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
-    notes = json.loads(trace.read_text())["kinetoscope"]["repaired"]
+    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json.gz")
+    notes = trace_json(trace)["kinetoscope"]["repaired"]
     assert notes[0].startswith("left out 0-###-1.json: Cannot read the trace")
     assert any("ends too early" in note for note in notes)
     assert "### op" in {event["name"] for event in events_of(trace)}
@@ -318,7 +318,7 @@ def test_what_a_killed_run_left_is_not_recovered_with_its_names_unless_asked_to(
         kinetoscope.load(run)
     recovered = run_command("recover", run, "--without-redaction")
     assert recovered.returncode == 0, recovered.stderr
-    (trace,) = (run / "traces").glob("ep*.json")
+    (trace,) = (run / "traces").glob("ep*.json.gz")
     assert sum(event["name"] == "secret work" for event in events_of(trace)) == 4
 
 

@@ -46,7 +46,7 @@ def test_a_second_process_records_beside_the_first_one_and_replaces_nothing(tmp_
         go_on.touch()
         done = other.wait()
     assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "run-2" / "traces").glob("ep*.json"))
+    assert list((tmp_path / "run-2" / "traces").glob("ep*.json.gz"))
     (trace,) = (run / "traces").glob("ep*.json")
     assert json.loads(trace.read_text())["traceEvents"]
 
@@ -62,5 +62,5 @@ def test_after_the_first_process_was_killed_a_run_goes_beside_what_can_be_recove
     with profile(run) as profiler:
         for _ in profiler.batches(range(30)):
             pass
-    assert list((tmp_path / "run-2" / "traces").glob("ep*.json"))
+    assert list((tmp_path / "run-2" / "traces").glob("ep*.json.gz"))
     assert list((run / "live").iterdir())

@@ -40,8 +40,8 @@ def test_all_ranks_of_a_second_run_choose_the_same_folder(tmp_path, with_torch):
         ]
         for done in [rank.wait(150) for rank in ranks]:
             assert (done.returncode, done.stdout) == (0, f"{folder}\n"), done.stderr
-        names = {path.name for path in (tmp_path / folder / "traces").glob("ep*.json")}
-        assert {name[name.index("rank") :] for name in names} == {f"rank{rank}.json" for rank in range(4)}
+        names = {path.name for path in (tmp_path / folder / "traces").glob("ep*.json.gz")}
+        assert {name[name.index("rank") :] for name in names} == {f"rank{rank}.json.gz" for rank in range(4)}
     assert sorted(path.name for path in tmp_path.glob("mine*")) == ["mine", "mine-2"]
 
 
@@ -87,6 +87,6 @@ def test_forked_ranks_with_a_process_group_of_their_own_share_a_run_beside_their
     done = start_with_torch(FORK, tmp_path / "mine", tmp_path / "meeting", environment=environment).wait(150)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["child mine-2", "child mine-2", "parent mine"]
-    assert {path.name for path in (tmp_path / "mine" / "traces").glob("ep*.json")} == {"ep0-ba3-rank0.json"}
-    ranks = {path.name.partition("-rank")[2] for path in (tmp_path / "mine-2" / "traces").glob("ep*.json")}
-    assert ranks == {"0.json", "1.json"}
+    assert {path.name for path in (tmp_path / "mine" / "traces").glob("ep*.json.gz")} == {"ep0-ba3-rank0.json.gz"}
+    ranks = {path.name.partition("-rank")[2] for path in (tmp_path / "mine-2" / "traces").glob("ep*.json.gz")}
+    assert ranks == {"0.json.gz", "1.json.gz"}

@@ -9,6 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.cli import main
+from trace_files import trace_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="states of threads are unknown")
 SCRIPT = """
@@ -38,7 +39,7 @@ def said_of(path):
 
 def test_states_are_the_same_in_each_format_and_in_a_merged_and_a_repaired_trace(tmp_path):
     assert run_script(tmp_path, "clean") == 0
-    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
+    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json.gz")
     steps, findings = said_of(trace)
     assert sum(blocked_ns is not None and blocked_ns > 20_000_000 for _, blocked_ns, _ in steps) >= 5
     assert any("ms/step in sleep" in finding["title"] for finding in findings)
@@ -50,7 +51,7 @@ def test_states_are_the_same_in_each_format_and_in_a_merged_and_a_repaired_trace
     assert main(["convert", columns, "-o", back]) == 0
     assert main(["merge", "-o", merged, back]) == 0
     cut, repaired = tmp_path / "cut.json", tmp_path / "repaired.json"
-    cut.write_bytes(trace.read_bytes().rstrip()[:-2])
+    cut.write_text(trace_text(trace).rstrip()[:-2])
     assert main(["check", str(cut), "--repair", str(repaired)]) == 1
     for path in (*made, repaired):
         assert said_of(path) == (steps, findings), path

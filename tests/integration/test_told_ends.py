@@ -3,7 +3,6 @@
 Real processes.
 """
 
-import json
 import os
 import pty
 import re
@@ -18,6 +17,7 @@ import pytest
 from notebook_kernel import run_cells
 from page_columns import page_text
 from prepared_python import run_command, run_program
+from trace_files import trace_json
 
 LONGEST_WAIT_S = 150
 TRAINING = """
@@ -42,7 +42,7 @@ profiler.close()
 {after}
 """
 IN_LONG_TIME = "search.MOST_SECONDS = search.MOST_SECONDS_WATCHED = 100  # on a busy machine"
-SAVED = "Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace.json\n"
+SAVED = "Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace.json.gz\n"
 NEXT = "kinetoscope summary run\n"
 FOUND = re.compile(
     f"{re.escape(SAVED)}Kinetoscope: Top finding: Input-bound: the loop waits [0-9.]+ ms/step for its next batch; "
@@ -103,7 +103,7 @@ def test_in_40_columns_every_line_ends_between_words(tmp_path):
     said = run_on_terminal(tmp_path, training(), columns=40)
     assert max(map(len, said.splitlines())) <= 40
     words = " ".join(said.split())
-    assert words.count("saved to run/traces/merged_trace.json Kinetoscope: Top finding: Input-bound: ") == 1
+    assert words.count("saved to run/traces/merged_trace.json.gz Kinetoscope: Top finding: Input-bound: ") == 1
     assert words.endswith(" kinetoscope summary run")
 
 
@@ -119,7 +119,7 @@ def test_with_closed_or_full_stderr_the_run_ends_as_it_should(streams, tmp_path)
     ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=LONGEST_WAIT_S)
     assert ended.returncode == 0
     assert (tmp_path / "ended").exists()
-    assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
+    assert (tmp_path / "run" / "traces" / "merged_trace.json.gz").exists()
 
 
 BUFFERED = "import os, sys\nsys.stderr = os.fdopen(2, 'w', buffering=8192, closefd=False)\n"
@@ -183,7 +183,7 @@ def test_under_slurm_the_first_task_of_a_step_tells_the_end(task, is_told, tmp_p
     said = run(tmp_path, training(), **slurm)
     assert bool(FOUND.fullmatch(said)) is is_told
     assert is_told or said == ""
-    assert (tmp_path / "run" / "traces" / f"ep0-ba12-rank{task}.json").exists()
+    assert (tmp_path / "run" / "traces" / f"ep0-ba12-rank{task}.json.gz").exists()
 
 
 def test_in_a_batch_script_of_slurm_a_training_of_one_process_tells_its_end(tmp_path):
@@ -247,7 +247,7 @@ def test_in_a_notebook_the_end_is_one_small_block_with_links(tmp_path):
         (block,) = outputs
         html, text = block.data["text/html"], block.data["text/plain"]
         assert len(html) < 2_000
-        assert f'<a href="{folder}/traces/merged_trace.json" target="_blank">' in html
+        assert f'<a href="{folder}/traces/merged_trace.json.gz" target="_blank">' in html
         assert "Input-bound: " in html
         assert text.splitlines()[0] == SAVED.replace("run/", f"{folder}/").rstrip()
         assert text.endswith(f"\nkinetoscope.view('{folder}')")
@@ -278,4 +278,4 @@ def test_in_ipythons_shell_on_a_terminal_the_end_is_told_as_on_any_other(tmp_pat
     )
     assert ended.returncode == 0, ended.stderr
     assert FOUND.search(ended.stderr)
-    assert json.loads((tmp_path / "run" / "traces" / "merged_trace.json").read_text())
+    assert trace_json(tmp_path / "run" / "traces" / "merged_trace.json.gz")

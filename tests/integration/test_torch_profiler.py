@@ -174,8 +174,7 @@ def test_torch_records_no_operator_of_an_evaluation_between_batches(tmp_path):
     assert "aten::sigmoid" not in names
 
 
-@pytest.mark.parametrize("writes_file", [True, False])
-@pytest.mark.parametrize("broken", ["torch_traces", "traces"])
+@pytest.mark.parametrize(("broken", "writes_file"), [("torch_traces", True), ("traces", True), ("traces", False)])
 def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_operator(tmp_path, writes_file, broken):
     source = TorchProfiler(f"{tmp_path}/torch_traces", "rank{rank}.{batch}.json" if writes_file else None)
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)

@@ -63,7 +63,7 @@ def test_a_trace_has_the_phases_of_a_loop_without_markers_of_them(tmp_path):
     assert [name for name, _ in phases] == ["event/forward", "event/backward", "event/optimizer"] * 5
     for name, least_ms in (("event/forward", 5), ("event/backward", 7), ("event/optimizer", 3)):
         assert all(duration_ns >= least_ms * MS for found, duration_ns in phases if found == name), name
-    with load(tmp_path / "run" / "traces" / "merged_trace.json") as trace:
+    with load(tmp_path / "run" / "traces" / "merged_trace.json.gz") as trace:
         assert not trace.errors()
 
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from other_systems import MACOS, OtherSystem
+from trace_files import trace_json
 
 pytest.importorskip("torch")
 
@@ -59,7 +60,7 @@ def test_a_process_records_two_runs_with_all_sources_and_each_command_reads_them
         names = {path.name for path in (tmp_path / name).iterdir()}
         assert {"pulse", "traces", "report.html"} <= names
         assert "live" not in names
-    events = json.loads((tmp_path / "run" / "traces" / "merged_trace.json").read_bytes())["traceEvents"]
+    events = trace_json(tmp_path / "run" / "traces" / "merged_trace.json.gz")["traceEvents"]
     categories = {category for event in events for category in event.get("cat", "").split(",")}
     assert {"batch", "marker", "cpu_op", "stack_sample"} <= categories
     for arguments in (
@@ -68,7 +69,7 @@ def test_a_process_records_two_runs_with_all_sources_and_each_command_reads_them
         ("summary", "run"),
         ("report", "run2"),
         ("diff", "run", "run"),
-        ("convert", "run/traces/merged_trace.json", "-o", "trace.pftrace"),
+        ("convert", "run/traces/merged_trace.json.gz", "-o", "trace.pftrace"),
         ("merge", "-o", "merged.json", "run/traces"),
         ("upload", "run"),
     ):
@@ -83,4 +84,4 @@ def test_a_training_whose_code_stays_as_it_is_is_recorded(macos, tmp_path):
     (tmp_path / "train.py").write_text(UNMODIFIED)
     done = macos.command("run", "-o", "run", sys.executable, "train.py")
     assert (done.returncode, done.stdout) == (0, "trained darwin\n"), done.stderr
-    assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
+    assert (tmp_path / "run" / "traces" / "merged_trace.json.gz").exists()

@@ -15,6 +15,7 @@ from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.recording import launch_folder
 from kinetoscope.status.judging import look_at_run
 from kinetoscope.testing import MemoryTraceHandler
+from trace_files import trace_json
 
 QUIET = {"torch": False, "quiet": True}
 """A quiet run starts no process at its end that looks for a finding to tell."""
@@ -29,7 +30,7 @@ def run(profiler, batches=14, epochs=2):
 
 
 def files(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json"))
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json*") if path.parent.name != ".manifest")
 
 
 def test_by_default_one_batch_is_skipped_one_warms_up_and_ten_are_recorded_once_in_the_run(tmp_path):
@@ -56,7 +57,7 @@ def test_a_training_that_resumes_has_its_own_numbers_of_steps(tmp_path, number):
 
 def test_the_traces_are_below_out_and_the_run_is_named_after_it(tmp_path):
     profiler = run(kinetoscope.profile(tmp_path / "digits", torch=False))
-    assert files(tmp_path) == ["digits/traces/ep0-ba12-rank0.json", "digits/traces/merged_trace.json"]
+    assert files(tmp_path) == ["digits/traces/ep0-ba12-rank0.json.gz", "digits/traces/merged_trace.json.gz"]
     assert profiler.state.run_name == "digits"
 
 
@@ -129,7 +130,7 @@ def test_a_handler_with_a_folder_of_another_run_is_refused_unless_it_may_overwri
 
 def test_out_may_use_the_variables_of_file_names(tmp_path):
     run(kinetoscope.profile(f"{tmp_path}/node{{node_rank}}", **QUIET))
-    assert files(tmp_path / "node0/traces") == ["ep0-ba12-rank0.json", "merged_trace.json"]
+    assert files(tmp_path / "node0/traces") == ["ep0-ba12-rank0.json.gz", "merged_trace.json.gz"]
 
 
 def test_an_unknown_variable_in_out_is_refused_by_name(tmp_path):
@@ -147,6 +148,26 @@ def test_a_torch_profiler_and_a_handler_brought_along_write_below_out_and_overwr
     assert {path.split("/")[2] for path in files(tmp_path)} == {"traces", "torch_traces"}
     assert "runs/mine/torch_traces/rank0.12.pt.trace.json" in files(tmp_path)
     assert "runs/mine/traces/merged_trace.json" in files(tmp_path)
+
+
+@pytest.mark.parametrize("is_contained", [True, False])
+def test_kinetos_own_file_is_left_only_where_no_handler_writes_all_of_it(tmp_path, is_contained):
+    torch = pytest.importorskip("torch")
+    schedule = kinetoscope.cyclic_schedule(warmup=1, active=2, per="run")
+    handlers = None if is_contained else MemoryTraceHandler()
+    settings = {"schedule": schedule, "system": False, "quiet": True, "strict": True}
+    with kinetoscope.profile(tmp_path, handlers=handlers, **settings) as profiler:
+        for _ in profiler.batches(range(4)):
+            torch.ones(1)
+    traces = files(tmp_path)
+    assert traces == (
+        ["traces/ep0-ba3-rank0.json.gz", "traces/merged_trace.json.gz"]
+        if is_contained
+        else ["torch_traces/rank0.3.pt.trace.json"]
+    )
+    assert "aten::ones" in {event["name"] for event in trace_json(tmp_path / traces[0])["traceEvents"]}
+    assert not (tmp_path / "torch_traces").exists() or not is_contained
+    assert not (tmp_path / "live").exists()
 
 
 def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
@@ -303,7 +324,7 @@ def test_without_the_library_for_uploads_files_stay_and_strict_raises(tmp_path, 
     (record,) = caplog.records
     assert "files stay on this machine" in record.message
     assert "pip install 'kinetoscope[gcs]'" in record.message
-    assert list((tmp_path / "run" / "traces").glob("ep*.json"))
+    assert list((tmp_path / "run" / "traces").glob("ep*.json.gz"))
     with pytest.raises(SettingsError, match="needs gcsfs"):
         kinetoscope.profile(tmp_path / "strict", strict=True, **settings)
     with pytest.raises(SettingsError, match="not a URL"):

@@ -43,7 +43,7 @@ examples:
       report on a trace of any profiler
   kinetoscope report runs/main runs/mine -o compared.html
       compare two runs, before and after
-  kinetoscope report 'runs/digits/traces/*.json' -r 0,4-7 --last 30
+  kinetoscope report 'runs/digits/traces/ep*.json.gz' -r 0,4-7 --last 30
       report on the last 30 seconds of five ranks
   kinetoscope report runs/digits --redact -o to_send.html
       replace names of your code, for readers who must not see them

@@ -190,7 +190,8 @@ class JSONTraceHandler(TraceHandler):
         run.make_folder(SLOW_STEPS)
         before = f"attempt{slow.restart}-" if slow.restart else ""
         names = UsedNames(run.names(SLOW_STEPS))
-        name = names.choose(f"{before}ba{slow.step}-rank{slow.rank}.json")
+        suffix = ".json.gz" if self._folder.filename.endswith(".gz") else ".json"
+        name = names.choose(f"{before}ba{slow.step}-rank{slow.rank}{suffix}")
         self._write_to(run.path_of(f"{SLOW_STEPS}/{name}"), cycle)
         append_slow_step(run.path, msgspec.structs.replace(slow, path=name))
 

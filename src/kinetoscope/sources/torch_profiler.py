@@ -82,7 +82,7 @@ class TorchProfiler(Callback):
             filename += ".gz"
         if use_gzip:
             self._remote.add_suffix(".gz")
-        self._writes_file = bool(filename)
+        self._writes_trace, self._needs_folder = bool(filename), bool(filename or memory_filename)
         names = filename or ".rank{rank}.{batch}.pt.trace.json"
         self._folder = TraceFolder(folder, names, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
         self._memory_filename = FileNameFormat(memory_filename or "", "memory_filename")
@@ -106,7 +106,7 @@ class TorchProfiler(Callback):
     @property
     def needs_folder(self) -> bool:
         """Whether it was given no folder of its own."""
-        return self._folder.is_default
+        return self._needs_folder and self._folder.is_default
 
     @property
     def saved_traces(self) -> list[Any]:
@@ -116,6 +116,8 @@ class TorchProfiler(Callback):
     def init(self, state: ProfiledState, logger: object) -> None:
         run = state.profiler.run
         self._run_name, self._ranks = state.run_name, run.ranks
+        if not self._needs_folder:
+            return
         run.take_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
         self._uploads = uploads_of(run, self._folder.run_folder)
         self._remote.open(run, state.run_name, self._uploads)
@@ -219,7 +221,7 @@ class TorchProfiler(Callback):
     ) -> None:
         """Writes a window's trace; after an error it may be called again."""
         temporary = run.temporary_folder(contributions.cycle)
-        if self._writes_file:
+        if self._writes_trace:
             with self._folder.new_trace(window, timestamp) as path:
                 results.export_chrome_trace(path, temporary_folder=temporary, ask=run.redactor)
             contributions.files.append(path)

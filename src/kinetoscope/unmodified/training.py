@@ -23,7 +23,6 @@ from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
-from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.private_names import exit_of_threads
@@ -379,7 +378,7 @@ class ProcessRuns:
             hangs=True,
             quiet=number > 1,
             slow_steps=asked.slow_steps,
-            torch=TorchProfiler(profile_memory=asked.diagnose),
+            profile_memory=asked.diagnose,
         )
         self._folder = self._folder or profiler.driver.folder
         return profiler

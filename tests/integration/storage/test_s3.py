@@ -176,14 +176,14 @@ def test_without_a_store_training_does_not_wait_and_the_log_says_what_is_left(tm
 def test_torchs_own_traces_are_uploaded_too(tmp_path, s3):
     program = f"""
         import kinetoscope
-        with kinetoscope.profile("run", upload_to="s3://{BUCKET}/torch") as profiler:
+        with kinetoscope.profile("run", torch=kinetoscope.TorchProfiler(), upload_to="s3://{BUCKET}/torch") as profiler:
             for batch in profiler.batches(range(14)):
                 with profiler.marker("train"):
                     pass
     """
     done = run(tmp_path, program, s3.environment(), "torch", TORCH)
     stored = [name.rpartition("/")[2] for name in s3.names() if name.startswith("torch/run/")]
-    assert sorted(stored) == ["ep0-ba12-rank0.json", "merged_trace.json", "rank0.12.pt.trace.json"], done.stderr
+    assert sorted(stored) == ["ep0-ba12-rank0.json.gz", "merged_trace.json.gz", "rank0.12.pt.trace.json"], done.stderr
 
 
 def test_an_upload_that_another_process_is_busy_with_is_not_called_done(tmp_path, s3):

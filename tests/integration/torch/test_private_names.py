@@ -10,7 +10,7 @@ from prepared_python import run_prepared
 
 # Before Kinetoscope is imported, as in a torch that never had the name.
 TAKE_AWAY = """
-import importlib, json, operator, sys, torch, torch.profiler
+import gzip, importlib, json, operator, sys, torch, torch.profiler
 module, _, path = sys.argv[1].partition(":")
 if path:
     owner = importlib.import_module(module)
@@ -34,7 +34,7 @@ with kinetoscope.profile(sys.argv[2], schedule=schedule, quiet=True) as profiler
         loss.backward()
         steps += 1
 assert steps == 5
-trace = json.loads(next(Path(sys.argv[2]).glob("traces/ep*.json")).read_text())
+trace = json.loads(gzip.decompress(next(Path(sys.argv[2]).glob("traces/ep*.json.gz")).read_bytes()))
 print(json.dumps([event["name"] for event in trace["traceEvents"] if event["ph"] == "X"]))
 """
 CALLED_BY_TORCH = ("_run_on_profiler_start",)  # which therefore cannot be taken away alone

@@ -1,12 +1,13 @@
 """Kineto's lines at the start and stop of a recording are not on a user's stderr, which is never redirected."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+
+from trace_files import trace_json
 
 pytest.importorskip("torch")
 
@@ -62,8 +63,8 @@ def test_recordings_leave_kinetos_lines_out_and_those_of_torchs_profiler_in(way,
     assert not NOISE.search(with_profiler), with_profiler
     assert (way == "kinetoscope.torch") or "Kinetoscope: " in with_profiler
     assert stock.count("USDT") == 2
-    for trace in (tmp_path / "run" / "torch_traces").glob("*.json"):
-        names = [event["name"] for event in json.loads(trace.read_text())["traceEvents"]]
+    for trace in (tmp_path / "run" / "traces").glob("ep*.json.gz"):
+        names = [event["name"] for event in trace_json(trace)["traceEvents"]]
         assert names.count("aten::addmm") == 4  # without the step of the evaluation, in which collection is paused
 
 

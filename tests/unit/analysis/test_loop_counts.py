@@ -18,7 +18,7 @@ def test_samples_and_tokens_in_a_second_are_told_where_the_loop_counts_them(tmp_
         for _ in profiler.batches(range(20)):
             if is_counted:
                 profiler.step(samples=32, tokens=32 * 128)
-    for traces in (tmp_path / "run", tmp_path / "run" / "traces" / "merged_trace.json"):
+    for traces in (tmp_path / "run", tmp_path / "run" / "traces" / "merged_trace.json.gz"):
         run = kinetoscope.analyze(traces, cache=False).run
         told = (run["samples_per_s"], run["tokens_per_s"])
         in_a_second = 1e9 / run["step_ns"]

@@ -18,6 +18,7 @@ import kinetoscope
 from kinetoscope.cli import main
 from kinetoscope.cli.paths import run_folder_of
 from simulated_training import Settings, simulate
+from trace_files import trace_text
 
 VERBS = (
     *("record", "recover", "upload", "status", "summary", "explain", "report", "view", "info", "diff", "whatif"),
@@ -109,13 +110,13 @@ def test_a_verb_takes_a_trace_a_folder_of_traces_and_the_folder_of_a_run(verb, k
         "run": "mine",
         "run with a slash": "./mine/",
         "folder": "mine/traces",
-        "trace": "mine/traces/ep0-ba12-rank0.json",
-        "glob": "mine/traces/ep*.json",
+        "trace": "mine/traces/ep0-ba12-rank0.json.gz",
+        "glob": "mine/traces/ep*.json.gz",
     }[kind]
     assert called(*words_of(verb, path)) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", ["mine", "mine/", "mine/traces", "mine/traces/ep0-ba12-rank0.json"])
+@pytest.mark.parametrize("path", ["mine", "mine/", "mine/traces", "mine/traces/ep0-ba12-rank0.json.gz"])
 @pytest.mark.parametrize("verb", OF_RUNS)
 def test_a_verb_for_a_whole_run_takes_the_same_and_works_on_its_run(verb, path, run, capsys):
     status = called(verb, path)
@@ -134,7 +135,7 @@ def test_a_verb_for_a_whole_run_takes_the_same_and_works_on_its_run(verb, path, 
         assert "Nothing to recover in mine: " in said.err
 
 
-@pytest.mark.parametrize("path", [".", "mine", "mine/traces", "mine/traces/ep0-ba12-rank0.json"])
+@pytest.mark.parametrize("path", [".", "mine", "mine/traces", "mine/traces/ep0-ba12-rank0.json.gz"])
 def test_view_takes_the_same(path, run):
     command = [sys.executable, "-m", "kinetoscope", "view", path, "--no-open", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -165,8 +166,8 @@ def test_a_run_that_has_saved_nothing_is_told_as_such_and_how_to_get_its_traces(
 def test_of_a_run_that_was_restarted_the_last_attempt_is_taken_or_the_one_that_is_asked_for(verb, run, capsys):
     again = Path("mine/traces/attempt1")
     again.mkdir()
-    trace = Path("mine/traces/ep0-ba12-rank0.json")
-    text = trace.read_text(encoding="utf-8")
+    trace = Path("mine/traces/ep0-ba12-rank0.json.gz")
+    text = trace_text(trace)
     (again / trace.name).write_text(text.replace('"forward"', '"mended"'), encoding="utf-8")
     (again / "merged_trace.json").write_text(text, encoding="utf-8")
     assert called(*words_of(verb, "mine"), "--json") == 0
@@ -184,7 +185,7 @@ def test_of_a_run_that_was_restarted_the_last_attempt_is_taken_or_the_one_that_i
 
 @pytest.mark.parametrize("verb", ["check", "merge", "convert"])
 def test_where_only_the_merged_trace_was_kept_it_is_taken(verb, run, capsys):
-    Path("mine/traces/ep0-ba12-rank0.json").unlink()
+    Path("mine/traces/ep0-ba12-rank0.json.gz").unlink()
     assert called(*words_of(verb, "mine")) == 0, capsys.readouterr().err
 
 

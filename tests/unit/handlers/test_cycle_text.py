@@ -167,7 +167,11 @@ def instant(time_ns):
 
 
 @given(
-    st.lists(MARKERS | st.builds(instant, st.integers(0, 99)) | st.builds(counter, st.integers(0, 3), st.integers(-(2**60), 2**60))),
+    st.lists(
+        MARKERS
+        | st.builds(instant, st.integers(0, 99))
+        | st.builds(counter, st.integers(0, 3), st.integers(-(2**60), 2**60))
+    ),
     st.integers(1, 5),
 )
 @example([counter(1, 5, 0), counter(1, 6, 1), counter(1, 7, 0), counter(2, 8, 0)], 2)  # one call is in two parts

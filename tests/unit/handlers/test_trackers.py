@@ -40,8 +40,8 @@ def test_a_tracker_that_fails_is_told_of_once_and_asked_again_at_the_next_window
     assert [record.getMessage() for record in caplog.records] == [
         "TensorBoardWriter of log_to failed: ConnectionError: planted"
     ]
-    names = {path.name for path in (tmp_path / "traces").glob("ep*.json")}
-    assert names >= {f"ep0-ba{batch}-rank0.json" for batch in (3, 6, 9)}  # no window was kept back
+    names = {path.name for path in (tmp_path / "traces").glob("ep*.json.gz")}
+    assert names >= {f"ep0-ba{batch}-rank0.json.gz" for batch in (3, 6, 9)}  # no window was kept back
     assert writer.texts.keys() == {"kinetoscope/findings"}
     assert (tmp_path / "report.html").exists()
 

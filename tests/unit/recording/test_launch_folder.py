@@ -152,7 +152,7 @@ def test_profile_within_another_profiler_records_nothing_and_logs_one_line(tmp_p
             kinetoscope.profile(tmp_path / "strict", torch=False, strict=True).start()
     (message,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "Another Profiler is active" in message
-    assert list((tmp_path / "outer" / "traces").glob("ep*.json"))
+    assert list((tmp_path / "outer" / "traces").glob("ep*.json.gz"))
     assert not (tmp_path / "inner" / "traces").exists()
 
 
