@@ -54,6 +54,10 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "integrations", "table", "analysis", "report"},
 }
+ANALYSIS_ORDER = ("base", "windows", "gpu", "cpu", "memory", "steps", "ranks", "replay", "findings", "run", "compare")
+"""Packages of analysis; each imports those before it. *run* and *base* are the files beside them."""
+ANALYSIS_BASE = {"plain_data", "in_notebooks"}
+
 # Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
@@ -110,6 +114,28 @@ def test_a_file_imports_only_what_its_room_may(path):
     assert not strangers, f"{path.relative_to(ROOT)} is in {room}, which must not import {sorted(strangers)}"
 
 
+def analysis_package_of(module: str) -> str:
+    """Return the package in ANALYSIS_ORDER of a module, or of a name in it, in ``kinetoscope.analysis``."""
+    part = [*module.split("."), ""][2]
+    return part if part in ANALYSIS_ORDER else "base" if part in ANALYSIS_BASE else "run"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "analysis"], ids=module_of)
+def test_a_package_of_analysis_imports_only_those_before_it(path):
+    imported = {name for name in imports_of(path) if name.startswith("kinetoscope.analysis.")}
+    allowed = ANALYSIS_ORDER[: 1 + ANALYSIS_ORDER.index(analysis_package_of(module_of(path)))]
+    later = {name for name in imported if analysis_package_of(name) not in allowed}
+    assert not later
+
+
+def test_the_architecture_page_lists_the_packages_of_analysis_in_their_order():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(
+        r"^Packages of `analysis`, in the order of their imports: (.*?)\.", text, re.MULTILINE | re.DOTALL
+    )
+    assert re.findall(r"`(\w+)`", listed) == [name for name in ANALYSIS_ORDER if name not in ("base", "run")]
+
+
 def test_no_files_import_one_another_in_a_loop():
     modules = {module_of(path): path for path in FILES}
     needs = {}
@@ -163,7 +189,7 @@ def test_the_architecture_page_has_the_same_table():
 
 def test_the_architecture_page_fits_two_screens_and_its_files_exist():
     lines = ARCHITECTURE.splitlines()
-    assert len(lines) <= 105
+    assert len(lines) <= 106
     assert not [line for line in lines if len(line) > 140]
     files = re.findall(r"`(\w+/[\w/]+\.py)`", ARCHITECTURE)
     assert not [file for file in files if not (SOURCE / file).exists() and not (ROOT / file).exists()]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kinetoscope.analysis.device_peaks import peak_flops_per_s
-from kinetoscope.analysis.flop_formulas import FORMULAS
+from kinetoscope.analysis.gpu.device_peaks import peak_flops_per_s
+from kinetoscope.analysis.gpu.flop_formulas import FORMULAS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "flops.md").read_text(encoding="utf-8")
 

@@ -11,24 +11,19 @@ from typing import Any, TypeGuard
 
 import polars as pl
 
-from kinetoscope.analysis.all_steps import about_all_steps, fetch_ratio, notes_on_period, usual_times_ns
-from kinetoscope.analysis.by_step import step_times
 from kinetoscope.analysis.call_sums import join_sums
-from kinetoscope.analysis.collectives import join_collectives
-from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
-from kinetoscope.analysis.communication import notes_on_communication
-from kinetoscope.analysis.contention import Contention, find_contention, find_cpu_use, notes_on_contention
+from kinetoscope.analysis.compressed_pickle import each_by
+from kinetoscope.analysis.cpu.loop_counts import per_second
+from kinetoscope.analysis.cpu.operators import notes_on_flops, operator_rows
 from kinetoscope.analysis.findings.confidence import at_most_medium
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.judgement import judge_pulse, judge_run
 from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.findings.ranking import rank
+from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_cores
 from kinetoscope.analysis.hints import find_hints
-from kinetoscope.analysis.kernels import KernelRow, kernel_rows, tensor_cores
-from kinetoscope.analysis.late_phases import PhaseWork, late_in_phases
-from kinetoscope.analysis.loop_counts import per_second
-from kinetoscope.analysis.memory import add_memory_rows
+from kinetoscope.analysis.memory.memory import add_memory_rows
 from kinetoscope.analysis.one_run import (
     notes_on_run,
     require_one_run,
@@ -37,19 +32,23 @@ from kinetoscope.analysis.one_run import (
     why_unjudged,
     without_copies,
 )
-from kinetoscope.analysis.operators import notes_on_flops, operator_rows
-from kinetoscope.analysis.packing import each_by
-from kinetoscope.analysis.passed_on_waits import find_message_waits
-from kinetoscope.analysis.ranks import RankRow, add_rank_rows, with_step_parts
+from kinetoscope.analysis.ranks.collectives import join_collectives
+from kinetoscope.analysis.ranks.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
+from kinetoscope.analysis.ranks.contention import Contention, find_contention, find_cpu_use, notes_on_contention
+from kinetoscope.analysis.ranks.late_phases import PhaseWork, late_in_phases
+from kinetoscope.analysis.ranks.passed_on_waits import find_message_waits
+from kinetoscope.analysis.ranks.ranks import RankRow, add_rank_rows, with_step_parts
+from kinetoscope.analysis.ranks.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
-from kinetoscope.analysis.slow_steps import slow_step_rows
-from kinetoscope.analysis.step_parts import run_parts
-from kinetoscope.analysis.step_work import computed, notes_on_rates
-from kinetoscope.analysis.steps import StepRow, uneven_share
-from kinetoscope.analysis.stragglers import LateRanks, late_ranks, wait_for_late_ns
+from kinetoscope.analysis.steps.all_steps import about_all_steps, fetch_ratio, notes_on_period, usual_times_ns
+from kinetoscope.analysis.steps.by_step import step_times
+from kinetoscope.analysis.steps.slow_steps import slow_step_rows
+from kinetoscope.analysis.steps.step_parts import run_parts
+from kinetoscope.analysis.steps.step_work import computed, notes_on_rates
+from kinetoscope.analysis.steps.steps import StepRow, uneven_share
 from kinetoscope.analysis.summaries import (
     Selection,
     SummedTrace,
@@ -61,6 +60,7 @@ from kinetoscope.analysis.summaries import (
 )
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
+from kinetoscope.analysis.windows.communication import notes_on_communication
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import (

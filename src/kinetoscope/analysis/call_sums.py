@@ -6,10 +6,10 @@ from itertools import islice
 
 import polars as pl
 
-from kinetoscope.analysis.by_step import add_step_times
-from kinetoscope.analysis.kernels import add_kernels
-from kinetoscope.analysis.operators import add_operators
-from kinetoscope.analysis.packing import unpack
+from kinetoscope.analysis.compressed_pickle import unpack
+from kinetoscope.analysis.cpu.operators import add_operators
+from kinetoscope.analysis.gpu.kernels import add_kernels
+from kinetoscope.analysis.steps.by_step import add_step_times
 
 _BATCH = 64
 

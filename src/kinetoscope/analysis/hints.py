@@ -3,10 +3,10 @@
 import re
 from collections.abc import Collection, Sequence
 
-from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32, peak_flops_per_s
-from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.operators import OperatorRow
-from kinetoscope.analysis.product_kernels import is_product
+from kinetoscope.analysis.cpu.operators import OperatorRow
+from kinetoscope.analysis.gpu.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32, peak_flops_per_s
+from kinetoscope.analysis.gpu.kernels import KernelRow
+from kinetoscope.analysis.gpu.product_kernels import is_product
 from kinetoscope.texts.wording import in_percent
 
 MIN_PRODUCT_SHARE = 0.1

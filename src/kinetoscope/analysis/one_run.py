@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
-from kinetoscope.analysis.collectives import FAR_NS, ClockShift
-from kinetoscope.analysis.common_clock import notes_on_clock_shifts
-from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.step_time import step_time_ns
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
+from kinetoscope.analysis.ranks.collectives import FAR_NS, ClockShift
+from kinetoscope.analysis.ranks.common_clock import notes_on_clock_shifts
+from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
+from kinetoscope.analysis.steps.step_time import step_time_ns
+from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.texts.wording import gaps_in, numbers_named, ranks_named, shown

@@ -9,24 +9,24 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.all_steps import AllSteps
-from kinetoscope.analysis.by_step import StepTimes
-from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
-from kinetoscope.analysis.contention import Contention
+from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.savings import SavingEstimator
+from kinetoscope.analysis.gpu.kernels import KernelRow, TensorCores
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
-from kinetoscope.analysis.kernels import KernelRow, TensorCores
-from kinetoscope.analysis.memory import MemoryRow
-from kinetoscope.analysis.operators import OperatorRow
-from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.ranks.collectives import ClockShift, CollectiveRow
+from kinetoscope.analysis.ranks.contention import Contention
+from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-from kinetoscope.analysis.slow_steps import SlowStepRow
-from kinetoscope.analysis.step_parts import StepParts
-from kinetoscope.analysis.step_work import Computed
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.steps.all_steps import AllSteps
+from kinetoscope.analysis.steps.by_step import StepTimes
+from kinetoscope.analysis.steps.slow_steps import SlowStepRow
+from kinetoscope.analysis.steps.step_parts import StepParts
+from kinetoscope.analysis.steps.step_work import Computed
+from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import some
 from kinetoscope.texts.wording import counted, printable_json, shown

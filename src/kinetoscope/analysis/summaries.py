@@ -6,28 +6,28 @@ from difflib import get_close_matches
 
 import polars as pl
 
-from kinetoscope.analysis.by_step import times_by_step
 from kinetoscope.analysis.call_sums import CallSums
-from kinetoscope.analysis.collectives import MOMENTS, collective_calls
-from kinetoscope.analysis.common_clock import TimeShift
+from kinetoscope.analysis.compressed_pickle import pack
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop_counts import LoopCounts, counted_by_loop
+from kinetoscope.analysis.cpu.operators import operator_calls, operator_sums
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_window_evidence
-from kinetoscope.analysis.flops import WindowWork, find_work
-from kinetoscope.analysis.host_ledger import recorded_by_torch
-from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.inferred_steps import step_candidates
-from kinetoscope.analysis.kernels import kernel_sums
-from kinetoscope.analysis.loop_counts import LoopCounts, counted_by_loop
-from kinetoscope.analysis.memory import MemoryRow, memory_rows
-from kinetoscope.analysis.operators import operator_calls, operator_sums
-from kinetoscope.analysis.packing import pack
-from kinetoscope.analysis.ranks import RankRow, rank_rows
+from kinetoscope.analysis.gpu.flops import WindowWork, find_work
+from kinetoscope.analysis.gpu.kernels import kernel_sums
+from kinetoscope.analysis.memory.memory import MemoryRow, memory_rows
+from kinetoscope.analysis.ranks.collectives import MOMENTS, collective_calls
+from kinetoscope.analysis.ranks.common_clock import TimeShift
+from kinetoscope.analysis.ranks.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
-from kinetoscope.analysis.step_parts import StretchParts, pace_of, stretch_parts
-from kinetoscope.analysis.step_work import ComputedSums, work_by_step
-from kinetoscope.analysis.steps import StepRow, num_devices, step_rows
-from kinetoscope.analysis.thinned import is_thinned
-from kinetoscope.analysis.truncation import last_whole_step, up_to_step, without_unfinished_step
-from kinetoscope.analysis.window import ANNOTATIONS, RankWindow, read_recorded
+from kinetoscope.analysis.steps.by_step import times_by_step
+from kinetoscope.analysis.steps.host_ledger import recorded_by_torch
+from kinetoscope.analysis.steps.step_parts import StretchParts, pace_of, stretch_parts
+from kinetoscope.analysis.steps.step_work import ComputedSums, work_by_step
+from kinetoscope.analysis.steps.steps import StepRow, num_devices, step_rows
+from kinetoscope.analysis.windows.filtered_traces import is_thinned
+from kinetoscope.analysis.windows.inferred_steps import step_candidates
+from kinetoscope.analysis.windows.truncation import last_whole_step, up_to_step, without_unfinished_step
+from kinetoscope.analysis.windows.window import ANNOTATIONS, RankWindow, read_recorded
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.load import load_one

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from kinetoscope.analysis.packing import each_by
+from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.reading import read_each
 from kinetoscope.errors import ClusterError, MissingExtraError

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from kinetoscope.analysis.all_steps import about_all_steps
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.findings.judgement import judge_pulse
+from kinetoscope.analysis.steps.all_steps import about_all_steps
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.merging import require_merged

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Hashable, Sequence
 
-from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.known import sum_of_known
-from kinetoscope.analysis.operators import OperatorRow
+from kinetoscope.analysis.cpu.operators import OperatorRow
+from kinetoscope.analysis.gpu.kernels import KernelRow
+from kinetoscope.analysis.windows.known import sum_of_known
 from kinetoscope.pages.page_data import CallSums, CallTable
 
 OPERATORS, KERNELS = "operators", "kernels"

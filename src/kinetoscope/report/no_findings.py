@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from kinetoscope.analysis.kernel_names import own_name
-from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.windows.kernel_names import own_name
 from kinetoscope.report.words import device_times
 from kinetoscope.texts.wording import format_ms, in_percent, shortened
 

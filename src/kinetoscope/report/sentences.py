@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from kinetoscope.analysis.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.findings.finding import Finding, Where
-from kinetoscope.analysis.periods import format_period, how_often, ordinal
+from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.slow_steps import PHASE_LABELS, SlowStepRow
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
+from kinetoscope.analysis.steps.periods import format_period, how_often, ordinal
+from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.ranking import is_minor
-from kinetoscope.analysis.memory import MemoryRow
-from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.run_report import ending
-from kinetoscope.analysis.slow_steps import SlowStepRow
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.pages.page_data import CallSums
 from kinetoscope.report.calls import kernels_by_name, operators_by_name
 from kinetoscope.report.no_findings import no_findings

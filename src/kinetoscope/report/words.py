@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import cast
 
-from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.step_parts import StepParts
+from kinetoscope.analysis.steps.step_parts import StepParts
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 
 _Parts = Mapping[str, float | None]

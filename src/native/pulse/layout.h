@@ -1,4 +1,4 @@
-/* The bytes of a pulse: what a rank is doing now, and all its steps. docs/formats.md describes them,
+/* The bytes of a pulse: the phase of a rank and all its steps. docs/formats.md describes them,
  * `kinetoscope.pulse.layout` has them for readers. All numbers are little-endian, and times
  * monotonic nanoseconds. */
 

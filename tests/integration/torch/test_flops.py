@@ -8,7 +8,7 @@ from torch.utils import flop_counter
 
 import kinetoscope
 import kinetoscope.torch
-from kinetoscope.analysis.flop_formulas import work_of
+from kinetoscope.analysis.gpu.flop_formulas import work_of
 from older_torch import since_2_13
 
 ATTENTION_ON_CPU = {

@@ -8,9 +8,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.call_sums import join_sums
-from kinetoscope.analysis.kernels import kernel_rows
-from kinetoscope.analysis.operators import operator_rows
-from kinetoscope.analysis.packing import pack
+from kinetoscope.analysis.compressed_pickle import pack
+from kinetoscope.analysis.cpu.operators import operator_rows
+from kinetoscope.analysis.gpu.kernels import kernel_rows
 from kinetoscope.analysis.summaries import Selection, sum_trace
 from simulated_training import Settings, simulate
 

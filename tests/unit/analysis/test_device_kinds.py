@@ -1,4 +1,4 @@
-"""analysis/window.py: events of all kinds of accelerators are work of a device, or are said to be not understood."""
+"""analysis/windows/window.py: events of any accelerator are work of a device, or reported as not understood."""
 
 import json
 

@@ -4,10 +4,10 @@ from dataclasses import fields
 
 import pytest
 
+from kinetoscope.analysis.cpu.operators import OperatorRow
+from kinetoscope.analysis.gpu.kernels import KernelRow
+from kinetoscope.analysis.gpu.product_kernels import uses_tensor_cores
 from kinetoscope.analysis.hints import find_hints
-from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.operators import OperatorRow
-from kinetoscope.analysis.product_kernels import uses_tensor_cores
 
 MS = 1_000_000
 V100, A100, P100 = "Tesla V100-SXM2-32GB", "NVIDIA A100-SXM4-80GB", "Tesla P100-PCIE-16GB"

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.analysis.passed_on_waits import Wait, find_message_waits, without_passed_on_waits
-from kinetoscope.analysis.stragglers import late_ranks
+from kinetoscope.analysis.ranks.collectives import CollectiveRow
+from kinetoscope.analysis.ranks.passed_on_waits import Wait, find_message_waits, without_passed_on_waits
+from kinetoscope.analysis.ranks.stragglers import late_ranks
 from simulated_training import Fault, Settings, simulate
 from simulated_training.analysed import analysed, write_changed
 

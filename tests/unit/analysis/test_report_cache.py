@@ -134,7 +134,7 @@ def test_another_version_makes_a_new_report(folder, monkeypatch):
         kinetoscope.analyze(folder)
 
 
-@pytest.mark.parametrize("name", ["__init__.py", "analysis/steps.py", "analysis/findings/rule.py"])
+@pytest.mark.parametrize("name", ["__init__.py", "analysis/steps/steps.py", "analysis/findings/rule.py"])
 def test_changed_code_of_ours_makes_a_new_report(name, folder, monkeypatch):
     code = folder.parent / "package" / name
     code.parent.mkdir(parents=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kinetoscope.analysis.call_times import EXACT_CALLS
 from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.windows.call_times import EXACT_CALLS
 from simulated_training import START_NS, Fault, Settings, random_settings
 from simulated_training.analysed import analysed, measured
 

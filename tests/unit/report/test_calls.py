@@ -2,8 +2,8 @@
 
 import pytest
 
-from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.operators import OperatorRow
+from kinetoscope.analysis.cpu.operators import OperatorRow
+from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.report.calls import call_tables, operators_by_name, without_types
 
 

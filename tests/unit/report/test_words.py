@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.step_parts import DeviceParts, StepParts, bound_by
+from kinetoscope.analysis.steps.step_parts import DeviceParts, StepParts, bound_by
 from kinetoscope.report.words import HOST_PARTS, bound, bound_side
 from simulated_training import Fault, Settings
 from simulated_training.analysed import measured

@@ -27,7 +27,7 @@ from kinetoscope.analysis.compare.series import (
     without,
 )
 from kinetoscope.analysis.compare.unrecorded import StepChange, compare_with_recorded
-from kinetoscope.analysis.packing import each_by
+from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
 from kinetoscope.table.display import some

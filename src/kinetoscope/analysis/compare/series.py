@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import cast
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.communication import is_communication
-from kinetoscope.analysis.step_time import timed_stretches
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.window import COMMUNICATION_CALLS
+from kinetoscope.analysis.steps.step_time import timed_stretches
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.communication import is_communication
+from kinetoscope.analysis.windows.window import COMMUNICATION_CALLS
 
 _HOST_PHASES = {
     name: (f"{name}_ns",)

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
 from kinetoscope.analysis.findings.titles import Title, add_detail
-from kinetoscope.analysis.periods import format_period, period_of
+from kinetoscope.analysis.steps.periods import format_period, period_of
 
 _MAX_TIMES_MEAN = 4
 """Faults that are too small even at so many times their mean cost are not replayed: ranks that wait for each other lose

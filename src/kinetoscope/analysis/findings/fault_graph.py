@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from kinetoscope.analysis.cpu_operators import CPU_OPERATORS, MIN_CPU_OPERATOR_NS
-from kinetoscope.analysis.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
+from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS, MIN_CPU_OPERATOR_NS
 from kinetoscope.analysis.replay.replay import PARTS, Change, ReplayGraph
+from kinetoscope.analysis.windows.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
 
 SMALL_KERNEL_NS = 20_000
 """A small kernel takes less than this, and less than the host takes for it."""

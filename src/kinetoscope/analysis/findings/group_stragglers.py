@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.late_ranks import locate_late
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.texts.wording import format_ms, numbers_named, ranks_named
 
 _ADVICE_ON_BATCHES = (

@@ -11,9 +11,9 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.group_stragglers import straggler_rows, waits_for_slow_stages
 from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.findings.rule import find_all
+from kinetoscope.analysis.ranks.stragglers import LateRanks, StragglerRow
 from kinetoscope.analysis.replay.replay import ReplayGraph
-from kinetoscope.analysis.slow_steps import SlowStepRow
-from kinetoscope.analysis.stragglers import LateRanks, StragglerRow
+from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.pulse.stuck_phases import StuckPhase
 
 

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import COLUMNS_OF_CAUSES, StragglerRow, longer_ns, steps_until_late
+from kinetoscope.analysis.ranks.stragglers import COLUMNS_OF_CAUSES, StragglerRow, longer_ns, steps_until_late
+from kinetoscope.analysis.steps.steps import StepRow
 
 LATE_SHARE = 0.03
 """Late ranks are left out of all other findings if the others would save this share of a step without them."""

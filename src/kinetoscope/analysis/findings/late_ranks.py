@@ -11,8 +11,8 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.late_group import are_late_together
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.periods import how_often
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.ranks.stragglers import StragglerRow
+from kinetoscope.analysis.steps.periods import how_often
 from kinetoscope.texts.wording import format_ms, ranks_named
 
 _EQUAL_WAIT_SHARE = 0.75

@@ -11,8 +11,8 @@ from kinetoscope.analysis.findings.late_group import ONCE_SHARE, group_by_replay
 from kinetoscope.analysis.findings.proven_causes import ProvenCauses, find_proven_causes
 from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.findings.uneven_loads import UnevenLoads, find_uneven_loads
+from kinetoscope.analysis.ranks.stragglers import LateRanks, StragglerRow, begins_after_first, later_ranks, waits_for
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-from kinetoscope.analysis.stragglers import LateRanks, StragglerRow, begins_after_first, later_ranks, waits_for
 
 _MIN_TIMES_ON_TIME = 1.5
 """All loaders are slow if a run without waits for data gains so many times as much as one with late ranks on time: with

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.replay.replay import ReplayGraph
-from kinetoscope.analysis.step_time import FEWEST_TO_TIME
-from kinetoscope.analysis.window import FEWEST_STEPS
+from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME
+from kinetoscope.analysis.windows.window import FEWEST_STEPS
 
 
 def notes_on_replay(graph: ReplayGraph | None) -> list[str]:

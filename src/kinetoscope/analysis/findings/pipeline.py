@@ -7,11 +7,11 @@ from statistics import median_low
 
 import polars as pl
 
-from kinetoscope.analysis.collectives import CollectiveRow
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.late_group import LATE_SHARE
 from kinetoscope.analysis.findings.savings import SavingEstimator
-from kinetoscope.analysis.point_to_point import SEND
+from kinetoscope.analysis.ranks.collectives import CollectiveRow
+from kinetoscope.analysis.ranks.point_to_point import SEND
 from kinetoscope.analysis.replay.even_loads import host_rows
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 

@@ -5,7 +5,7 @@ from enum import Enum
 from functools import cached_property
 from statistics import fmean
 
-from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.steps.steps import StepRow
 
 _HIGH_SHARE = 0.3
 """From this share of the ready time on, a delay on the CPU may be noise."""

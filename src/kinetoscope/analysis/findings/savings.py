@@ -8,8 +8,8 @@ from itertools import pairwise
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-from kinetoscope.analysis.step_time import gained_ns, share_of_recorded
-from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.steps.step_time import gained_ns, share_of_recorded
+from kinetoscope.analysis.steps.steps import StepRow
 
 _MAX_SHARE_OF_ONE_STEP = 0.6
 """If one step gains more of a saving, it may be a hiccup: a transfer that took 8 ms longer in one of ten steps of 8 ms

@@ -8,7 +8,7 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import format_ms
 

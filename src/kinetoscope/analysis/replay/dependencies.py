@@ -7,16 +7,16 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import at_least_0, columns_of, frame_of, known_rows, with_constant
-from kinetoscope.analysis.cpu_operators import are_of_cpu_optimizer
-from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.intervals import Coverage, no_time
+from kinetoscope.analysis.cpu.cpu_operators import are_of_cpu_optimizer
+from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
-from kinetoscope.analysis.window import RankWindow, around, place_in
+from kinetoscope.analysis.windows.columns import at_least_0, columns_of, frame_of, known_rows, with_constant
+from kinetoscope.analysis.windows.intervals import Coverage, no_time
+from kinetoscope.analysis.windows.window import RankWindow, around, place_in
 
 _KINDS = {"compute": "other_stream", "wait": "other_stream", "order": "stream"}
 """The kind of edge for a cause, where it has another name."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import (
+from kinetoscope.analysis.windows.columns import (
     all_the_same,
     columns_of,
     known_rows,

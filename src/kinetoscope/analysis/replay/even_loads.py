@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import polars as pl
 
-from kinetoscope.analysis.kernel_names import COPY
+from kinetoscope.analysis.windows.kernel_names import COPY
 
 _NO_COMPUTE = rf"(?i)^memset|{COPY}"
 _PIECE = ("step", "piece")

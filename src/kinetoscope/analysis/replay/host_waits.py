@@ -5,9 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
-from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.replay.device_begins import MAX_OVERLAP_NS, NEAR_NS
+from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
 
 OWN_SYNC_NS = 2_500
 """What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""

@@ -5,10 +5,10 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import rows_where, sorted_by
-from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.intervals import Coverage
-from kinetoscope.analysis.sampled_lines import making_of_workers
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
+from kinetoscope.analysis.windows.columns import rows_where, sorted_by
+from kinetoscope.analysis.windows.intervals import Coverage
 
 _LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.intervals import union_ns
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
 from kinetoscope.analysis.replay.late_batches import LateBatches
-from kinetoscope.analysis.sampled_lines import making_of_workers
+from kinetoscope.analysis.windows.intervals import union_ns
 
 _FEWEST_FETCHES = 4
 _SHARE_OF_LATE = 0.25

@@ -13,14 +13,14 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import at_least_0, frame_of
-from kinetoscope.analysis.cpu_operators import CPU_OPERATORS
+from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
-from kinetoscope.analysis.point_to_point import SEND
+from kinetoscope.analysis.ranks.point_to_point import SEND
 from kinetoscope.analysis.replay.dependencies import Dependencies
 from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_even_loads, with_usual_loads
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
+from kinetoscope.analysis.windows.columns import at_least_0, frame_of
 from kinetoscope.native import native
 from kinetoscope.texts.wording import in_percent
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from kinetoscope.analysis.intervals import Coverage
-from kinetoscope.analysis.window import RankWindow, around
+from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.window import RankWindow, around
 
 Span = tuple[int, int, int, str]
 """Track, begin, end and name."""

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from kinetoscope.analysis.window import RUNTIME_CALLS, innermost
+from kinetoscope.analysis.windows.window import RUNTIME_CALLS, innermost
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.report.sections.rank_spans import ROLES
 from kinetoscope.table.trace import Trace

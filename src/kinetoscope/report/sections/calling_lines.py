@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from kinetoscope.analysis.operators import operator_calls
-from kinetoscope.analysis.source_lines import source_lines
-from kinetoscope.analysis.window import RankWindow, read_windows
+from kinetoscope.analysis.cpu.operators import operator_calls
+from kinetoscope.analysis.windows.source_lines import source_lines
+from kinetoscope.analysis.windows.window import RankWindow, read_windows
 from kinetoscope.pages.page_data import CallingLine
 from kinetoscope.report.sections.rank_spans import PYTHON
 from kinetoscope.report.sections.rank_traces import RankTrace

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import median_low
 
-from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.pages.page_data import CallGroup, Column, Communication, LateRank, LedgerPart, Waits
 from kinetoscope.report.words import NOT_KNOWN, ledger_part
 from kinetoscope.texts.wording import counted, in_percent

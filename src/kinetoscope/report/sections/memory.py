@@ -7,13 +7,13 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.memory_categories import CATEGORIES, memory_pieces
-from kinetoscope.analysis.memory_growth import allocating_operators
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.memory.memory_categories import CATEGORIES, memory_pieces
+from kinetoscope.analysis.memory.memory_growth import allocating_operators
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.source_lines import source_lines
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.window import RankWindow, place_in, read_windows
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.source_lines import source_lines
+from kinetoscope.analysis.windows.window import RankWindow, place_in, read_windows
 from kinetoscope.pages.page_data import Allocation, MemoryOverTime, StepEnd
 from kinetoscope.report.sections.columns import differences, numbers
 from kinetoscope.report.sections.rank_traces import RankTrace

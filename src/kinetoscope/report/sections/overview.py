@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.ranking import is_minor
-from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.operators import OperatorRow
+from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport, ending
 from kinetoscope.pages.page_data import CallTotals, Overview
 from kinetoscope.report.calls import KERNELS, OPERATORS

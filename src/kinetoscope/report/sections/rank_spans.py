@@ -5,8 +5,8 @@ from heapq import heappop, heappush
 
 import polars as pl
 
-from kinetoscope.analysis.intervals import union_ns
-from kinetoscope.analysis.window import (
+from kinetoscope.analysis.windows.intervals import union_ns
+from kinetoscope.analysis.windows.window import (
     ANNOTATIONS,
     ANNOTATIONS_OF_DEVICES,
     OPERATORS,

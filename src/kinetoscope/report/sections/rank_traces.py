@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0
+from kinetoscope.analysis.ranks.common_clock import TimeShift, shifts_beside_rank_0
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.summaries import begins_of_last, recorded_until
 from kinetoscope.formats.header import rank_in_name

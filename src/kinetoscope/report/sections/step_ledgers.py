@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from kinetoscope.analysis.host_parts import IN_STEP
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.step_parts import StepParts
-from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.steps.host_parts import IN_STEP
+from kinetoscope.analysis.steps.step_parts import StepParts
+from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.pages.page_data import Column, Ledgers, StepLedgers
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_ledger, host_ledger
 

@@ -1,6 +1,6 @@
 """report/sections/communication.py: collective calls in groups, and who waited for whom."""
 
-from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.report.sections.communication import communication, waits
 
 KIB = 1024

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.contention import CpuUse, find_cpu_use
 from kinetoscope.analysis.findings.evidence.recording import Recording
 from kinetoscope.analysis.findings.run_queue_delay import RunQueueDelay
+from kinetoscope.analysis.ranks.contention import CpuUse, find_cpu_use
 from kinetoscope.analysis.replay.replay import is_of_ranks
 
 _BUSY_PERCENT, _MAX_PROCESS_PERCENT = 90, 70

@@ -2,9 +2,9 @@
 
 import polars as pl
 
+from kinetoscope.analysis.cpu.sampled_lines import is_line_sure
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
-from kinetoscope.analysis.sampled_lines import is_line_sure
 
 MIN_NAMED_SHARE = 0.05
 """Spans and lines with less of the time are not named."""

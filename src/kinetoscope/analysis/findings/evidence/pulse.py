@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kinetoscope.analysis.slow_steps import SlowStepRow
+from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.pulse.stuck_phases import StuckPhase
 
 

@@ -6,18 +6,18 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.evidence.stalls import Stalls, StallTable
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.savings import SavingEstimator
-from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.memory import MemoryRow
-from kinetoscope.analysis.operators import OperatorRow
-from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.gpu.kernels import KernelRow
+from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.ranks.collectives import CollectiveRow
+from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.replay.replay import is_of_ranks
-from kinetoscope.analysis.step_parts import StepParts
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.steps.step_parts import StepParts
+from kinetoscope.analysis.steps.steps import StepRow
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ from kinetoscope.analysis.findings.finding import MAX_NAMED
 from kinetoscope.analysis.findings.lateness import find_late_ranks
 from kinetoscope.analysis.findings.pipeline import find_pipeline, find_slow_stages
 from kinetoscope.analysis.findings.savings import SavingEstimator
-from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.ranks.stragglers import LateRanks
 from kinetoscope.analysis.replay.replay import ReplayGraph
-from kinetoscope.analysis.step_time import FEWEST_TO_TIME
-from kinetoscope.analysis.stragglers import LateRanks
+from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME
 
 _MAX_LOST_SHARE = 0.1
 """If more of the launches have no event on a device, the trace was filtered."""

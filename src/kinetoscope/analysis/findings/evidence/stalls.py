@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
+from kinetoscope.analysis.cpu.library_calls import LibraryCall, call_of_stops, find_library_call
+from kinetoscope.analysis.cpu.sampled_lines import MAX_LATE_SHARE, SampledLine, least_share
 from kinetoscope.analysis.findings.evidence.locations import find_sampled_lines, locate, split_samples
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
-from kinetoscope.analysis.library_calls import LibraryCall, call_of_stops, find_library_call
-from kinetoscope.analysis.sampled_lines import MAX_LATE_SHARE, SampledLine, least_share
-from kinetoscope.analysis.window import FEWEST_RECURRING, FEWEST_STEPS
+from kinetoscope.analysis.windows.window import FEWEST_RECURRING, FEWEST_STEPS
 from kinetoscope.formats.own_names import LATE
 
 _UNKNOWN_LINE = (

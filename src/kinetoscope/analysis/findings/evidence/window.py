@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.columns import rows_where
-from kinetoscope.analysis.contention import MIN_WALL_NS
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.library_calls import library_calls, lines_in_every_sample
+from kinetoscope.analysis.cpu.phases import OPTIMIZER, Phases
 from kinetoscope.analysis.findings.evidence.window_stalls import find_items, find_stall_spans, sum_samples, sum_stalls
-from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.idle import idle_before_graphs_ns
-from kinetoscope.analysis.intervals import Coverage
-from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
-from kinetoscope.analysis.late_phases import find_markers
-from kinetoscope.analysis.library_calls import library_calls, lines_in_every_sample
-from kinetoscope.analysis.phases import OPTIMIZER, Phases
-from kinetoscope.analysis.window import RankWindow
+from kinetoscope.analysis.gpu.idle import idle_before_graphs_ns
+from kinetoscope.analysis.ranks.contention import MIN_WALL_NS
+from kinetoscope.analysis.ranks.late_phases import find_markers
+from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import FLOAT64, PROCESSORS
 from kinetoscope.table.trace import Trace
 

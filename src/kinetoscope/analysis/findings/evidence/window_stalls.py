@@ -5,13 +5,13 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.columns import all_the_same, rows_where, with_constant
-from kinetoscope.analysis.host_time import ORDINARY_PYTHON_NS, HostTime
-from kinetoscope.analysis.intervals import Coverage, num_before
-from kinetoscope.analysis.kernel_names import COPY_TO_DEVICE
-from kinetoscope.analysis.loop_states import is_waiting
-from kinetoscope.analysis.source_lines import source_lines
-from kinetoscope.analysis.window import RankWindow, around, outermost
+from kinetoscope.analysis.cpu.host_time import ORDINARY_PYTHON_NS, HostTime
+from kinetoscope.analysis.cpu.thread_states import is_waiting
+from kinetoscope.analysis.windows.columns import all_the_same, rows_where, with_constant
+from kinetoscope.analysis.windows.intervals import Coverage, num_before
+from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
+from kinetoscope.analysis.windows.source_lines import source_lines
+from kinetoscope.analysis.windows.window import RankWindow, around, outermost
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _ITEM = "aten::item"

@@ -7,8 +7,8 @@ from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.analysis.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
 from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.windows.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
 from kinetoscope.texts.wording import format_ms
 
 _AT_ONCE = 1e18

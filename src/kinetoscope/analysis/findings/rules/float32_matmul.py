@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.slow_matmuls import diagnose_slow_matmuls, find_kernels
+from kinetoscope.analysis.gpu.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 
 _FIRST_MAJOR_WITH_TF32 = 8
 """The compute capability of the first GPUs with TF32."""

@@ -8,7 +8,7 @@ from kinetoscope.analysis.findings.evidence.pulse import PulseEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Finding, Where, build_finding
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.slow_steps import PHASE_LABELS
+from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS
 from kinetoscope.pulse.stuck_phases import StuckPhase, Unarrived, unarrived
 from kinetoscope.texts.wording import lasting, ranks_named
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kinetoscope.analysis.cpu_operators import CPU_OPERATORS
+from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS
 from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HIGH, OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence

@@ -8,8 +8,8 @@ from kinetoscope.analysis.findings.finding import MAX_NAMED, Finding, Where, bui
 from kinetoscope.analysis.findings.ranking import SOON_STEPS
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.memory import MemoryRow
-from kinetoscope.analysis.memory_owners import MemoryOwner
+from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.memory.memory_owners import MemoryOwner
 from kinetoscope.texts.wording import counted, memory_size, shown
 
 _MIN_GROWTH_SHARE = 0.0001

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from kinetoscope.analysis.contention import CpuUse
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.rule import rule
+from kinetoscope.analysis.ranks.contention import CpuUse
 from kinetoscope.texts.wording import counted, in_percent
 
 _MIN_SHARE_OF_DELAY = 0.5

@@ -7,8 +7,8 @@ from kinetoscope.analysis.findings.evidence.pulse import PulseEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Finding, Where, build_finding
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.periods import format_period
-from kinetoscope.analysis.slow_steps import PHASE_LABELS, SlowStepRow
+from kinetoscope.analysis.steps.periods import format_period
+from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.texts.wording import format_ms
 
 

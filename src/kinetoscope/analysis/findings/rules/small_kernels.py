@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from kinetoscope.analysis.cpu.host_time import SMALL_OPERATOR_NS
+from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.confidence import OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.gpu import GpuEvidence
@@ -11,8 +13,6 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
 from kinetoscope.analysis.findings.titles import format_rate
-from kinetoscope.analysis.host_time import SMALL_OPERATOR_NS
-from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import format_ms
 

@@ -20,8 +20,8 @@ from kinetoscope.analysis.findings.late_ranks import (
 )
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.savings import Saving
+from kinetoscope.analysis.ranks.stragglers import StragglerRow, waits_for
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.stragglers import StragglerRow, waits_for
 from kinetoscope.texts.wording import format_ms
 
 _MIN_REPORTED_SHARE = 0.05

@@ -1,0 +1,1 @@
+"""Work of the CPU: operators, phases, Python time, samples of stacks, and states of threads."""

@@ -1,0 +1,136 @@
+"""Operators that compute on the CPU while the GPU idles, and waits whose data the CPU needs."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.windows.columns import frame_of, known_rows, rows_where
+from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.kernel_names import COPY_TO_HOST
+from kinetoscope.analysis.windows.window import (
+    COMMUNICATION_CALLS,
+    FEWEST_RECURRING,
+    RankWindow,
+    innermost,
+    place_in,
+)
+
+CPU_OPERATORS = ("cpu_optimizer", "cpu_operator")
+"""Parts of the CPU's time in replays, and kinds of stalls: operators of the optimizer, and all others."""
+
+MIN_CPU_OPERATOR_NS = 100_000
+"""An operator that launches a kernel takes up to this by itself (the limit of launches in replays)."""
+
+MIN_DATA_BYTES = 16_384
+"""A larger copy to the CPU is data that the CPU works on; the values that a loop reads for its log are smaller."""
+
+_SPAN = ("track", "begin", "end")
+_IS_NATIVE = r"^[A-Za-z_]\w*::"
+_IS_PYTHON = rf"^(autograd|torch)::|{COMMUNICATION_CALLS}"
+"""Spans around hooks in Python, which autograd or torch may call, and collectives, which wait for other ranks."""
+
+
+def find_cpu_operators(
+    window: RankWindow, others: Iterable[pl.DataFrame], *, elsewhere: Coverage, optimizing: Coverage
+) -> pl.DataFrame:
+    """Return the stretches in which operators compute on the CPU while a GPU idles.
+
+    A stretch is time of an operator itself, outside of the operators and runtime calls inside it.
+
+    Args:
+        others: spans that are no work of operators, such as garbage collections.
+        elsewhere: time that does not count, such as fetches.
+        optimizing: time of the optimizer.
+
+    Returns:
+        A frame with ``track``, ``begin``, ``end``, ``name``, ``idle_ns`` of the GPU in it, and ``part``, one of
+        `CPU_OPERATORS`, of operators that recur in several steps. Without a GPU, or where its runtime calls were not
+        recorded, no rows.
+    """
+    stretches = _own_stretches(window, others) if len(window.device) and len(window.runtime_calls) else _no_stretches()
+    begins, ends = stretches["begin"], stretches["end"]
+    idle = ends - begins - window.device_time.busy.within(begins, ends) if len(stretches) else begins
+    in_optimizer = optimizing.within(begins, ends) > 0
+    found = stretches.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")])
+    found = rows_where(found, elsewhere.within(begins, ends) == 0)
+    optimizer, other = map(pl.lit, CPU_OPERATORS)
+    part = pl.when("in_optimizer").then(optimizer).otherwise(other)
+    return _recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
+
+
+def are_of_cpu_optimizer(
+    device: pl.DataFrame, operators: Mapping[str, pl.DataFrame], optimizing: Coverage
+) -> pl.Series:
+    """Return whether each device event is a copy for an optimizer on the CPU: of gradients, or of weights.
+
+    Args:
+        operators: the stretches of `find_cpu_operators`, by part.
+        optimizing: time of the optimizer.
+    """
+    begins = device["launch_begin"]
+    if not len(operators["cpu_optimizer"]):
+        return pl.repeat(False, len(device), eager=True)
+    is_data = (device["kind"] == "copy") & (device["bytes"].fill_null(0) >= MIN_DATA_BYTES)
+    return is_data & begins.is_not_null() & (optimizing.within(begins, begins + 1) > 0)
+
+
+def _no_stretches() -> pl.DataFrame:
+    return pl.DataFrame(schema={"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String})
+
+
+def _own_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the long stretches in which a native operator is the innermost span of a thread that launches work."""
+    named = [window.operators.select(*_SPAN, pl.col("name").cast(pl.String))]
+    named += [
+        frame.select(*_SPAN, name=pl.lit(None, pl.String)) for frame in (window.runtime_calls, *others) if len(frame)
+    ]
+    spans = pl.concat(named, how="vertical_relaxed")
+    tracks = {window.loop_track, *window.device["launch_track"].drop_nulls().unique().to_list()}
+    spans = spans.filter(pl.col("track").is_in(list(tracks))).sort("begin")
+    moments = pl.concat([frame_of(spans["track"], spans[side].alias("begin")) for side in ("begin", "end")])
+    moments = moments.sort("track", "begin")
+    end, is_same_track = pl.col("begin").shift(-1), pl.col("track").shift(-1) == pl.col("track")
+    is_long = is_same_track & (end - pl.col("begin") >= MIN_CPU_OPERATOR_NS)
+    long = moments.with_columns(end=end).filter(is_long)
+    if not len(long):
+        return _no_stretches()
+    rows = innermost(spans, long.select("track", ts=pl.col("begin") + 1))
+    named_stretches = known_rows(long.hstack([spans["name"][rows]]), "name")
+    name = pl.col("name").str
+    return named_stretches.filter(name.contains(_IS_NATIVE) & ~name.contains(_IS_PYTHON)).select(*_SPAN, "name")
+
+
+def _recurring(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
+    """Return the stretches of operators that recur: a busy machine stops any operator now and then."""
+    step = place_in(window.steps, stretches["begin"]).alias("step")
+    at_least = min(FEWEST_RECURRING, max(1, len(window.steps)))
+    is_recurring = pl.col("step").drop_nulls().n_unique().over("name") >= at_least
+    return stretches.hstack([step]).filter(is_recurring).drop("step")
+
+
+def are_for_data(calls: pl.DataFrame, device: pl.DataFrame, cpu_operators: Collection[pl.DataFrame]) -> pl.Series:
+    """Return whether the CPU needs the data of each blocking call.
+
+    It does if the call waits for a copy of `MIN_DATA_BYTES` or more to the CPU, or if an operator computes on the CPU
+    after it, before the thread launches anything else.
+    """
+    is_large = (device["kind"] == "copy") & (device["bytes"].fill_null(0) >= MIN_DATA_BYTES)
+    is_large &= device["name"].str.contains(COPY_TO_HOST)
+    if not len(calls) or not (is_large.any() or any(map(len, cpu_operators))):
+        return pl.repeat(False, len(calls), eager=True)
+    copies = rows_where(device[["correlation", "bytes"]], is_large)
+    own = calls[["correlation"]].join(copies.unique("correlation"), on="correlation", how="left", maintain_order="left")
+    large = own["bytes"].is_not_null()
+    rows = calls.select(*_SPAN).with_row_index("call")
+    launched = device.select(launched="launch_begin", track="launch_track", is_large=is_large)
+    launched = known_rows(launched, "launched", "track").sort("launched")
+    options: Any = {"by": "track", "check_sortedness": False}
+    before = rows.sort("begin").join_asof(launched, left_on="begin", right_on="launched", **options)
+    operators = pl.concat(cpu_operators).select("track", computed="begin").sort("computed")
+    after = before.sort("end").join_asof(operators, left_on="end", right_on="computed", strategy="forward", **options)
+    following = launched.select("track", next_launch="launched")
+    after = after.join_asof(following, left_on="end", right_on="next_launch", strategy="forward", **options)
+    is_read = pl.col("computed").is_not_null() & (pl.col("computed") < pl.col("next_launch").fill_null(2**62))
+    found = after.select("call", for_data=pl.col("is_large").fill_null(False) | is_read).sort("call")["for_data"]
+    return large | found

@@ -1,0 +1,203 @@
+"""analysis: where the time goes inside of a library that has the training loop, such as a trainer, where stacks were
+sampled: the line of the user's is then the one that calls ``train()``, for the whole run."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.sampled_lines import WORKER_TRACK
+from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.source_lines import FRAME
+from kinetoscope.analysis.windows.window import RankWindow, innermost
+from kinetoscope.formats.own_names import SAMPLED_STATE
+from kinetoscope.table.tracks import nest_spans
+
+_FUNCTION = r"^(.+)\((\d+)\): (.*)$"
+_LIBRARY = "library"
+_MOST_FRAMES = 256
+_NAMED_SHARE = 0.5
+"""The function that is named is the innermost one that has more than this part of the time of the user's line."""
+
+_EVERY_SAMPLE = 0.995
+_KEPT_SHARE = 0.25
+_NEARLY_ALL = 0.9
+_COLUMNS = ("kind", "line", "function", "library_line", "total_ns", "depth_ns")
+
+
+class LibraryCall(NamedTuple):
+    """A function of a library, and the line in which it mostly was."""
+
+    function: str
+    line: str
+
+
+def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """How much time the functions of libraries had in ``spans`` of each kind (``begin``, ``end``), of all that the
+    user's lines called in which the loop itself is: ``kind``, ``line``, ``function``, ``library_line``, ``total_ns``,
+    and ``depth_ns``, that times how far inside it is. Without a function: the time of the line."""
+    nothing = pl.DataFrame(schema={name: pl.Int64 if name.endswith("_ns") else pl.String for name in _COLUMNS})
+    if not len(window.samples):
+        return nothing
+    frames = _loop_frames(window)
+    stretches = _stretches_in_calls(frames, window.steps)
+    if not len(stretches):
+        return nothing
+    on_stack = _on_stack(frames, stretches)
+    found = [nothing]
+    for kind, of_kind in spans.items():
+        time_ns = Coverage(of_kind).within(stretches["begin"], stretches["end"]).alias("time_ns")
+        timed = stretches.select("stretch", "line").with_columns(time_ns).filter(pl.col("time_ns") > 0)
+        found.append(_totals(timed, on_stack).with_columns(kind=pl.lit(kind)).select(*_COLUMNS))
+    return pl.concat(found)
+
+
+def lines_in_every_sample(window: RankWindow) -> frozenset[str]:
+    """Return the user's lines that are on the stack in every sample because they call a library that has the loop.
+
+    Such a line, as ``trainer.fit()``, says nothing about where the time goes.
+    """
+    if not len(window.samples):
+        return frozenset()
+    frames = _loop_frames(window)
+    is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
+    callers = _callers_of_loop(frames, window.steps)
+    sampled_ns = Coverage(frames).length_ns
+    if not len(callers) or not sampled_ns:
+        return frozenset()
+    names = frames.filter(pl.col("row").is_in(callers.implode()))["name"].unique()
+    by_name = frames.filter(is_users & pl.col("name").is_in(names.implode())).group_by("name").agg(pl.col("dur").sum())
+    lines = by_name.filter(pl.col("dur") >= _EVERY_SAMPLE * sampled_ns)["name"].str.replace(FRAME, "${1}:${2}")
+    return frozenset(lines.to_list())
+
+
+def _loop_frames(window: RankWindow) -> pl.DataFrame:
+    """Return the sampled frames of the loop's thread, without the states of the thread."""
+    frames = window.samples
+    tracks = window.trace.tracks.select("track", "thread").collect()
+    workers = tracks.filter(pl.col("thread").str.contains(WORKER_TRACK))["track"]
+    frames = frames.filter(~pl.col("track").is_in(workers.implode()))
+    frames = frames.with_columns(pl.col("category").cast(pl.String), dur=pl.col("end") - pl.col("begin"))
+    return frames.filter(pl.col("category") != SAMPLED_STATE).with_row_index("row")
+
+
+def _callers_of_loop(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+    """Return the rows of the user's frames that call a library which has the loop."""
+    is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
+    users = frames.filter(is_users)
+    return _with_loop(users.filter(_num_steps_in(users, steps) > 0), frames)
+
+
+def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall | None:
+    """The function that has most of the time of a line, of several windows; None if none has."""
+    of_line = calls.filter(kind=kind, line=line)
+    all_ns = int(of_line.filter(pl.col("function").is_null())["total_ns"].sum())
+    inside = of_line.drop_nulls("function").sort("total_ns", descending=True)
+    by_function = inside.group_by("function").agg(
+        pl.col("library_line").first(), pl.col("total_ns").sum(), pl.col("depth_ns").sum()
+    )
+    by_function = by_function.filter(pl.col("total_ns") > _NAMED_SHARE * all_ns)
+    deepest = by_function.sort(pl.col("depth_ns") / pl.col("total_ns"), descending=True).head(1)
+    return LibraryCall(deepest["function"][0], deepest["library_line"][0]) if len(deepest) else None
+
+
+def call_of_stops(stops: pl.DataFrame, line: str) -> LibraryCall | None:
+    """The function of a library in which most of the stops (``line``, ``library``, ``num_calls``) of a line began, of
+    those that say it; None if in none."""
+    of_line = stops.filter(pl.col("line") == line)
+    frame = pl.col("library")
+    by_line = of_line.filter(frame.str.contains(FRAME)).group_by(
+        frame.str.replace(FRAME, "${1}:${2}").alias("library_line"),
+        frame.str.replace(_FUNCTION, "${3}").alias("function"),
+        frame.str.replace(_FUNCTION, "${1}").alias("file"),
+    )
+    lines = by_line.agg(pl.col("num_calls").sum()).sort("num_calls", "library_line", descending=[True, False])
+    functions = lines.group_by("file", "function", maintain_order=True).agg(
+        pl.col("library_line").first(), pl.col("num_calls").sum()
+    )
+    most = functions.filter(pl.col("num_calls") > _NAMED_SHARE * pl.lit(of_line["num_calls"].sum()))
+    return LibraryCall(most["function"][0], most["library_line"][0]) if len(most) else None
+
+
+def _stretches_in_calls(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The stretches between changes of stacks in which the innermost of the user's lines calls a library that has the
+    loop: ``begin``, ``end``, ``line``, the rows of that line's frame, ``user``, and of the innermost one, ``inner``."""
+    callers = _callers_of_loop(frames, steps)
+    if not len(callers):
+        return pl.DataFrame(schema=dict.fromkeys(("stretch", "begin", "end", "line", "user", "inner"), pl.Int64))
+    users = frames.filter(pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY))
+    times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
+    times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
+    middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
+    of_user = innermost(users, middles)
+    found = times.with_columns(
+        line=users["name"].gather(of_user).str.replace(FRAME, "${1}:${2}"),
+        user=users["row"].gather(of_user),
+        inner=innermost(frames, middles),
+    )
+    return found.filter(pl.col("user").is_in(callers.implode())).drop("track").with_row_index("stretch")
+
+
+def _num_steps_in(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+    """How many steps are inside of each frame from begin to end."""
+    ended = pl.Series(steps["end"].sort().search_sorted(frames["end"], side="right")).cast(pl.Int64)
+    return ended - pl.Series(steps["begin"].sort().search_sorted(frames["begin"], side="left")).cast(pl.Int64)
+
+
+def _with_loop(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
+    """The rows of those frames of the user's that are in one function of a library nearly all the time."""
+    if not len(callers):
+        return callers["row"]
+    parent = nest_spans(frames.select("track", ts="begin", dur="dur"))["parent"]
+    called = frames.select("category", lasts="dur", function=pl.col("name").str.replace(_FUNCTION, "${1} ${3}"))
+    called = called.with_columns(parent.alias("row")).filter(pl.col("category").str.contains(_LIBRARY))
+    totals = called.group_by("row", "function").agg(pl.col("lasts").sum())
+    totals = callers.select("row", all_ns="dur").join(totals, on="row")
+    return totals.filter(pl.col("lasts") >= _NEARLY_ALL * pl.col("all_ns"))["row"]
+
+
+def _on_stack(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+    """The functions of the library that each stretch has inside of the user's line: ``stretch``, ``function``,
+    ``library_line``, and how far inside it is, ``depth``. Functions of others, such as torch, that it calls say less
+    about what it does."""
+    nested = nest_spans(frames.select("track", ts="begin", dur="dur"))
+    frames = frames.with_columns(
+        nested["parent"],
+        nested["depth"],
+        function=pl.col("name").str.replace(_FUNCTION, "${3}"),
+        library_line=pl.col("name").str.replace(_FUNCTION, "${1}:${2}"),
+        file=pl.col("name").str.replace(_FUNCTION, "${1}"),
+    )
+    climbing, found = stretches.select("stretch", "user", row="inner"), []
+    for _ in range(_MOST_FRAMES):
+        climbing = climbing.filter(pl.col("row").is_not_null() & (pl.col("row") != pl.col("user")))
+        if not len(climbing):
+            break
+        found.append(climbing.select("stretch", "row"))
+        climbing = climbing.with_columns(row=frames["parent"].gather(climbing["row"]))
+    rows = pl.concat([stretches.select("stretch", row="inner").clear(), *found])
+    of_name = frames.group_by("name").agg(pl.col("dur").sum())
+    everywhere = of_name.filter(pl.col("dur") >= _EVERY_SAMPLE * Coverage(frames).length_ns)["name"]
+    is_call = pl.col("name").str.contains(FRAME) & ~pl.col("name").is_in(everywhere.implode())
+    rows = rows.join(frames.filter(is_call).drop("begin", "end", "track"), on="row").sort("stretch", "depth")
+    package = pl.col("file").str.replace("/.*$", "")
+    rows = rows.filter(package == package.first().over("stretch"))
+    return rows.unique(["stretch", "file", "function"], keep="last")
+
+
+def _totals(timed: pl.DataFrame, on_stack: pl.DataFrame) -> pl.DataFrame:
+    """The time of lines, and of the functions that have a good part of it."""
+    lines = timed.group_by("line").agg(total_ns=pl.col("time_ns").sum())
+    inside = timed.join(on_stack, on="stretch")
+    by_line = inside.group_by("line", "file", "function", "library_line").agg(
+        total_ns=pl.col("time_ns").sum(), depth_ns=(pl.col("time_ns") * pl.col("depth")).sum()
+    )
+    by_line = by_line.sort("total_ns", "library_line", descending=[True, False])
+    calls = by_line.group_by("line", "file", "function", maintain_order=True).agg(
+        pl.col("library_line").first(), pl.col("total_ns").sum(), pl.col("depth_ns").sum()
+    )
+    calls = calls.join(lines.select("line", all_ns="total_ns"), on="line")
+    calls = calls.filter(pl.col("total_ns") >= _KEPT_SHARE * pl.col("all_ns"))
+    return pl.concat([lines, calls.drop("all_ns", "file")], how="diagonal_relaxed").with_columns(
+        pl.col("depth_ns").fill_null(0).cast(pl.Int64)
+    )

@@ -1,0 +1,120 @@
+"""analysis: operators by name and shape, with the device time of the kernels that they launched."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.gpu.flop_formulas import FORMULAS
+from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, with_rates
+from kinetoscope.analysis.plain_data import PlainData
+from kinetoscope.analysis.windows.call_times import add_calls, sum_calls, with_quantiles_by_name
+from kinetoscope.analysis.windows.columns import all_the_same, columns_of, frame_of, known_rows, rows_where, sorted_by
+from kinetoscope.analysis.windows.intervals import no_time
+from kinetoscope.analysis.windows.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
+from kinetoscope.table.tracks import nest_spans
+
+_KEY = ("name", "shapes")
+_SUMS = ("self_ns", "device_ns")
+_IS_NESTED = pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS])
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRow(PlainData):
+    """All calls of one operator with one set of shapes, on all ranks. Times are nanoseconds.
+
+    ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is that of
+    kernels and copies that its thread launched within it, None where there is no device, or no launch was recorded. A
+    call ends with the operator around it, if not before. ``flops`` is the number of floating-point operations that
+    torch counts for it, None where shapes do not give it; ``flops_per_s`` is how many its kernels did in a second of
+    their time, or the operator in one of its own where there is no device; ``mfu`` is the share of the device's peak.
+    ``name_p50_ns`` and ``name_p95_ns`` are of all calls of the operator, whatever their shapes.
+    """
+
+    name: str
+    shapes: str | None
+    num_calls: int
+    total_ns: int
+    self_ns: int
+    mean_ns: float
+    p50_ns: int
+    p95_ns: int
+    max_ns: int
+    name_p50_ns: int
+    name_p95_ns: int
+    device_ns: int | None = None
+    flops: float | None = None
+    flops_per_s: float | None = None
+    mfu: float | None = None
+
+
+def operator_calls(window: RankWindow) -> pl.DataFrame:
+    """One row per call of an operator: ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``,
+    and ``own_device_ns``, the part of it that was launched by no operator within it."""
+    host = window.host
+    calls = columns_of(host, "shapes", "track", ts="begin").hstack(
+        [window.labels.alias("name"), (host["end"] - host["begin"]).alias("dur"), window.is_operator]
+    )
+    calls = rows_where(calls, host.select(_IS_NESTED).to_series())
+    measured = nest_spans(calls, clip=True)
+    found = columns_of(calls, "name", "shapes", "track", begin="ts").hstack(measured[["dur", "self_ns"]].get_columns())
+    if window.device["launch_begin"].count():  # without runtime calls nothing shows which operator launched what
+        device_ns = _device_ns(calls, window.device)
+        own_ns = device_ns - _called_ns(device_ns, calls["is_operator"], measured["parent"])
+    else:
+        device_ns = own_ns = all_the_same("device_ns", None, pl.Int64, len(calls))
+    return rows_where(found.hstack([device_ns, own_ns.alias("own_device_ns")]), calls["is_operator"])
+
+
+def _called_ns(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
+    """What operators within each call launched: of each, what it launched counts for the one around it only."""
+    called = frame_of(_callers(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
+    called = known_rows(rows_where(called, is_operator & (device_ns > 0)), "caller")
+    called = called.group_by("caller").agg(pl.col("called_ns").sum())
+    return no_time(len(device_ns)).scatter(called["caller"], called["called_ns"])
+
+
+def _callers(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
+    """The row of the innermost operator around each call, beyond annotations; null for none."""
+    rows = pl.int_range(len(parents), dtype=pl.UInt32, eager=True)
+    while len(others := rows.filter(~is_operator[parents])):  # not of those without a parent
+        parents = parents.scatter(others, parents[parents[others]])
+    return parents.cast(pl.UInt32)
+
+
+def operator_sums(calls: pl.DataFrame, work: WindowWork) -> pl.DataFrame:
+    """The operators of one window by name and shape, for `operator_rows`."""
+    sums = sum_calls(calls, _KEY, _SUMS).with_columns(pl.col(_KEY).cast(pl.String))
+    return sums.join(work.by_name(), on=_KEY, how="left", nulls_equal=True)
+
+
+def add_operators(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The sums of several windows as those of one."""
+    return add_calls(sums, _KEY, (*_SUMS, *FLOP_SUMS))
+
+
+def operator_rows(sums: pl.DataFrame) -> list[OperatorRow]:
+    """The operators, those with the most time of their own first."""
+    rows = with_rates(with_quantiles_by_name(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
+    return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
+
+
+def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
+    """A sentence on why operations are not known, where other settings would record them."""
+    counted = [row for row in rows if row.name in FORMULAS]
+    if not counted or any(row.shapes is not None for row in counted):
+        return []
+    return ["FLOPs are unknown, because operator shapes were not recorded: record_shapes=True records them."]
+
+
+def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
+    """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
+    spent = (device["end"] - device["begin"]).alias("spent")
+    launched = columns_of(device, track="launch_track", time="launch_begin").hstack([spent])
+    launched = sorted_by(known_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))
+    begins = calls["ts"]
+    times = (pl.concat([begins, begins + calls["dur"]]) - 1).alias("time")
+    asked = frame_of(pl.concat([calls["track"]] * 2), times).with_row_index("row").sort("time")
+    found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
+    spent = found.sort("row")["spent"].fill_null(0)
+    return (spent[len(calls) :] - spent[: len(calls)]).alias("device_ns")

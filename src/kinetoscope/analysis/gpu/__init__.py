@@ -1,0 +1,1 @@
+"""Work of devices: kernels, FLOPs, peaks and idle gaps."""

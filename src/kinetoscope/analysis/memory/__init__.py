@@ -1,0 +1,1 @@
+"""Allocated memory: categories, growth and owners."""

@@ -1,0 +1,125 @@
+"""analysis: how much memory was allocated, and what of it grows from step to step."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.memory.memory_categories import BEFORE, CATEGORIES, categories, lifetimes
+from kinetoscope.analysis.memory.memory_growth import MemoryGrowth, MemoryHolder
+from kinetoscope.analysis.memory.memory_owners import MemoryOwner, memory_owners
+from kinetoscope.analysis.plain_data import PlainData
+from kinetoscope.analysis.windows.columns import known_rows, rows_where
+from kinetoscope.analysis.windows.window import RankWindow, place_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRow(PlainData):
+    """The memory of one device of one rank; that of its host has no device. Sizes are bytes.
+
+    ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the host's memory torch sees
+    what is allocated and freed in a window: what was there before it, and was not freed in it, does not count.
+    ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
+    None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
+    ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that hold
+    it, where `GrowingMemory` looked for them, else None. ``by_category`` shares ``peak_bytes`` out to what allocated it
+    (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor memory
+    belongs, a trace does not say: `kinetoscope.torch` exports a timeline of that.
+    """
+
+    _pairs = ("by_category",)
+
+    rank: int | None
+    device: int | None
+    peak_bytes: int
+    peak_step: int | None
+    by_category: tuple[tuple[str, int], ...] = ()
+    growth_bytes_per_step: int | None = None
+    holders: tuple[MemoryHolder, ...] = ()
+    owners: tuple[MemoryOwner, ...] | None = None
+
+
+def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
+    """The rows of one window's rank."""
+    events = known_rows(window.allocations, "total")
+    if not len(events):
+        return []
+    growth = MemoryGrowth(window, host)
+    rows = [_row(window, host, growth, of_device) for of_device in events.partition_by("device", maintain_order=True)]
+    owners = memory_owners(window) if any(row.growth_bytes_per_step for row in rows) else None
+    if owners is None:
+        return rows
+    return [replace(row, owners=tuple(one for one in owners if one.device == row.device)) for row in rows]
+
+
+def _row(window: RankWindow, host: HostTime, growth: MemoryGrowth, events: pl.DataFrame) -> MemoryRow:
+    """The row of one device, of its ``events``."""
+    peak_row = events["total"].arg_max() or 0
+    peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
+    place = place_in(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
+    lives = lifetimes(events)
+    holders = growth.holders(events, lives)
+    is_known = not events["address"].has_nulls()
+    return MemoryRow(
+        rank=window.rank,
+        device=device,
+        peak_bytes=peak_bytes,
+        peak_step=None if place is None else window.steps["step"][place],
+        by_category=_by_category(window, host, _alive_after(lives, peak_row), peak_bytes) if is_known else (),
+        growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
+        holders=holders or (),
+    )
+
+
+def _alive_after(lives: pl.DataFrame, row: int) -> pl.DataFrame:
+    """What was allocated up to an event of a device, and not freed by then."""
+    lives = rows_where(lives, (lives["bytes"] > 0) & (lives["row"] <= row))
+    return lives.filter((lives["end_row"] > row).fill_null(True))
+
+
+def _by_category(
+    window: RankWindow, host: HostTime, alive: pl.DataFrame, total_bytes: int
+) -> tuple[tuple[str, int], ...]:
+    """What is alive of a device's allocations, by category. What is missing to the total was allocated before the
+    recording; nothing is said where there is more than the total, since some of it was freed unseen."""
+    of_category = alive.with_columns(categories(window, host, alive)).group_by("category").agg(pl.col("bytes").sum())
+    sums = dict(of_category.iter_rows())
+    sums[BEFORE] = total_bytes - sum(sums.values())
+    if sums[BEFORE] < 0:
+        return ()
+    return tuple((category, sums[category]) for category in CATEGORIES if sums.get(category))
+
+
+def add_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
+    """The rows of all windows, which come in the order of time: one for each rank and device.
+
+    The growth is that of the last window that knows it.
+    """
+    joined: dict[tuple[int | None, int | None], MemoryRow] = {}
+    for row in rows:
+        key = (row.rank, row.device)
+        joined[key] = _joined(joined[key], row) if key in joined else row
+    return sorted(joined.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device is None, row.device))
+
+
+def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
+    highest = max(one, later, key=lambda row: row.peak_bytes)
+    latest = one if later.growth_bytes_per_step is None else later
+    growth, holders, owners = latest.growth_bytes_per_step, latest.holders, latest.owners
+    return replace(highest, growth_bytes_per_step=growth, holders=holders, owners=owners)
+
+
+def peaks(window: RankWindow) -> pl.Series | None:
+    """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
+    events = known_rows(window.allocations, "total")
+    if not len(events):
+        return None
+    on_device = known_rows(events, "device")
+    events = on_device if len(on_device) else events
+    steps = window.steps[["begin", "end"]].with_row_index("place")
+    before = steps.join_asof(events[["ts", "total"]], left_on="begin", right_on="ts", strategy="backward")
+    within = events.hstack([place_in(window.steps, events["ts"])]).group_by("place").agg(most=pl.col("total").max())
+    return before.join(within, on="place", how="left", maintain_order="left").select(
+        pl.max_horizontal("total", "most")
+    )["total"]

@@ -1,0 +1,158 @@
+"""analysis: what of a rank's memory grows from step to step, and who allocates it.
+
+What is alive at the end of each step is counted by who allocated it. What is given back later is no growth: the counts
+are lowered to the least that any later step has. What then still rises, again and again until the last step, grows.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.memory.memory_categories import categories
+from kinetoscope.analysis.windows.columns import columns_of, rows_where
+from kinetoscope.analysis.windows.source_lines import source_lines
+from kinetoscope.analysis.windows.window import FEWEST_STEPS, RankWindow, innermost
+
+_FEWEST_RISES = 2
+_LEAST_OVER_GIVEN_BACK = 3
+_ONLY_ALLOCATES = r"^aten::(empty|new_empty|resize)"
+_WHO = ("operator", "line")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryHolder:
+    """An operator whose memory grows, called in a function that begins at ``line``, if stacks were recorded.
+
+    ``category`` is the part of a step that allocated most of what it holds, ``steps`` are those at whose end it held
+    more than ever before.
+    """
+
+    operator: str | None
+    line: str | None
+    category: str
+    steps: tuple[int, ...]
+    bytes_per_step: int
+
+
+class MemoryGrowth:
+    """The growth of memory in one window."""
+
+    def __init__(self, window: RankWindow, host: HostTime) -> None:
+        self._window, self._host = window, host
+
+    def holders(self, events: pl.DataFrame, lives: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
+        """Who allocated what grows, the most first, of the allocations of one device and their `lifetimes`; None if
+        steps are too few, or nothing tells which memory was freed."""
+        if len(self._steps) < FEWEST_STEPS or not len(lives):
+            return None
+        alive = self._alive(lives)
+        growing = self._growing(alive)
+        if not len(growing):
+            return ()
+        grows = growing["bytes_per_step"].sum()
+        if 2 * self._rise(events) < grows * (len(self._steps) - 1):  # as much was freed of what is older
+            return ()
+        growing, numbers = self._with_categories(growing, alive), self._steps["step"]
+        return tuple(
+            MemoryHolder(
+                operator=row["operator"],
+                line=row["line"],
+                category=row["category"],
+                steps=tuple(numbers[place] for place in row["places"]),
+                bytes_per_step=round(row["bytes_per_step"]),
+            )
+            for row in growing.iter_rows(named=True)
+        )
+
+    @cached_property
+    def _steps(self) -> pl.DataFrame:
+        """The longest run of steps that follow each other, which torch recorded, from the first optimizer step on."""
+        operators = columns_of(self._window.operators, operator="begin")
+        steps = self._window.steps.join_asof(operators, left_on="begin", right_on="operator", strategy="forward")
+        steps = rows_where(steps, steps["operator"] < steps["end"])
+        if len(self._host.optimizer):
+            steps = rows_where(steps, steps["end"] >= self._host.optimizer["end"].min())
+        number = pl.col("step").cast(pl.Int64) - pl.int_range(pl.len())
+        runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
+        return max(runs, key=len, default=steps)
+
+    def _alive(self, lives: pl.DataFrame) -> pl.DataFrame:
+        """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
+        ``beyond``, with who made them."""
+        ends = self._steps["end"]
+        taken = rows_where(lives, lives["bytes"] > 0)
+        beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
+        taken = taken.hstack([ends.search_sorted(taken["begin"]).alias("first"), beyond.alias("beyond")])
+        taken = rows_where(taken, taken["first"] < taken["beyond"])
+        moments = columns_of(taken, "track", ts="begin")
+        operators = allocating_operators(self._window, moments)
+        return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, moments))
+
+    def _growing(self, alive: pl.DataFrame) -> pl.DataFrame:
+        """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
+        last one, and the ``places`` of all their rises among the steps."""
+        place, rise, given_back = pl.col("place"), pl.col("rise"), (pl.col("held") - pl.col("lasting")).max()
+        held = self._held(alive).with_columns(
+            rise=pl.col("lasting").diff().over(_WHO), given_back=given_back.over(_WHO)
+        )
+        found = held.filter(rise > 0).group_by(_WHO, maintain_order=True)
+        found = found.agg(
+            places=place,
+            pause=place.diff().max(),
+            before=place.first(),
+            after=len(self._steps) - place.last(),
+            grown=rise.sum(),
+            is_even=rise.n_unique() == 1,
+            bytes_per_step=(rise.sum() - rise.first()) / (place.last() - place.first()),
+            given_back=pl.col("given_back").first(),
+        )
+        return found.filter(_keeps_rising()).sort("bytes_per_step", descending=True, maintain_order=True)
+
+    def _with_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
+        """Those who hold memory, with the category of most of it."""
+        allocated = alive.join(growing, on=_WHO, how="semi", nulls_equal=True)
+        of_category = allocated.with_columns(category=categories(self._window, self._host, allocated))
+        of_category = of_category.group_by(*_WHO, "category").agg(pl.col("bytes").sum())
+        most = of_category.sort("bytes", "category").group_by(_WHO).agg(pl.col("category").last())
+        return growing.join(most, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
+
+    def _held(self, alive: pl.DataFrame) -> pl.DataFrame:
+        """For each holder and each ``place`` among the steps: the bytes ``held`` at its end, and of these those
+        ``lasting``, the least that is held then and later."""
+        taken = alive.select(*_WHO, place="first", change="bytes")
+        given = alive.select(*_WHO, place="beyond", change=-pl.col("bytes"))
+        places = pl.DataFrame({"place": pl.int_range(len(self._steps), dtype=pl.UInt32, eager=True)})
+        changes = pl.concat([taken, given]).group_by(*_WHO, "place").agg(pl.col("change").sum())
+        every = changes.select(_WHO).unique().join(places, how="cross")
+        series = every.join(changes, on=[*_WHO, "place"], how="left", nulls_equal=True).sort(*_WHO, "place")
+        series = series.with_columns(held=pl.col("change").fill_null(0).cum_sum().over(_WHO))
+        return series.with_columns(lasting=pl.col("held").cum_min(reverse=True).over(_WHO))
+
+    def _rise(self, events: pl.DataFrame) -> int:
+        """How much more was allocated at the end of the last step than at that of the first."""
+        totals = self._steps.join_asof(events.select("ts", "total"), left_on="end", right_on="ts", strategy="backward")
+        first, last = totals["total"].fill_null(0).gather([0, -1])
+        return last - first
+
+
+def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Series:
+    """The innermost operator around each of ``allocations`` (``ts``, ``track``), if possible one that does more than to
+    allocate."""
+    operators = window.operators
+    names = operators["name"].unique()
+    others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
+    others = operators.filter(pl.col("name").is_in(others.implode()))
+    found = others["name"][innermost(others, allocations)]
+    if not found.has_nulls():
+        return found
+    return found.zip_with(found.is_not_null(), operators["name"][innermost(operators, allocations)])
+
+
+def _keeps_rising() -> pl.Expr:
+    """Whether there was never a longer pause than between rises, and what was given back is little beside these."""
+    goes_on = (pl.col("before") <= pl.col("pause")) & (pl.col("after") <= pl.col("pause"))
+    num_rises = pl.col("places").list.len()
+    is_often = (num_rises > _FEWEST_RISES) | (num_rises == _FEWEST_RISES) & pl.col("is_even")
+    return goes_on & is_often & (pl.col("grown") >= _LEAST_OVER_GIVEN_BACK * pl.col("given_back"))

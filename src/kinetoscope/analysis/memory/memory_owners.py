@@ -1,0 +1,61 @@
+"""analysis: what holds memory that grows, as the source `GrowingMemory` saw it in the functions around the loop."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kinetoscope.analysis.windows.window import RankWindow
+from kinetoscope.formats.own_names import MEMORY_HOLDER
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOwner:
+    """Something that got ``num_tensors`` tensors in ``num_steps`` steps, ``num_graphs`` of them with a graph that keeps
+    memory for a backward pass.
+
+    ``name`` is the expression for it in code, such as ``self.losses``, ``kind`` what it is, such as ``list``, ``place``
+    where it is held, in words. ``line`` is the only line that adds to it, None if that is not sure. ``bytes_per_step``
+    is of its tensors and their graphs, as far as they were looked at; None for a sum that drags its graphs along.
+    """
+
+    name: str
+    kind: str
+    place: str
+    line: str | None
+    num_steps: int
+    num_tensors: int
+    num_graphs: int
+    bytes_per_step: int | None
+    device: int | None
+
+
+def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
+    """What was seen to hold more and more tensors, the most first; None if nobody looked, or not everywhere."""
+    notes = window.noted(MEMORY_HOLDER)
+    owners = tuple(owner for note in notes if (owner := _owner(note)) is not None)
+    has_seen_all = any(note.get("complete") == 1 for note in notes)
+    return owners if owners or has_seen_all else None
+
+
+def _owner(note: dict[str, Any]) -> MemoryOwner | None:
+    """What a note says; None if it lacks something, has numbers that cannot be, or is somebody else's."""
+    texts = {key: note.get(key) for key in ("holder", "kind", "place")}
+    counts = {key: note.get(key) for key in ("steps", "tensors", "graphs")} | {"bytes": note.get("bytes", 0)}
+    if not all(isinstance(text, str) for text in texts.values()) or not all(map(_is_count, counts.values())):
+        return None
+    steps, line, device = max(1, note["steps"]), note.get("line"), note.get("device")
+    num_bytes: Any = note.get("bytes")
+    return MemoryOwner(
+        name=note["holder"],
+        kind=note["kind"],
+        place=note["place"],
+        line=line if isinstance(line, str) else None,
+        num_steps=steps,
+        num_tensors=note["tensors"],
+        num_graphs=note["graphs"],
+        bytes_per_step=None if num_bytes is None else round(num_bytes / steps),
+        device=device if _is_count(device) else None,
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < 2**63

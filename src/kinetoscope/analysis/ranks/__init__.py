@@ -1,0 +1,1 @@
+"""Ranks: collectives, the common clock, stragglers, and CPU contention."""

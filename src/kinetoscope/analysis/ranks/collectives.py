@@ -1,0 +1,441 @@
+"""analysis: the collective calls of a run, each with when every rank began and ended it."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.plain_data import PlainData
+from kinetoscope.analysis.ranks.point_to_point import (
+    SEND,
+    clock_bounds,
+    find_channels,
+    peers_in_args,
+    peers_in_titles,
+    peers_on_cpu,
+)
+from kinetoscope.analysis.windows.call_order import in_order
+from kinetoscope.analysis.windows.columns import all_the_same, frame_of, known_rows, rows_where
+from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
+
+_NAMES = {
+    name.replace("_", ""): name
+    for name in (
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "broadcast",
+        "barrier",
+        "reduce",
+        "gather",
+        "scatter",
+        "send_recv",
+    )
+} | {"alltoallv": "all_to_all", "allgatherv": "all_gather", "recv": "send"}
+_ALL_TO_ALL = "all_to_all"
+_POINT_TO_POINT = (_ALL_TO_ALL, "send", "recv", "send_recv")
+_MAX_SPREAD_OF_ENDS = 0.05
+"""An all-to-all that ends on all ranks within this share of its length makes each rank wait for all others, as an
+all-reduce does: those of a recommender on 8 ranks (DLRM) end within 13 us of each other, after up to 7.6 ms."""
+MOMENTS = ("begin", "end", "paused_from", "paused_until")
+"""Columns of calls that are moments. A pause is the longest stretch of a call in which its rank computes nothing."""
+
+_OF_CALLS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out", "peer")
+_OF_RANKS = ("rank", "begin", "end", "wait_ns")
+_ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
+_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
+_BYTES |= {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "uint8": 1, "int8": 1, "short": 2}
+_BYTES |= {"long int": 8, "unsigned char": 1, "signed char": 1, "c10::bfloat16": 2, "c10::half": 2}
+
+FAR_NS = 60_000_000_000
+"""Ranks whose clocks, or whose same steps, are further apart are doubted: they may be of different runs."""
+
+_ALIKE, _FEWEST_CALLS = 0.1, 3
+"""So many calls whose ends are all as far apart, to this part of a call, are the same calls on both ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRow(PlainData):
+    """One collective call of the run. Times are unix nanoseconds on the common clock, in the order of ``ranks``.
+
+    ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin; ``waits_ns`` how
+    long each rank waited for the last one and computed nothing. What it waits in two calls at once counts for the one
+    in which it began to wait first. All three are None for an all-to-all that does not end on all ranks together, in
+    which a rank does not wait for all others. Of a message, only the receiver waits: there are no ``waits_ns``. What is
+    not known is None.
+    """
+
+    group: str | None
+    sequence: int | None
+    step: int | None
+    name: str
+    bytes: int | None
+    num_ranks: int
+    ranks: tuple[int, ...]
+    starts_ns: tuple[int, ...]
+    ends_ns: tuple[int, ...]
+    skew_ns: int | None
+    transfer_ns: int | None
+    waits_ns: tuple[int, ...] | None
+    late_rank: int | None
+    bandwidth_bytes_per_s: float | None
+
+
+def collective_calls(window: RankWindow) -> pl.DataFrame:
+    """One row per call in a window of one rank, in the order of launches; those in flight at its begin are first.
+
+    ``after`` is the step that had begun last, null before the first one; ``order`` the place in its channel since.
+    `find_channels` has ``channel``, ``source`` and ``destination``.
+    """
+    calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
+    steps = window.steps["step"]
+    calls = calls.hstack(
+        [
+            *find_channels(window, calls).get_columns(),
+            all_the_same("rank", window.rank, pl.Int64, len(calls)),
+            steps[place_in(window.steps, calls["launch_begin"])].cast(pl.Int64).alias("step"),
+            _last_begun(window, calls["launch_begin"]).alias("after"),
+            all_the_same("first_step", steps.first(), pl.Int64, len(calls)),
+            all_the_same("last_step", steps.last(), pl.Int64, len(calls)),
+            *_longest_pauses(_computing(window), calls).get_columns(),
+        ]
+    ).sort("launch_begin", "begin")
+    order = pl.int_range(pl.len(), dtype=pl.Int64).over("channel", "after")
+    calls = calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null())
+    return calls.drop("launch_begin", "direction", "peer")
+
+
+def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
+    """The step that had begun last at each time."""
+    steps = window.steps["step"]
+    numbers = pl.concat([all_the_same("step", None, steps.dtype, 1), steps])
+    return numbers[window.steps["begin"].search_sorted(times, side="right")]
+
+
+def _computing(window: RankWindow) -> Coverage:
+    """When the device computes something, or the thread of the loop where there is none."""
+    if len(window.device):
+        return window.device_time.compute
+    # An operator of a DTensor waits for a collective inside of it.
+    return window.operating.without(Coverage(window.on_loop(window.named(COMMUNICATION_CALLS))))
+
+
+def _longest_pauses(computing: Coverage, calls: pl.DataFrame) -> pl.DataFrame:
+    """``paused_from`` and ``paused_until`` of each call; its end, where its rank computes all the time.
+
+    What a rank computes after its pause does not shorten it: it may go on a little before its call is seen to end.
+    """
+    islands, never = computing.islands, pl.Series([None], dtype=pl.Int64)
+    pauses = pl.DataFrame([pl.concat([never, islands["end"]]), pl.concat([islands["begin"], never])])
+    first = islands["begin"].search_sorted(calls["begin"], side="right")
+    last = islands["end"].search_sorted(calls["end"], side="left")
+    within = pl.int_ranges(first, last + 1, dtype=pl.Int64, eager=True).alias("pause")
+    found = frame_of(calls["begin"], calls["end"], within).with_row_index("call").explode("pause")
+    found = known_rows(found, "pause")
+    begins, ends = (column[found["pause"]] for column in pauses)
+    found = found.select(
+        "call", paused_from=pl.max_horizontal("begin", begins), paused_until=pl.min_horizontal("end", ends)
+    )
+    length = pl.col("paused_until") - pl.col("paused_from")
+    longest = found.sort(length, descending=True, maintain_order=True).unique("call", keep="first")
+    rows = calls[["end"]].with_row_index("call").join(longest, on="call", how="left", maintain_order="left")
+    return rows.select(pl.col("paused_from", "paused_until").fill_null(pl.col("end")))
+
+
+def _device_calls(window: RankWindow) -> pl.DataFrame:
+    """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
+    kernels = rows_where(window.device.with_row_index("row"), window.device["kind"] == "communication")
+    calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
+    is_detailed = calls["name"] == "record_param_comms"
+    calls = calls.hstack([peers_in_args(window, calls)])
+    said, named = (
+        around(
+            rows_where(calls[["begin", "end", "track", *columns]], is_wanted),
+            kernels["launch_track"],
+            kernels["launch_begin"],
+        )
+        for is_wanted, columns in ((is_detailed, _OF_CALLS), (~is_detailed, ("name", "types", "shapes")))
+    )
+    elements = pl.coalesce(
+        pl.max_horizontal("elements_in", "elements_out"),
+        pl.max_horizontal(said["elements_in"], said["elements_out"]),
+        _num_elements(named["shapes"]),
+    )
+    dtype = pl.coalesce(_text("dtype"), said["dtype"].cast(pl.String), _first_text(named["types"]))
+    name = pl.coalesce(_text("collective"), said["collective"].cast(pl.String), _behind_colon(named["name"]))
+    return kernels.select(
+        "row",
+        "begin",
+        "end",
+        "launch_begin",
+        group=_unquoted(pl.coalesce(_text("group"), said["group"].cast(pl.String))),
+        sequence=pl.coalesce("collective_sequence", said["collective_sequence"]),
+        name=_plain_name(pl.coalesce(_unquoted(name), _name_in_kernel())),
+        direction=_unquoted(name),
+        peer=peers_in_titles(named["name"]).fill_null(said["peer"]),
+        elements=elements,
+        bytes=elements * _element_bytes(_unquoted(dtype)),
+    )
+
+
+def _gloo_calls(window: RankWindow) -> pl.DataFrame:
+    calls = window.named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
+    elements = _num_elements(calls["shapes"])
+    return calls.select(
+        "row",
+        "begin",
+        "end",
+        launch_begin="begin",
+        group=_groups_of_threads(window, calls["track"]),
+        sequence=pl.lit(None, dtype=pl.Int64),
+        name=_plain_name(_behind_colon(calls["name"])),
+        direction=_behind_colon(calls["name"]),
+        peer=peers_on_cpu(window, calls),
+        elements=elements,
+        bytes=elements * _element_bytes(_first_text(calls["types"])),
+    )
+
+
+def _groups_of_threads(window: RankWindow, tracks: pl.Series) -> pl.Series:
+    """Return the group of each call, by its thread; where there is just one group, it is of all calls."""
+    groups, threads = [*window.trace.process_groups], window.trace.group_threads
+    if len(groups) == 1 or not threads:
+        return all_the_same("group", groups[0] if len(groups) == 1 else None, pl.String, len(tracks))
+    known = window.trace.tracks.select("track", "tid_number").collect()
+    by_track = {track: threads.get(thread) for track, thread in known.iter_rows()}
+    return tracks.replace_strict(by_track, default=None, return_dtype=pl.String).alias("group")
+
+
+def _text(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.String)
+
+
+def _unquoted(text: pl.Expr) -> pl.Expr:
+    """The text in a JSON string; any other value as it stands."""
+    return text.str.strip_chars('"')
+
+
+def _behind_colon(names: pl.Series) -> pl.Series:
+    return names.str.extract(r":_?(.*)$")
+
+
+def _first_text(types: pl.Series) -> pl.Series:
+    """The first text of a JSON list of texts."""
+    return types.cast(pl.String).str.extract(r'"([^"]+)"')
+
+
+def _name_in_kernel() -> pl.Expr:
+    return pl.col("name").str.extract(
+        r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|send_?recv|all_?to_?all|reduce)"
+    )
+
+
+def _plain_name(names: Any) -> Any:
+    """One name for one kind of call: ``allreduce``, ``AllReduce`` and ``all_reduce`` are ``all_reduce``."""
+    plain = (
+        names.str.to_lowercase()
+        .str.replace_all(r"[^a-z]", "")
+        .str.replace(r"(base|coalesced|intotensor|tensor|async)+$", "")
+    )
+    return plain.replace(_NAMES)
+
+
+def _element_bytes(dtype: Any) -> Any:
+    """The size of an element, of an expression or a series of dtypes."""
+    return dtype.str.to_lowercase().replace_strict(_BYTES, default=None)
+
+
+def _num_elements(shapes: pl.Series) -> pl.Series:
+    """How many elements the tensors of a call's shapes have in all; null where there are no shapes."""
+    texts = shapes.cast(pl.String)
+    known = {text: _elements_of(text) for text in texts.unique().drop_nulls().to_list()}
+    return texts.replace_strict(known, default=None, return_dtype=pl.Int64)
+
+
+def _elements_of(text: str) -> int | None:
+    """``[[2, 3], []]`` has 6 elements; so has ``[[[2, 3]], []]``, a list of tensors."""
+    try:
+        shapes = json.loads(text)
+    except ValueError:
+        return None
+    tensors = [shape for shape in _shapes_in(shapes) if shape]
+    return sum(math.prod(shape) for shape in tensors) if tensors else None
+
+
+def _shapes_in(value: Any) -> Iterable[list[int]]:
+    if isinstance(value, list):
+        if value and all(isinstance(size, int) for size in value):
+            yield value
+        for item in value:
+            yield from _shapes_in(item)
+
+
+@dataclass(frozen=True)
+class ClockShift:
+    """How far a rank's clock was moved to the common one, and within what that is sure. Nanoseconds."""
+
+    shift_ns: int
+    bound_ns: int
+
+
+@dataclass(frozen=True)
+class JoinedCollectives:
+    """The calls of a run: ``rows``, and of the parts of calls that several ranks recorded, ``calls``, a frame with
+    ``part`` and ``row`` of each, and ``call``, the same for all parts of a call; times are on the common clock."""
+
+    rows: list[CollectiveRow]
+    calls: pl.DataFrame
+
+
+def join_collectives(
+    windows: Sequence[pl.DataFrame], exact_ranks: Iterable[int] = ()
+) -> tuple[JoinedCollectives, dict[int, ClockShift]]:
+    """The calls of some windows as calls of the run, and how the clock of each rank was moved for that.
+
+    A call is known by its group and sequence number, or else by its group, step and order after the step's begin.
+    The clocks of ranks not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks
+    together do so.
+    """
+    calls = [calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, calls in enumerate(windows)]
+    parts = _numbered(in_order(pl.concat(calls)))
+    shifts = _clock_shifts(parts, set(exact_ranks))
+    shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
+    moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
+    parts = parts.with_columns(pl.col(*MOMENTS) + moved)
+    rows, alone = _rows(parts)
+    waiting = [call for call, row in rows.items() if row.num_ranks > 1]
+    joined = parts.filter(pl.col("call").is_in(waiting))
+    return JoinedCollectives(sorted([*rows.values(), *alone], key=lambda row: row.starts_ns[0]), joined), shifts
+
+
+def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls with ``call``, the number of the call of the run that each is part of."""
+    # Each rank counts its sends and receives anew, so their numbers differ on both sides.
+    by_sequence = pl.col("sequence").is_not_null() & (pl.col("name") != SEND).fill_null(True)
+    places = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
+    # Ranks put unequal numbers of elements into one all-to-all, as tokens for experts.
+    elements = pl.when(pl.col("name") != _ALL_TO_ALL).then("elements")
+    sequence = pl.when(by_sequence).then("sequence")
+    key = pl.struct("channel", sequence, *places, "name", elements)
+    is_known = by_sequence | pl.any_horizontal(pl.col("step", "channel").is_not_null())
+    return calls.filter(is_known).with_columns(call=key.rank("dense"))
+
+
+def _clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[int, ClockShift]:
+    """By rank: the median of how much earlier its calls end than on ranks whose shift is known, and the spread of that.
+
+    Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on. Where
+    a rank shares nothing else, all-to-alls count, which end less surely together, or its messages (`clock_bounds`).
+    """
+    ends = parts.drop_nulls("rank")
+    from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it
+    ends = ends.select("name", "call", "rank", end=from_zero, dur=pl.col("end") - pl.col("begin"))
+    together, others = (ends.filter(pl.col("name").is_in(list(kind))) for kind in (_ENDS_TOGETHER, [_ALL_TO_ALL]))
+    messages = parts.drop_nulls(["rank", "source"])
+    shifts = {rank: ClockShift(0, 0) for rank in exact_ranks or ends["rank"].unique().sort()[:1]}
+    while found := (
+        _next_shifts(together, shifts) or _next_shifts(others, shifts) or _shifts_by_messages(messages, shifts)
+    ):
+        shifts |= found
+    return {rank: shift for rank, shift in shifts.items() if rank not in exact_ranks}
+
+
+def _shifts_by_messages(messages: pl.DataFrame, shifts: Mapping[int, ClockShift]) -> dict[int, ClockShift]:
+    """Return the shifts of ranks that exchange messages with those whose shift is known."""
+    if not len(messages):
+        return {}
+    found = clock_bounds(messages, {rank: shift.shift_ns for rank, shift in shifts.items()})
+    return {
+        rank: ClockShift(shift_ns, bound_ns)
+        for rank, (shift_ns, bound_ns) in found.items()
+        if bound_ns >= 0 and abs(shift_ns) <= FAR_NS
+    }
+
+
+def _next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
+    """The shifts of further ranks that share calls with those whose shift is known; a far one only if it is sure."""
+    is_known = pl.col("rank").is_in(list(shifts))
+    shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
+    moved = pl.col("end") + pl.col("rank").replace_strict(shift_ns, default=None, return_dtype=pl.Int64)
+    known = ends.filter(is_known).group_by("call").agg(known_end=moved.median())
+    early = ends.filter(~is_known).join(known, on="call").with_columns(early=pl.col("known_end") - pl.col("end"))
+    apart = (pl.col("early") - pl.col("early").median()).abs().median()
+    is_sure = (apart < _ALIKE * pl.col("dur").median()) & (pl.len() >= _FEWEST_CALLS)
+    found = early.group_by("rank").agg(pl.col("early").median(), apart=apart, is_sure=is_sure)
+    found = found.filter((pl.col("early").abs() <= FAR_NS) | pl.col("is_sure")).drop("is_sure")
+    return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.sort("rank").iter_rows()}
+
+
+def _rows(parts: pl.DataFrame) -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
+    """The row of each call, by its number, and a row for each part of what is not one call."""
+    by_call = _with_waits(parts).sort("call", "rank").group_by("call", maintain_order=True)
+    first = [pl.col(name).drop_nulls().first() for name in ("group", "step", "name", "bytes")]
+    sequence = pl.col("sequence").drop_nulls()
+    first.append(pl.when(sequence.n_unique() == 1).then(sequence.first()))
+    rows, alone = {}, []
+    for call in by_call.agg(*first, *_OF_RANKS).iter_rows(named=True):
+        if _is_one(call):
+            rows[call["call"]] = _row(**call)
+        else:
+            parts_of_call = zip(*(call[name] for name in _OF_RANKS), strict=True)
+            alone += [
+                _row(**call | {name: [value] for name, value in zip(_OF_RANKS, part, strict=True)})
+                for part in parts_of_call
+            ]
+    return rows, alone
+
+
+def _is_one(call: dict[str, Any]) -> bool:
+    """Whether parts are one call: each rank has one of them, and they overlap; a send may end before it is received."""
+    ranks, apart_ns = call["rank"], max(call["begin"]) - min(call["end"])
+    return len(set(ranks)) == len(ranks) and apart_ns <= (FAR_NS if call["name"] in _POINT_TO_POINT else 0)
+
+
+def _row(**call: Any) -> CollectiveRow:
+    ranks, starts, ends = call["rank"], call["begin"], call["end"]
+    last_start = max(starts)
+    is_all = call["name"] not in _POINT_TO_POINT or _ends_together(call["name"], starts, ends)
+    is_timed, has_waits = len(ranks) > 1 and (is_all or call["name"] == SEND), len(ranks) > 1 and is_all
+    transfer_ns = max(ends) - last_start if is_timed else None
+    return CollectiveRow(
+        group=call["group"],
+        sequence=call["sequence"],
+        step=call["step"],
+        name=call["name"],
+        bytes=call["bytes"],
+        num_ranks=len(ranks),
+        ranks=tuple(ranks),
+        starts_ns=tuple(starts),
+        ends_ns=tuple(ends),
+        skew_ns=last_start - min(starts) if is_timed else None,
+        transfer_ns=transfer_ns,
+        waits_ns=tuple(call["wait_ns"]) if has_waits else None,
+        late_rank=ranks[starts.index(last_start)] if is_timed else None,
+        bandwidth_bytes_per_s=call["bytes"] * 1e9 / transfer_ns if call["bytes"] and transfer_ns else None,
+    )
+
+
+def _ends_together(name: str, starts: Sequence[int], ends: Sequence[int]) -> bool:
+    """Return whether it is an all-to-all in which each rank waits for all others."""
+    return name == _ALL_TO_ALL and max(ends) - min(ends) <= _MAX_SPREAD_OF_ENDS * (max(ends) - min(starts))
+
+
+def _with_waits(parts: pl.DataFrame) -> pl.DataFrame:
+    """Parts of calls with ``wait_ns``: how much of its pause was before the last rank began the call, and in no wait of
+    the same rank that had begun before."""
+    last = pl.col("begin").max()
+    is_one = (pl.len() > 1) & (pl.col("rank").n_unique() == pl.len()) & (last <= pl.col("end").min())
+    end, length = pl.col("end"), pl.col("end").max() - pl.col("begin").min()
+    is_together = (end.max() - end.min() <= _MAX_SPREAD_OF_ENDS * length) & (pl.col("name").first() == _ALL_TO_ALL)
+    is_all = (~pl.col("name").is_in(_POINT_TO_POINT)).fill_null(True) | is_together.fill_null(False).over("call")
+    is_timed = is_one.over("call") & is_all
+    until = pl.when(is_timed).then(pl.min_horizontal(last.over("call"), "paused_until")).otherwise(-(2**62))
+    waits = parts.with_columns(wait_until=until).sort("rank", "paused_from")
+    reach = pl.col("wait_until").cum_max().shift(1).over("rank")
+    wait_ns = (pl.col("wait_until") - pl.max_horizontal("paused_from", reach)).clip(0)
+    return waits.with_columns(wait_ns=wait_ns).drop("wait_until")

@@ -1,0 +1,95 @@
+"""analysis: the times of all ranks on one clock, rank 0's: by what was measured during the run, and by collectives."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from kinetoscope.analysis.ranks.collectives import MOMENTS, ClockShift, collective_calls, join_collectives
+from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS
+from kinetoscope.analysis.windows.window import read_windows
+from kinetoscope.clock.file_clock import FileClock, Stretch
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.table.load import load_one
+from kinetoscope.texts.wording import lasting, ranks_named
+
+_MIN_SHIFT_NS = 1_000_000
+"""Clocks that agree within a millisecond are as good as NTP keeps them in a network."""
+
+
+@dataclass(frozen=True)
+class TimeShift:
+    """How the times of one trace are moved."""
+
+    shift_ns: int = 0
+    stretch: Stretch | None = None
+
+    def moved(self, time_ns: int) -> int:
+        """A moment on the common clock."""
+        return self.shift_ns + (time_ns if self.stretch is None else self.stretch.moved(time_ns))
+
+    def expression(self, column: str) -> pl.Expr:
+        """A column of moments on the common clock, to about a nanosecond."""
+        if self.stretch is None:
+            return pl.col(column) + self.shift_ns
+        part = self.stretch.gain_ns / self.stretch.over_ns
+        gained_ns = ((pl.col(column) - self.stretch.begin_ns).cast(pl.Float64) * part).floor().cast(pl.Int64)
+        return pl.col(column) + gained_ns + self.shift_ns
+
+    @classmethod
+    def of(cls, shifts: Mapping[int, ClockShift], rank: int | None) -> "TimeShift":
+        """By what the collectives say of a rank."""
+        return cls() if rank is None or rank not in shifts else cls(shifts[rank].shift_ns)
+
+
+def shifts_beside_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) -> list[TimeShift]:
+    """For the rank and the clock of each trace, how its times are moved to rank 0's unix time, as merging does."""
+    lines = [clock.line for rank, clock in clocks if rank == 0 and clock is not None]
+    return [TimeShift() if clock is None else TimeShift(*clock.beside_rank_0(lines)) for _, clock in clocks]
+
+
+def estimate_clock_shifts(names: Iterable[str]) -> dict[int, ClockShift]:
+    """Return by how much the clocks of ranks differ from the first one's, as far as the ends of collectives show it.
+
+    Args:
+        names: trace files of one run. One that cannot be loaded is left out.
+    """
+    calls, clocks, exact_ranks = list[list[pl.DataFrame]](), list[tuple[int | None, FileClock | None]](), set[int]()
+    for name in names:
+        with suppress(KinetoscopeError):
+            trace = load_one(name)
+            calls.append([collective_calls(window) for window in read_windows(trace)])
+            clocks.append((trace.rank, trace.clock))
+            exact_ranks |= {part.rank for part in trace.parts if part.clock_bound_ns == 0 and part.rank is not None}
+    moved = [
+        one.with_columns(map(shift.expression, MOMENTS))
+        for of_trace, shift in zip(calls, shifts_beside_rank_0(clocks), strict=True)
+        for one in of_trace
+    ]
+    return join_collectives(moved, exact_ranks)[1] if moved else {}
+
+
+def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
+    """Return a sentence on clocks that differ by more than the error of the estimate, if some do."""
+    apart = {
+        rank: abs(shift.shift_ns)
+        for rank, shift in sorted(shifts.items())
+        if abs(shift.shift_ns) > max(_MIN_SHIFT_NS, CLOCK_BOUNDS * shift.bound_ns)
+    }
+    if not apart:
+        return []
+    far = lasting(max(apart.values()))
+    return [f"The clocks of ranks differ by up to {far}, by the ends of their collectives: {ranks_named(apart)}."]
+
+
+def with_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:
+    """The rows of ranks, whose ``clock_bound_ns`` includes how sure the collectives are, if there are several."""
+    if len({row.rank for row in rows}) < 2:
+        return list(rows)
+    return [_with_bound(row, None if row.rank is None else shifts.get(row.rank)) for row in rows]
+
+
+def _with_bound(row: RankRow, shift: ClockShift | None) -> RankRow:
+    return row if shift is None else replace(row, clock_bound_ns=(row.clock_bound_ns or 0) + shift.bound_ns)

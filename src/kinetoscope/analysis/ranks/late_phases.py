@@ -1,0 +1,188 @@
+"""Stragglers of runs without recorded collectives: the ranks that do more in a phase while the others wait for them.
+
+Ranks wait for each other in every step, whatever is recorded, so their steps take equally long. DDP and FSDP reduce
+gradients in the backward pass: ranks that have less to do before it wait there. What a rank does within its backward
+pass shows in the CPU time of its loop, in samples of its stack, and in spans of markers.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.ranks.stragglers import (
+    SHARE_OF_STEP,
+    TIMES_RUNNING,
+    LatePhase,
+    LateRanks,
+    StragglerRow,
+    build_row,
+    is_late,
+)
+from kinetoscope.analysis.steps.step_time import step_time_ns
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.known import sum_of_known
+from kinetoscope.analysis.windows.window import place_in
+
+_MARKERS: dict[str, Any] = {"name": pl.String, "step": pl.Int64, "total_ns": pl.Int64, "until_ns": pl.Int64}
+_MAX_MARKERS = 2_000
+
+_OWN_WAITS = ("sleep", "fsync", "file", "folder", "child process", "page fault")
+"""States of a thread that waits for no other rank. A socket or another thread may wait for one."""
+
+_BEFORE_BACKWARD = {"data_wait_ns": "", "forward_ns": "forward", "optimizer_ns": "the optimizer"}
+"""Parts of steps without waits for other ranks, with their names in titles."""
+
+_SAME = 0.5
+"""Times that differ by less than this share of the lateness are taken as equal."""
+
+ByStep = dict[int, float]
+
+
+class PhaseWork(NamedTuple):
+    """The work of a rank that only samples and markers show: ``sampled_ns`` by step, of its stack while it waited for
+    no other rank, and ``markers`` by name and step: their time, and that from the start of the step to their last
+    end."""
+
+    sampled_ns: Mapping[int, int]
+    markers: Mapping[tuple[str, int], tuple[int, int]]
+
+    @classmethod
+    def of(cls, sampled: pl.DataFrame, markers: pl.DataFrame) -> "PhaseWork":
+        """Return the work in the samples (``kind``, ``state``, ``step``, ``total_ns``) and `find_markers` of a
+        window."""
+        own = sampled.filter((pl.col("kind") == "blocked") & pl.col("state").is_in(list(_OWN_WAITS)))
+        sampled_ns = dict(own.group_by("step").agg(pl.col("total_ns").sum()).iter_rows())
+        return cls(sampled_ns, {(name, step): (total, until) for name, step, total, until in markers.iter_rows()})
+
+
+def find_markers(host: HostTime) -> pl.DataFrame:
+    """Return by ``name`` and ``step`` how long markers took in a window without operators: ``total_ns``, and
+    ``until_ns``, the time from the start of the step to their last end."""
+    steps, spans = host.window.steps, host.window.of_category("marker")
+    if host.knows_operators or not len(spans):
+        return pl.DataFrame(schema=_MARKERS)
+    place = place_in(steps, spans["begin"])
+    rows = spans[["name", "begin", "end"]].hstack([steps["step"][place], steps["begin"][place].alias("since")])
+    total, until = pl.col("end") - pl.col("begin"), pl.col("end") - pl.col("since")
+    found = rows_where(rows, place.is_not_null()).group_by("name", "step")
+    found = found.agg(total_ns=total.sum(), until_ns=until.max())
+    return found.select(pl.col(name).cast(dtype) for name, dtype in _MARKERS.items()).top_k(_MAX_MARKERS, by="total_ns")
+
+
+def late_in_phases(steps: Sequence[StepRow], works: Iterable[tuple[int | None, PhaseWork]]) -> LateRanks:
+    """Return the ranks that are late in a phase; none where phases are unknown, or a single rank was recorded."""
+    rows: defaultdict[int, dict[int, StepRow]] = defaultdict(dict)
+    for row in steps:
+        if row.rank is not None and row.backward_ns is not None:
+            rows[row.rank][row.step] = row
+    by_rank: defaultdict[int, list[PhaseWork]] = defaultdict(list)
+    for rank, work in works:
+        if rank is not None:
+            by_rank[rank].append(work)
+    common = sorted(set[int].intersection(*(set(by_step) for by_step in rows.values()))) if len(rows) > 1 else []
+    least_ns, found, phases = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), list[StragglerRow](), {}
+    for rank in rows:
+        late = _Rank(rank, rows, by_rank, common).latest()
+        if late is not None and is_late(late.by_step, len(common), least_ns):
+            row = build_row(rank, late.by_step, len(common), 0)
+            evidence = ((f"{late.cause}_longer_ns", row.cost_ns_per_step),)
+            found.append(replace(row, cause=late.cause, evidence=evidence))
+            phases[rank] = late
+    found.sort(key=lambda row: (-row.cost_ns_per_step, row.rank))
+    return LateRanks(found, phases=phases)
+
+
+class _Rank:
+    """One rank beside all others."""
+
+    def __init__(
+        self,
+        rank: int,
+        rows: Mapping[int, Mapping[int, StepRow]],
+        works: Mapping[int, Sequence[PhaseWork]],
+        steps: Sequence[int],
+    ) -> None:
+        self._rank, self._rows, self._works, self._steps = rank, rows, works, steps
+        self._others = [other for other in rows if other != rank]
+
+    def latest(self) -> LatePhase | None:
+        """Return the phase with the most lateness; None if there is none."""
+        found = [*self._before_backward(), *self._in_backward()]
+        latest = max(found, key=lambda late: sum(late.by_step.values()))
+        return latest if any(latest.by_step.values()) else None
+
+    def _before_backward(self) -> Iterable[LatePhase]:
+        """Parts that take it longer while the others wait in their backward pass."""
+        for column, phase in _BEFORE_BACKWARD.items():
+            by_step = {
+                step: max(0.0, min(self._longer_ns(step, column), -self._longer_ns(step, "backward_ns")))
+                for step in self._steps
+            }
+            yield LatePhase(phase, "data" if column == "data_wait_ns" else self._cause(by_step), by_step)
+
+    def _in_backward(self) -> Iterable[LatePhase]:
+        """Work within a backward pass that takes the others as long, since they wait in it."""
+        running = {step: self._longer_ns(step, "running_ns", "starved_ns") for step in self._steps}
+        sampled = {step: self._sampled_longer_ns(step) for step in self._steps}
+        for longer in (running, sampled):
+            by_step = {step: self._if_all_take_as_long(step, ns) for step, ns in longer.items()}
+            yield LatePhase("backward", self._cause(by_step), by_step)
+        for name in sorted({name for one in self._works.get(self._rank, ()) for name, _ in one.markers}):
+            longer = {step: self._marker_longer_ns(name, step) for step in self._steps}
+            by_step = {step: self._if_all_take_as_long(step, ns) for step, ns in longer.items()}
+            yield LatePhase("backward", self._cause(by_step), by_step, name)
+
+    def _longer_ns(self, step: int, *columns: str) -> float:
+        """Return by how much longer these columns are than on the typical other rank; 0 where that is unknown."""
+        own = sum_of_known(getattr(self._rows[self._rank][step], name) for name in columns)
+        of_others = (self._rows[other][step] for other in self._others)
+        others = [sum_of_known(getattr(row, name) for name in columns) for row in of_others]
+        known = [ns for ns in others if ns is not None]
+        return own - median(known) if own is not None and known else 0.0
+
+    def _if_all_take_as_long(self, step: int, longer_ns: float) -> float:
+        """Return the lateness in a backward pass: nothing where the pass takes longer by it, since no rank waits."""
+        apart_ns = abs(self._longer_ns(step, "backward_ns"))
+        is_same = longer_ns > 0 and apart_ns < _SAME * longer_ns
+        return min(longer_ns, self._rows[self._rank][step].backward_ns or 0) if is_same else 0.0
+
+    def _sampled_longer_ns(self, step: int) -> float:
+        def sampled_ns(rank: int) -> int:
+            return sum(one.sampled_ns.get(step, 0) for one in self._works.get(rank, ()))
+
+        return sampled_ns(self._rank) - median(map(sampled_ns, self._others))
+
+    def _marker_longer_ns(self, name: str, step: int) -> float:
+        """Return by how much longer a marker is than on the typical other rank. Where it ends on all ranks at the same
+        time, they may wait for each other in it."""
+        own = self._marker(self._rank, name, step)
+        others = [found for other in self._others if (found := self._marker(other, name, step))]
+        if own is None or not others:
+            return 0.0 if own is None else float(own.total_ns)
+        longer_ns = own.total_ns - median(other.total_ns for other in others)
+        is_together = abs(own.end_ns - median(other.end_ns for other in others)) < _SAME * longer_ns
+        return 0.0 if is_together else longer_ns
+
+    def _marker(self, rank: int, name: str, step: int) -> "_Marker | None":
+        found = [found for one in self._works.get(rank, ()) if (found := one.markers.get((name, step)))]
+        begin_ns = self._rows[rank][step].begin_ns
+        return _Marker(found[0][0], begin_ns + found[0][1]) if found else None
+
+    def _cause(self, by_step: ByStep) -> str:
+        """Return ``processor`` where the loop waited for a CPU for most of the lateness, and ran no longer; else
+        ``host``."""
+        starved_ns = sum(self._longer_ns(step, "starved_ns") for step, ns in by_step.items() if ns)
+        running_ns = sum(self._longer_ns(step, "running_ns") for step, ns in by_step.items() if ns)
+        most_ns = max(sum(by_step.values()) / 2, TIMES_RUNNING * running_ns)
+        return "processor" if starved_ns > most_ns else "host"
+
+
+class _Marker(NamedTuple):
+    total_ns: int
+    end_ns: int

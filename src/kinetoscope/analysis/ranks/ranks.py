@@ -1,0 +1,144 @@
+"""analysis: where each rank's device time went. One row per rank and device."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from operator import itemgetter
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.gpu.idle import idle_time
+from kinetoscope.analysis.plain_data import PlainData
+from kinetoscope.analysis.steps.step_parts import StepParts, StretchParts, run_parts
+from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.communication import looks_like_communication
+from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.known import sum_of_known
+from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRow(PlainData):
+    """One device of one rank, over all windows that were recorded; a rank without a device has one row.
+
+    Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns``,
+    the union of kernels, copies and sets, is ``compute_ns + exposed_communication_ns + exposed_copy_ns``.
+    ``communication_is_at_least`` is True where kernels that count as computing look like communication. ``step_ns`` and
+    ``parts`` are of the rank's step, with the mean of its devices: the same in each of its rows. What is not known is
+    None, as are all device times of a rank without a device.
+    """
+
+    rank: int | None
+    device: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    device_name: str | None = None
+    clock_bound_ns: int | None = None
+    num_steps: int = 0
+    window_ns: int | None = None
+    busy_ns: int | None = None
+    compute_ns: int | None = None
+    communication_ns: int | None = None
+    communication_is_at_least: bool | None = None
+    copy_ns: int | None = None
+    exposed_communication_ns: int | None = None
+    exposed_copy_ns: int | None = None
+    idle_ns: int | None = None
+    idle_host_wait_ns: int | None = None
+    idle_kernel_wait_ns: int | None = None
+    idle_other_ns: int | None = None
+    step_ns: float | None = None
+    parts: StepParts | None = None
+
+
+_NOT_ADDED = ("clock_bound_ns", "step_ns")
+_TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_ns") and field.name not in _NOT_ADDED)
+
+
+def rank_rows(window: RankWindow) -> list[RankRow]:
+    """The rows of one window's rank."""
+    about = _about(window)
+    each = zip(window.devices, window.device_times, strict=True)
+    devices = {device: (events, time) for events, time in each if (device := events["device"][0]) is not None}
+    if not devices and len(window.device):
+        return [RankRow(**about, **_device_times(window.device, window.device_time))]
+    if not devices:
+        return [RankRow(**about)]
+    return [
+        RankRow(**about, device=device, device_name=window.device_names.get(device), **_device_times(events, time))
+        for device, (events, time) in sorted(devices.items(), key=itemgetter(0))
+    ]
+
+
+def add_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
+    """The rows of all windows, added up by rank and device, in the order of ranks."""
+    sums: dict[tuple[int | None, int | None], RankRow] = {}
+    for row in rows:
+        key = (row.rank, row.device)
+        sums[key] = _added(sums[key], row) if key in sums else row
+    return sorted(sums.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device or 0))
+
+
+def with_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchParts]]) -> list[RankRow]:
+    """The rows with what a step of their rank takes its time for; ``stretches`` are those of all ranks."""
+    by_rank: defaultdict[int | None, list[StretchParts]] = defaultdict(list)
+    for rank, parts in stretches:
+        by_rank[rank].append(parts)
+    of_ranks = {rank: run_parts(parts) for rank, parts in by_rank.items()}
+    unknown = (None, None, "unknown")
+    found = [(row, *of_ranks.get(row.rank, unknown)) for row in rows]
+    return [replace(row, step_ns=step_ns, parts=parts) for row, step_ns, parts, _ in found]
+
+
+def _added(one: RankRow, other: RankRow) -> RankRow:
+    sums = {name: sum_of_known((getattr(one, name), getattr(other, name))) for name in ("num_steps", *_TIMES)}
+    bounds = [bound for bound in (one.clock_bound_ns, other.clock_bound_ns) if bound is not None]
+    at_least = [row.communication_is_at_least for row in (one, other) if row.communication_is_at_least is not None]
+    others = {"clock_bound_ns": max(bounds, default=None), "communication_is_at_least": max(at_least, default=None)}
+    values: dict[str, Any] = one.to_dict() | sums | others
+    return RankRow(**values)
+
+
+def _about(window: RankWindow) -> dict[str, Any]:
+    trace = window.trace
+    return {
+        "rank": window.rank,
+        "world_size": trace.world_size,
+        "host": trace.host,
+        "clock_bound_ns": trace.clock_bound_ns,
+        "num_steps": len(window.steps),
+    }
+
+
+def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
+    """``device`` is in the order of ``begin``."""
+    compute_ns, on_kernels_ns, busy_ns = (covered.length_ns for covered in time)
+    others = (rows_where(device[["begin", "end"]], device["kind"] == kind) for kind in ("communication", "copy"))
+    communication_ns, copy_ns = (Coverage(spans).length_ns for spans in others)
+    window_ns = _last_end(device) - int(device["begin"][0])
+    idle = idle_time(device)
+    return {
+        "window_ns": window_ns,
+        "busy_ns": busy_ns,
+        "compute_ns": compute_ns,
+        "communication_ns": communication_ns,
+        "communication_is_at_least": _may_communicate_more(device),
+        "copy_ns": copy_ns,
+        "exposed_communication_ns": on_kernels_ns - compute_ns,
+        "exposed_copy_ns": busy_ns - on_kernels_ns,
+        "idle_ns": window_ns - busy_ns,
+        "idle_host_wait_ns": idle.host_wait_ns,
+        "idle_kernel_wait_ns": idle.kernel_wait_ns,
+        "idle_other_ns": idle.other_ns,
+    }
+
+
+def _may_communicate_more(device: pl.DataFrame) -> bool:
+    names = device["name"].filter(device["kind"] == "compute").unique()
+    return any(map(looks_like_communication, names))
+
+
+def _last_end(device: pl.DataFrame) -> int:
+    last: Any = device["end"].max()
+    return int(last)

@@ -1,0 +1,401 @@
+"""analysis: ranks that the others wait for, how often, and why."""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from statistics import fmean, median, stdev
+from typing import NamedTuple
+
+from kinetoscope.analysis.plain_data import PlainData
+from kinetoscope.analysis.ranks.collectives import CollectiveRow
+from kinetoscope.analysis.ranks.passed_on_waits import Wait, peers_by_rank, without_passed_on_waits
+from kinetoscope.analysis.steps.periods import period_of_steps
+from kinetoscope.analysis.steps.step_time import step_time_ns
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.known import sum_of_known
+
+SHARE_OF_STEP = 0.02
+"""A rank is reported if the others wait for it for more than this part of a step."""
+
+CLOCK_BOUNDS = 4
+_FEWEST_LATE_STEPS = 2
+_LATE_SHARE, _ALWAYS_LATE_SHARE = 0.5, 0.25
+"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits. Of a rank that
+is late by a quarter of that in nearly all steps, these count."""
+_NEARLY_ALL = 0.7
+
+_MIN_SHARE_OF_LONGEST = 0.05
+"""A step with less than this share of the longest wait is not late: beside one wait of 39 ms, those of 0.02 ms in four
+other steps were "every 2nd step", of high confidence."""
+
+_EARLY_SHARE = 0.25
+"""How late a rank is counts from this part of the ranks, the earliest. The earliest one of many is early by chance."""
+
+ByStep = Mapping[int, Mapping[int, float]]
+"""Nanoseconds by rank and step."""
+
+_STANDARD_ERRORS = 2
+"""A rank is late if its mean is further from nothing than by chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StragglerRow(PlainData):
+    """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average; what it
+    waits for several of them counts for each.
+
+    ``steps`` are those in which it was late; ``cause`` is ``data``, ``host``, ``device``, ``processor``, of which it
+    had none, or ``unknown``; with a ``period`` of n, known of 8 steps or more, it is late in every n-th step.
+    ``evidence`` are pairs of name and number.
+    """
+
+    _pairs = ("evidence",)
+
+    rank: int
+    cost_ns_per_step: int
+    steps: tuple[int, ...]
+    cause: str
+    period: int | None
+    evidence: tuple[tuple[str, int | float], ...]
+
+
+class LatePhase(NamedTuple):
+    """The lateness of a rank in a phase, in nanoseconds by step, with the marker that shows it."""
+
+    phase: str
+    cause: str
+    by_step: Mapping[int, float]
+    marker: str | None = None
+
+
+@dataclass(frozen=True)
+class LateRanks:
+    """The ranks that are late. ``rows`` are those that the others wait for with nothing to do, the worst first.
+
+    ``candidates``, the latest first, are also those that begin their calls late while the others still compute: whether
+    that costs the run something, only a replay tells. ``calls`` are the timed ones, `without_passed_on_waits`. Where
+    none were recorded, ``phases`` has the phase in which each rank is late.
+    """
+
+    rows: list[StragglerRow] = field(default_factory=list)
+    candidates: list[StragglerRow] = field(default_factory=list)
+    calls: list[CollectiveRow] = field(default_factory=list)
+    phases: Mapping[int, LatePhase] = field(default_factory=dict)
+
+
+def late_ranks(
+    calls: Sequence[CollectiveRow],
+    steps: Sequence[StepRow],
+    clock_bound_ns: int = 0,
+    messages: Sequence[Wait] = (),
+) -> LateRanks:
+    """Return the late ranks, each judged among the ranks of its process groups.
+
+    Args:
+        clock_bound_ns: the error of clocks; waits below four times that do not count.
+        messages: the waits of ranks for messages.
+    """
+    calls = [call for call in calls if call.waits_ns is not None and call.step is not None]
+    if not calls or not steps:
+        return LateRanks()
+    calls = without_passed_on_waits(calls, messages)
+    peers = peers_by_rank(calls)
+    least_ns, bound_ns = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), CLOCK_BOUNDS * clock_bound_ns
+    num_steps = len({row.step for row in steps})
+    behind = _behind_peers(calls)
+    late = {rank for rank, by_step in behind.items() if is_late(by_step, num_steps, max(least_ns, bound_ns))}
+    asked = late | {rank for rank, wait_ns in _waits_for_last(calls, peers).items() if wait_ns > least_ns * num_steps}
+    found: dict[int, StragglerRow] = {}
+    for rank, waits in _waits_by_rank(calls, asked, peers).items():
+        row = build_row(rank, waits, num_steps, bound_ns)
+        is_costly = row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+        if is_costly or rank in late:
+            found[rank] = row if is_costly else replace(row, steps=_late_steps(behind[rank], bound_ns))
+    rows = _with_causes(found, steps, {call.step for call in calls if call.step is not None}, peers)
+    return LateRanks(
+        sorted(
+            (row for row in rows if row.cost_ns_per_step > least_ns), key=lambda row: (-row.cost_ns_per_step, row.rank)
+        ),
+        sorted(rows, key=lambda row: (-sum(behind[row.rank].values()), row.rank)),
+        calls,
+    )
+
+
+def later_ranks(after_first: ByStep, steps: Sequence[StepRow]) -> list[StragglerRow]:
+    """The ranks that are late in a replay, the latest first: ``after_first`` is the most by which each rank, in each
+    step, begins a call after the first one of it. Their cost is how late they are."""
+    num_steps = len({row.step for row in steps})
+    least_ns, behind = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _beyond_usual(after_first)
+    found = {rank: build_row(rank, by_step, num_steps, 0) for rank, by_step in behind.items()}
+    late = {
+        rank: row
+        for rank, row in found.items()
+        if row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+    }
+    call_steps = {step for by_step in after_first.values() for step in by_step}
+    return sorted(_with_causes(late, steps, call_steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
+
+
+def wait_for_late_ns(calls: Iterable[CollectiveRow], late: LateRanks, num_steps: int) -> float:
+    """Return the time per step that a rank waits for late ranks, also through others: the mean of ``num_steps`` rows of
+    all ranks."""
+    if not late.rows:
+        return 0.0
+    ranks = {row.rank for row in late.rows}
+    waits_ns = sum(_wait_ns(call) for call in late.calls if call.late_rank in ranks)
+    passed_on_ns = sum(map(_wait_ns, calls)) - sum(map(_wait_ns, late.calls))
+    return (waits_ns + passed_on_ns) / max(1, num_steps)
+
+
+def _wait_ns(call: CollectiveRow) -> int:
+    return sum(call.waits_ns) if call.waits_ns and call.step is not None else 0
+
+
+def _waits_for_last(calls: Sequence[CollectiveRow], peers: Mapping[int, Collection[int]]) -> dict[int, float]:
+    """By rank: what each peer waited for it, on average, where it was the last one; the sum."""
+    waits: defaultdict[int, float] = defaultdict(float)
+    for call in calls:
+        if call.late_rank is not None and call.waits_ns is not None:
+            waits[call.late_rank] += sum(call.waits_ns) / len(peers[call.late_rank])
+    return waits
+
+
+def _waits_by_rank(
+    calls: Sequence[CollectiveRow], ranks: Collection[int], peers: Mapping[int, Collection[int]]
+) -> dict[int, dict[int, float]]:
+    """`waits_for` each of ``ranks`` alone, in one pass over many calls."""
+    found: dict[int, defaultdict[int, float]] = {rank: defaultdict(float) for rank in ranks}
+    for call in calls:
+        starts = [(rank, start) for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank in found]
+        waits, last_ns = sorted(call.waits_ns or ()), max(call.starts_ns)
+        until = [0, *accumulate(waits)]
+        for rank, start_ns in starts:
+            early_ns = last_ns - start_ns
+            place = bisect_right(waits, early_ns)  # its own wait is no longer than that
+            waited_ns = until[-1] - until[place] - early_ns * (len(waits) - place)
+            found[rank][call.step or 0] += waited_ns / len(peers[rank])
+    return {rank: dict(by_step) for rank, by_step in found.items()}
+
+
+def waits_for(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[int, float]:
+    """By step: how long each peer waited for the last of ``ranks``, and did nothing else; the mean of these."""
+    calls = list(calls)
+    peers = peers_by_rank(calls)
+    num_others = max(1, len({peer for rank in ranks for peer in peers.get(rank, ())} - {*ranks}))
+    waits: defaultdict[int, float] = defaultdict(float)
+    for call in calls:
+        if call.waits_ns is None or call.step is None:
+            continue
+        starts = [start for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank in ranks]
+        others = [wait for rank, wait in zip(call.ranks, call.waits_ns, strict=True) if rank not in ranks]
+        if starts and others:
+            early_ns = max(call.starts_ns) - max(starts)
+            waits[call.step] += sum(wait - early_ns for wait in others if wait > early_ns) / num_others
+    return dict(waits)
+
+
+def begins_after_first(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
+    """By rank and step: the most by which it began a call after the first rank did. Who still computes begins no wait,
+    but a late rank is late all the same."""
+    most: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for call in calls:
+        if call.waits_ns is None or call.step is None:
+            continue
+        first_ns, step = min(call.starts_ns), call.step
+        for rank, start_ns in zip(call.ranks, call.starts_ns, strict=True):
+            most[rank][step] = max(most[rank][step], start_ns - first_ns)
+    return {rank: dict(by_step) for rank, by_step in most.items()}
+
+
+def _behind_peers(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
+    """Return by rank and step how late it was in one of its groups, beyond what the earliest ranks of the group are."""
+    by_group: defaultdict[tuple[int, ...], list[CollectiveRow]] = defaultdict(list)
+    for call in calls:
+        by_group[call.ranks].append(call)
+    most: defaultdict[int, dict[int, float]] = defaultdict(dict)
+    for of_group in by_group.values():
+        for rank, by_step in _beyond_usual(begins_after_first(of_group)).items():
+            for step, ns in by_step.items():
+                most[rank][step] = max(most[rank].get(step, ns), ns)
+    return most
+
+
+def _beyond_usual(after_first: ByStep) -> dict[int, dict[int, float]]:
+    """How late each rank is in each step, beyond what the earliest quarter of the ranks is."""
+    by_lateness = sorted(after_first, key=lambda rank: (sum(after_first[rank].values()), rank))
+    early = by_lateness[: max(1, int(_EARLY_SHARE * len(by_lateness)))]
+    steps = {step for by_step in after_first.values() for step in by_step}
+    usual = {step: fmean(after_first[rank].get(step, 0) for rank in early) for step in steps}
+    return {rank: {step: ns - usual[step] for step, ns in by_step.items()} for rank, by_step in after_first.items()}
+
+
+def is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bool:
+    """Whether a rank is late by more than ``least_ns`` on average, and not by chance."""
+    late = [*by_step.values(), *[0.0] * (num_steps - len(by_step))]
+    if len(late) < _FEWEST_LATE_STEPS:
+        return False
+    return fmean(late) > max(least_ns, _STANDARD_ERRORS * stdev(late) / len(late) ** 0.5)
+
+
+def build_row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float) -> StragglerRow:
+    """Return the row of a rank for which the others wait by step, without its cause."""
+    late = _late_steps(waits, bound_ns)
+    return StragglerRow(
+        rank=rank,
+        cost_ns_per_step=round(sum(waits[step] for step in late) / num_steps),
+        steps=late,
+        cause="unknown",
+        period=period_of_steps(late, num_steps),
+        evidence=(),
+    )
+
+
+def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
+    """The steps in which it was waited for."""
+    longest = sorted(waits.values())[-max(1, len(waits) // 4) :]
+
+    def late(share: float) -> tuple[int, ...]:
+        least = max(share * median(longest), _MIN_SHARE_OF_LONGEST * longest[-1], bound_ns, 1)
+        return tuple(sorted(step for step, wait in waits.items() if wait >= least))
+
+    if not waits:
+        return ()
+    always = late(_ALWAYS_LATE_SHARE)
+    return always if len(always) >= _NEARLY_ALL * len(waits) else late(_LATE_SHARE)
+
+
+def _with_causes(
+    found: Mapping[int, StragglerRow],
+    steps: Sequence[StepRow],
+    call_steps: Collection[int],
+    peers: Mapping[int, Collection[int]] | None = None,
+) -> list[StragglerRow]:
+    """Return the rows with what took their ranks longer than those that are not late, since the last of ``call_steps``.
+
+    These are the peers that are not late, or else all such ranks. Where all are late, each is compared with all others,
+    in steps in which these are not.
+    """
+    by_rank: defaultdict[int, dict[int, StepRow]] = defaultdict(dict)
+    for row in steps:
+        if row.rank is not None:
+            by_rank[row.rank][row.step] = row
+    outside = {rank: rows for rank, rows in by_rank.items() if rank not in found}
+    num_steps = len({row.step for row in steps})
+    in_time = {rank: _but_for(found[rank].steps if rank in found else (), rows) for rank, rows in by_rank.items()}
+
+    def others(rank: int) -> Sequence[Mapping[int, StepRow]]:
+        near = [outside[peer] for peer in (peers or {}).get(rank, ()) if peer in outside]
+        return near or [*outside.values()] or [rows for other, rows in in_time.items() if other != rank]
+
+    return [_with_cause(row, by_rank[rank], others(rank), num_steps, call_steps) for rank, row in found.items()]
+
+
+def _but_for(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
+    """The rows of a rank's steps without those in which it was late; all where it was late in each."""
+    return {step: row for step, row in rows.items() if step not in late} or rows
+
+
+def _with_cause(
+    row: StragglerRow,
+    own: Mapping[int, StepRow],
+    others: Sequence[Mapping[int, StepRow]],
+    num_steps: int,
+    call_steps: Collection[int],
+) -> StragglerRow:
+    late_ns = row.cost_ns_per_step * num_steps / max(1, len(row.steps))
+    found = _cause_of_lateness(row.steps, late_ns, own, others)
+    if not found.explains_half:
+        before = _cause_of_lateness(steps_until_late(row.steps, own, call_steps), late_ns, own, others, len(row.steps))
+        found = before if before.explains_half else found
+    evidence = tuple((f"{name}_longer_ns", round(ns)) for name, ns in found.longer_ns.items())
+    return replace(row, cause=found.cause, evidence=evidence)
+
+
+def steps_until_late(late: Collection[int], own: Mapping[int, StepRow], call_steps: Collection[int]) -> list[int]:
+    """Return late steps and those before them, back to the last of ``call_steps``, in which ranks had a common call.
+
+    A rank may be late to the first call of a step because of the end of the step before: a checkpoint, logging, an
+    evaluation. What takes it longer earlier in that step makes it late in that step already. Steps that accumulate
+    gradients have no calls.
+    """
+    found, ordered = set[int](), sorted(call_steps)
+    for step in late:
+        num_before = bisect_left(ordered, step)
+        last = ordered[num_before - 1] if num_before else min(own, default=step)
+        found.update(one for one in range(last, step + 1) if one in own or one == step)
+    return sorted(found)
+
+
+class _Cause(NamedTuple):
+    """The cause of lateness, by how much longer than others a rank took for each, and whether that is half of it."""
+
+    cause: str
+    longer_ns: Mapping[str, float]
+    explains_half: bool
+
+
+def _cause_of_lateness(
+    steps: Sequence[int],
+    late_ns: float,
+    own: Mapping[int, StepRow],
+    others: Sequence[Mapping[int, StepRow]],
+    num_late: int | None = None,
+) -> _Cause:
+    """Return the cause that took a rank longer in these steps, of which ``num_late`` (by default all) were late."""
+    fields = {
+        **COLUMNS_OF_CAUSES,
+        "processor": ("starved_ns",),
+        "running": ("running_ns",),
+        "host with backward": _HOST_WITH_BACKWARD,
+    }
+    times = 1.0 if num_late is None else len(steps) / max(1, num_late)
+    found = {name: longer_ns(steps, own, others, columns) for name, columns in fields.items()}
+    longer = {name: times * ns for name, ns in found.items() if ns is not None}
+    running_ns, backward_ns = longer.pop("running", 0.0), longer.pop("host with backward", None)
+    if "device" not in longer and backward_ns is not None:
+        longer["host"] = max(longer.get("host", 0.0), backward_ns)
+    cause = max(
+        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > _LEAST_OF_LATENESS * late_ns),
+        key=lambda name: longer[name],
+        default="unknown",
+    )
+    most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), TIMES_RUNNING * running_ns)
+    if longer.get("processor", 0.0) > max(most_others, late_ns / 2):
+        cause = "processor"
+    return _Cause(cause, longer, longer.get(cause, 0.0) > late_ns / 2)
+
+
+def longer_ns(
+    steps: Iterable[int], own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]], fields: Sequence[str]
+) -> float | None:
+    """By how much a rank's time of these fields is longer than that of the typical other one, on average over steps;
+    None where nothing of it is known."""
+    differences = []
+    for step in steps:
+        beside = [known for rows in others if step in rows and (known := _sum(rows[step], fields)) is not None]
+        own_ns = _sum(own[step], fields) if step in own else None
+        if own_ns is not None and beside:
+            differences.append(own_ns - median(beside))
+    return fmean(differences) if differences else None
+
+
+COLUMNS_OF_CAUSES = {
+    "data": ("data_wait_ns",),
+    "device": ("device_compute_ns",),
+    "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns", "unknown_ns"),
+}
+"""The columns of steps that show a cause."""
+
+_HOST_WITH_BACKWARD = (*COLUMNS_OF_CAUSES["host"], "backward_ns")
+"""The same of the host where it computes, without a device."""
+
+_LEAST_OF_LATENESS = 0.05
+"""What took a rank longer by less than this part of what others waited for it in these steps is not why it was late."""
+
+TIMES_RUNNING = 2
+"""A rank that has no processor for longer than others does not do more: it runs longer by half of that at most."""
+
+
+def _sum(row: StepRow, fields: Sequence[str]) -> int | None:
+    return sum_of_known(getattr(row, name) for name in fields)

@@ -1,0 +1,1 @@
+"""Steps: their rows, breakdown, time, and outlier steps."""

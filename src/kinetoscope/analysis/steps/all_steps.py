@@ -1,0 +1,341 @@
+"""analysis: what a run took for all its steps, as its pulses tell, and whether recorded ones are like the others."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from math import ceil, sqrt
+from statistics import fmean, median
+from typing import NamedTuple, TypedDict
+
+from kinetoscope.analysis.steps.periods import ordinal, period_of
+from kinetoscope.analysis.steps.step_time import stretches
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.pulse.pulses import Pulse, StepsRow
+from kinetoscope.texts.wording import in_percent
+
+_MOST_PIECES = 256
+_FEWEST_STEPS = 100
+"""Fewer steps do not tell whether they have changed."""
+
+_WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
+_SAVED_AFTER_NS = 10_000_000_000
+"""So long after a recorded step its trace may still be saved, which takes processor time that steps then lack."""
+
+_FEWEST_PIECES, _LEAST_SHARE_OF_PIECES = 8, 0.03
+_LEAST_CHANGE, _SURE, _MOST = 0.05, 6.0, 0.75
+_USUAL_DEVIATIONS = 4.0
+_DEVIATION = 1.4826
+"""The standard deviation of a normal distribution whose median deviation is 1."""
+
+_SUMS = ("duration_ns", "num_steps")
+_ODD, _SURELY_ODD = 0.1, 3.0
+"""Recorded steps are odd if they take this part more or less than the others, and by so many standard errors."""
+
+_LONG_STEP, _MIN_PERIODIC_SHARE = 1.1, 0.02
+"""A step is long beyond so many medians; what periodic steps take longer matters from this share of the run on."""
+
+_FEWEST_OTHERS = 20
+"""Fewer other steps do not tell how far they are apart."""
+
+
+class Piece(TypedDict):
+    """Some steps that follow one another: the numbers of the first and the last, how many, of which so many were
+    recorded, what one takes on average, and what the slowest took. In a picture of all steps it is ``width`` wide."""
+
+    step: int
+    last_step: int
+    num_steps: int
+    num_recorded: int
+    mean_ns: float
+    most_ns: int
+    width: int
+
+
+class AllSteps(TypedDict):
+    """What is said of all steps of a run, on the host.
+
+    ``num_recorded`` are those in this report. ``mean_ns`` is of all ranks; ``most_ns`` is what the slowest step took,
+    ``slowest_step`` its number and ``slowest_rank`` its rank; ``slowest_phase`` is the phase that took most of it, and
+    of what it took longer than others, None where there is none or that is not known. From the step ``changed_at`` on,
+    a step takes ``change`` more of what it took before, -0.1 being a tenth less; None where nothing has changed. Steps
+    that were recorded, or that ran while their trace was saved, do not count there: these take longer by that.
+    ``recorded_ns`` and ``unrecorded_ns`` are the median durations of steps that were recorded and of others, without
+    evaluations and the first step after a window, in which ranks wait for others that close theirs. They are None where
+    too few steps are known one by one.
+    ``recorded_change`` is what recorded steps take more than the others, None where that is not known; ``is_odd``
+    whether that is so much that what they show may not hold for the others. ``pieces`` are those of the first rank.
+    """
+
+    num_steps: int
+    num_recorded: int
+    mean_ns: float
+    most_ns: int
+    slowest_step: int
+    slowest_rank: int
+    slowest_phase: str | None
+    changed_at: int | None
+    change: float | None
+    recorded_ns: float | None
+    unrecorded_ns: float | None
+    recorded_change: float | None
+    is_odd: bool
+    pieces: list[Piece]
+
+
+def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recorded: int) -> AllSteps | None:
+    """What pulses say of all steps, of which ``steps`` were recorded; None if they have none."""
+    pulses = [pulse for pulse in pulses if pulse.rows]
+    if not pulses:
+        return None
+    first = pulses[0]
+    of_slowest, slowest = max(
+        ((pulse, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].most_ns
+    )
+    recorded = _Recorded(steps, first.header.process.ranks.rank)
+    pieces = _pieces(first.rows, recorded)
+    changed = _change(_pieces([row for row in first.rows if not recorded.slows(row)], recorded))
+    recorded_change, is_odd = _compared(first.rows, recorded)
+    recorded_ns, unrecorded_ns = _medians_ns(pulses, steps)
+    total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
+    return {
+        "num_steps": max(pulse.header.num_steps for pulse in pulses),
+        "num_recorded": num_recorded,
+        "mean_ns": total_ns / count,
+        "most_ns": slowest.most_ns,
+        "slowest_step": slowest.slowest_step,
+        "slowest_rank": of_slowest.header.process.ranks.rank,
+        "slowest_phase": _phase_of(slowest, of_slowest.rows),
+        "changed_at": changed.step if changed else None,
+        "change": changed.ratio - 1 if changed else None,
+        "recorded_ns": recorded_ns,
+        "unrecorded_ns": unrecorded_ns,
+        "recorded_change": recorded_change,
+        "is_odd": is_odd,
+        "pieces": pieces,
+    }
+
+
+def _phase_of(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
+    """The phase that made this step slow. Older steps are kept together, without the phases of each."""
+    if slowest.num_steps > 1:
+        return None
+    for phase in Phase:
+        took_ns = slowest.by_phase[phase]
+        if phase is not Phase.OTHER and took_ns is not None and took_ns > slowest.duration_ns / 2:
+            known = [(time_ns, row) for row in rows if (time_ns := row.by_phase[phase]) is not None]
+            count = sum(row.num_steps for _, row in known)
+            longer_ns = slowest.duration_ns - sum(row.duration_ns for _, row in known) / count
+            more_ns = took_ns - sum(time_ns for time_ns, _ in known) / count
+            return phase.name.lower() if more_ns > longer_ns / 2 else None
+    return None
+
+
+def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which") -> str:
+    """A sentence on recorded steps that are odd; "" if they are not."""
+    change = about["recorded_change"]
+    if not about["is_odd"] or change is None:
+        return ""
+    if change >= 1:
+        return f"{what} took {1 + change:,.1f} times as long as the others."
+    return f"{what} took {in_percent(abs(change))} {'longer' if change > 0 else 'less'} than the others."
+
+
+class _Recorded:
+    """When steps of a rank were recorded, in order."""
+
+    def __init__(self, steps: Sequence[StepRow], rank: int) -> None:
+        rows = sorted((row.begin_ns, row.begin_ns + row.duration_ns) for row in steps if row.rank in (rank, None))
+        self._begins, self._ends = [begin for begin, _ in rows], [end for _, end in rows]
+        self._window_ends = sorted(row.begin_ns + row.duration_ns for row in steps if row.between_ns is None)
+        self.middles: list[int] = [(begin + end) // 2 for begin, end in rows]
+
+    def has(self, row: StepsRow) -> bool:
+        """Whether the step of this row was recorded. In a pulse a step has the wait for its batch, too."""
+        place = bisect_right(self.middles, row.begin_ns)
+        return place < len(self.middles) and self.middles[place] < row.begin_ns + row.duration_ns
+
+    def is_first_after(self, row: StepsRow) -> bool:
+        """Return whether the step follows a window of any rank: ranks wait there for others that close theirs."""
+        if self.has(row):
+            return False
+        index = bisect_right(self._window_ends, row.begin_ns + row.duration_ns // 2) - 1
+        return index >= 0 and row.begin_ns - row.duration_ns // 2 < self._window_ends[index]
+
+    def slows(self, row: StepsRow) -> bool:
+        """Whether recording may have made steps of this row longer: some were recorded, or some shortly before."""
+        place = bisect_right(self._begins, row.begin_ns + row.duration_ns) - 1
+        return place >= 0 and row.begin_ns < self._ends[place] + _SAVED_AFTER_NS
+
+
+def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:
+    size = max(1, ceil(sum(row.num_steps for row in rows) / _MOST_PIECES))
+    pieces: list[Piece] = []
+    begins: list[int] = []
+    step = num_steps = total_ns = most_ns = 0
+    for place, row in enumerate(rows):
+        if not num_steps:
+            begins.append(row.begin_ns)
+            step, most_ns, total_ns = row.step, 0, 0
+        num_steps, total_ns, most_ns = num_steps + row.num_steps, total_ns + row.duration_ns, max(most_ns, row.most_ns)
+        if num_steps >= size or place == len(rows) - 1:
+            mean_ns = total_ns / num_steps
+            pieces.append(
+                {
+                    "step": step,
+                    "last_step": row.step + row.num_steps - 1,
+                    "num_steps": num_steps,
+                    "num_recorded": 0,
+                    "mean_ns": mean_ns,
+                    "most_ns": most_ns,
+                    "width": max(1, round(num_steps / size)),
+                }
+            )
+            num_steps = 0
+    for middle in recorded.middles:
+        if (found := bisect_right(begins, middle) - 1) >= 0:
+            pieces[found]["num_recorded"] += 1
+    return pieces
+
+
+# -- whether they have changed
+
+
+class _Changed(NamedTuple):
+    step: int
+    ratio: float
+
+
+def _change(pieces: Sequence[Piece]) -> _Changed | None:
+    """From which step on all take longer, or less, than before: the split of pieces that divides them best, if it is
+    sure. A first few steps that are slow are a warm-up, and single slow ones no change."""
+    num_steps = sum(piece["num_steps"] for piece in pieces)
+    if num_steps < _FEWEST_STEPS:
+        return None
+    first = pieces[0]["step"] + max(_WARMUP_STEPS, ceil(_WARMUP_SHARE * num_steps))
+    # a piece counts as often as it is wide
+    pieces = [piece for piece in pieces for _ in range(piece["width"]) if piece["last_step"] >= first]
+    means = _without_far_ones([piece["mean_ns"] for piece in pieces])
+    least = max(_FEWEST_PIECES, ceil(_LEAST_SHARE_OF_PIECES * len(pieces)))
+    place = max(range(least, len(pieces) - least + 1), key=lambda place: _apart(means, place), default=None)
+    if place is None:
+        return None
+    before, after = means[:place], means[place:]
+    ratio = median(after) / median(before) if median(before) else 1.0
+    noise = sqrt(max(_variance(before), _variance(after)) * (1 / len(before) + 1 / len(after)))
+    is_sure = abs(fmean(after) - fmean(before)) >= _SURE * noise and _are_apart(before, after)
+    return _Changed(pieces[place]["step"], ratio) if is_sure and abs(ratio - 1) >= _LEAST_CHANGE else None
+
+
+def _without_far_ones(values: Sequence[float]) -> list[float]:
+    """The values, those that are far out brought in to where the others are."""
+    center = median(values) if values else 0.0
+    most = _USUAL_DEVIATIONS * _DEVIATION * median([abs(value - center) for value in values] or [0.0])
+    return [min(max(value, center - most), center + most) for value in values]
+
+
+def _apart(values: Sequence[float], place: int) -> float:
+    """How much of the values' variance is that between what is before a place and what is after it."""
+    before, after = values[:place], values[place:]
+    return (fmean(after) - fmean(before)) ** 2 * len(before) * len(after)
+
+
+def _are_apart(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether most of each side is beyond the middle of the other one: not where slow and quick times alternate."""
+    sign = 1 if median(after) > median(before) else -1
+    is_beyond = [sign * value > sign * median(before) for value in after]
+    is_below = [sign * value < sign * median(after) for value in before]
+    return all(sum(side) >= _MOST * len(side) for side in (is_beyond, is_below))
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = fmean(values)
+    return fmean((value - mean) ** 2 for value in values)
+
+
+# -- whether the recorded ones are like the others
+
+
+def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | None, bool]:
+    """What recorded steps take more than the others, and whether that is no chance. Nobody knows it once they are in a
+    block with others."""
+    alone = [row for row in rows if row.num_steps == 1]
+    ours = [row.duration_ns for row in alone if recorded.has(row)]
+    if not ours or len(ours) < len(recorded.middles):
+        return None, False
+    ours_ns = sum(ours)
+    others = [row for row in rows if row.num_steps > 1 or not (recorded.has(row) or recorded.is_first_after(row))]
+    count = sum(row.num_steps for row in others)
+    others_ns = sum(row.duration_ns for row in others) / max(1, count)
+    if count < _FEWEST_OTHERS or not others_ns:
+        return None, False
+    variance = max(0.0, sum(row.squares for row in others) / count - others_ns**2)
+    change = ours_ns / len(ours) / others_ns - 1
+    error_ns = sqrt(variance * (1 / len(ours) + 1 / count))
+    is_odd = abs(change) >= _ODD and abs(change) * others_ns >= _SURELY_ODD * error_ns
+    return change, is_odd
+
+
+def _medians_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[float | None, float | None]:
+    """Return the median durations of recorded and of unrecorded steps, of all ranks."""
+    recorded, unrecorded = _single_rows(pulses, steps)
+    enough = len(unrecorded) >= _FEWEST_OTHERS
+    return (
+        float(median(row.duration_ns for row in recorded)) if recorded else None,
+        float(median(row.duration_ns for row in unrecorded)) if enough else None,
+    )
+
+
+def fetch_ratio(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> float | None:
+    """Return the median time to fetch a batch in unrecorded steps, over that in recorded ones; None if unknown."""
+    recorded, unrecorded = (
+        [wait_ns for row in rows if (wait_ns := row.by_phase[Phase.DATA_WAIT])] for rows in _single_rows(pulses, steps)
+    )
+    return median(unrecorded) / median(recorded) if recorded and len(unrecorded) >= _FEWEST_OTHERS else None
+
+
+def _single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[list[StepsRow], list[StepsRow]]:
+    """Return the rows of single steps without an evaluation, of all ranks: recorded ones, and usual unrecorded ones."""
+    recorded: list[StepsRow] = []
+    unrecorded: list[StepsRow] = []
+    for pulse in pulses:
+        of_rank = _Recorded(steps, pulse.header.process.ranks.rank)
+        rows = (row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION])
+        recorded += [row for row in rows if of_rank.has(row)]
+        unrecorded += _usual_rows(pulse, steps)
+    return recorded, unrecorded
+
+
+def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[str]:
+    """Return a sentence if windows are shorter than the period in which the loop's steps are long."""
+    longest = max((len(stretch.rows) for stretch in stretches(steps)), default=0)
+    rows = _usual_rows(pulses[0], steps) if pulses and longest else []
+    if len(rows) < _FEWEST_OTHERS:
+        return []
+    usual_ns = median(row.duration_ns for row in rows)
+    extra_ns = {row.step: max(0.0, row.duration_ns - _LONG_STEP * usual_ns) for row in rows}
+    period = period_of(extra_ns, rows[-1].step - rows[0].step + 1)
+    share = sum(extra_ns.values()) / sum(row.duration_ns for row in rows)
+    if period is None or period <= longest or share < _MIN_PERIODIC_SHARE:
+        return []
+    return [
+        f"Every {ordinal(period)} step takes longer than the others, and windows of {longest} steps are shorter than "
+        f"that: their steps and findings are not typical of the loop. Record {2 * period} steps or more."
+    ]
+
+
+def usual_times_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow], *, with_recorded: bool) -> list[float]:
+    """Return the duration of each usual step in order, the mean over ranks: of unrecorded ones, or of all."""
+    by_step: defaultdict[int, list[int]] = defaultdict(list)
+    for pulse in pulses:
+        for row in _usual_rows(pulse, steps, with_recorded=with_recorded):
+            by_step[row.step].append(row.duration_ns)
+    return [fmean(times) for _, times in sorted(by_step.items())]
+
+
+def _usual_rows(pulse: Pulse, steps: Sequence[StepRow], *, with_recorded: bool = False) -> list[StepsRow]:
+    """Return the rows of single steps without the warm-up, evaluations and the first after a window."""
+    recorded = _Recorded(steps, pulse.header.process.ranks.rank)
+    rows = [row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION]]
+    rows = [row for row in rows if row.step >= _WARMUP_STEPS and not recorded.is_first_after(row)]
+    return [row for row in rows if with_recorded or not recorded.has(row)]

@@ -1,0 +1,113 @@
+"""analysis: how long the calls of each operator and kernel took in each step, for the intervals of `compare`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.plain_data import PlainData
+from kinetoscope.analysis.windows.columns import columns_of, known_rows, with_constant
+from kinetoscope.analysis.windows.intervals import num_before
+from kinetoscope.analysis.windows.window import RankWindow, around
+
+_LEAST_SHARE, _LEAST_SHARE_OF_SHAPE = 0.001, 0.0001
+"""A name that took less of a window's time is left out, as is one shape of it that took less than the second, so that a
+summary is small."""
+
+_KEY = ("kind", "name", "shapes", "module")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes(PlainData):
+    """The time of all calls with one name in each step, on the average rank: nanoseconds, in the order of steps.
+
+    ``kind`` is ``operator`` (time of its own on the host), ``operator on device`` (what it launched itself) or
+    ``kernel``. ``module`` is the module in which it was called. Both it and ``shapes`` are None if not recorded.
+    """
+
+    kind: str
+    name: str
+    shapes: str | None
+    module: str | None
+    times_ns: tuple[int, ...]
+
+
+def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) -> pl.DataFrame:
+    """One row per name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and
+    ``time``. ``operators`` are the window's, of `operator_calls`; ``whole_ns`` is what its steps took. A call belongs
+    to the last step that began before it, a device event to that of its launch."""
+    calls = _in_steps(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
+    calls = calls.with_columns(_modules(window, calls))
+    lengths = (window.device["end"] - window.device["begin"]).alias("time")
+    device = columns_of(window.device, "name", begin="launch_begin").hstack([lengths])
+    device = with_constant(with_constant(device, "shapes", None, pl.String), "module", None, pl.String)
+    parts = [
+        _summed(columns_of(calls, *_KEY[1:], "step", time="self_ns"), "operator", whole_ns),
+        _summed(columns_of(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
+        _summed(_in_steps(window, known_rows(device, "begin")), "kernel", whole_ns),
+    ]
+    return pl.concat(parts)
+
+
+def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
+    """The ``module`` of each call."""
+    modules = window.named(r"^nn\.Module: ")[["name", "track", "begin", "end"]]
+    if not len(modules):
+        return pl.lit(None, dtype=pl.String).alias("module")
+    found = around(modules, calls["track"], calls["begin"])["name"]
+    return found.str.strip_prefix("nn.Module: ").alias("module")
+
+
+def _in_steps(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
+    """The calls that belong to a step, in the order of ``begin``, with the number of that ``step``."""
+    steps = window.steps
+    calls = calls if calls["begin"].is_sorted() else calls.sort("begin")
+    outer = pl.concat([steps["begin"].head(1), steps["end"].tail(1)])
+    first, behind = calls["begin"].search_sorted(outer, side="left") if len(steps) else (0, 0)
+    calls = calls.slice(first, behind - first)
+    return calls.hstack([steps["step"][num_before(steps["begin"], calls["begin"]) - 1].alias("step")])
+
+
+def _summed(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
+    """The calls' times added up by name and step, without names that took hardly any."""
+    calls = known_rows(calls, "time")
+    if not len(calls):
+        lists = pl.List(pl.Int64)
+        return pl.DataFrame(schema={**dict.fromkeys(_KEY, pl.String), "step": lists, "time": lists})
+    said = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
+    sums = calls.group_by(*said, "step").agg(pl.col("time").sum())
+    sums = sums.group_by(said, maintain_order=True).agg("step", "time", all_ns=pl.col("time").sum())
+    is_long = pl.col("all_ns").sum().over("name") >= max(1, _LEAST_SHARE * whole_ns)
+    sums = sums.filter(is_long & (pl.col("all_ns") >= _LEAST_SHARE_OF_SHAPE * whole_ns))
+    keys = [(pl.col(name) if name in said else pl.lit(None)).cast(pl.String).alias(name) for name in _KEY[1:]]
+    return sums.select(pl.lit(kind).alias("kind"), *keys, "step", "time")
+
+
+def add_step_times(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The times in several windows as those in one."""
+    if len(parts) == 1:
+        return parts[0]
+    sums = pl.concat(parts).explode("step", "time").group_by(*_KEY, "step").agg(pl.col("time").sum())
+    return sums.group_by(_KEY).agg("step", "time")
+
+
+def step_times(sums: pl.DataFrame, ranks_by_step: dict[int, int]) -> list[StepTimes]:
+    """The times of all ranks, as those of the average rank, the longest first. ``ranks_by_step`` has, in the order of
+    steps, how many ranks recorded each."""
+    schema = {"step": pl.Int64, "ranks": pl.Int64}
+    steps = pl.DataFrame(list(ranks_by_step.items()), schema=schema, orient="row").with_row_index("place")
+    sums = sums.explode("step", "time").join(steps, on="step")
+    means = sums.with_columns((pl.col("time") / pl.col("ranks")).round().cast(pl.Int64))
+    found = [
+        StepTimes(**dict(zip(_KEY, key, strict=True)), times_ns=_in_order(places, times, len(steps)))
+        for *key, places, times in means.group_by(_KEY).agg("place", "time").iter_rows()
+    ]
+    return sorted(found, key=lambda row: (row.kind, -sum(row.times_ns), row.name, row.shapes or "", row.module or ""))
+
+
+def _in_order(places: Sequence[int], times_ns: Sequence[int], num_steps: int) -> tuple[int, ...]:
+    """The times at their places; 0 where there is none."""
+    values = [0] * num_steps
+    for place, time_ns in zip(places, times_ns, strict=True):
+        values[place] = time_ns
+    return tuple(values)

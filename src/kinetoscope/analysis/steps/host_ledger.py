@@ -1,0 +1,120 @@
+"""analysis: the host's ledger of each step: what the loop's thread spent the time with, in parts that share nothing."""
+
+from functools import cached_property
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
+from kinetoscope.analysis.windows.columns import all_the_same, known_where, rows_where
+from kinetoscope.analysis.windows.intervals import Coverage
+
+
+class HostLedger:
+    """The columns of a window's steps that share out the loop's time. Within a step they add up to its duration.
+
+    Evaluations take their time first, then garbage collections, waits, and phases by `Phases`: a wait in a phase counts
+    as the wait. Forward without a name is what is left of the operators; Python is what is left outside of operators
+    and calls, if operators were recorded. Nobody knows what is left then.
+    """
+
+    def __init__(self, host: HostTime) -> None:
+        self._host, self._window = host, host.window
+        self._begins, self._ends = self._window.steps["begin"], self._window.steps["end"]
+        self._next_begins = pl.concat([self._begins[1:], self._ends[-1:]])
+        self._phases = Phases(host)
+        self._taken = Coverage()
+        self._covered = self._taken.within(self._begins, self._ends)
+
+    def columns(self) -> dict[str, pl.Series | None]:
+        """The columns by name; None for what is not known of any step."""
+        evaluated, fetched = self._gaps
+        inside = {"evaluation_inside_ns": self._take(self._host.evaluations)} | self._waits() | self._in_phases()
+        python = self._take(*self._python) if self._host.knows_operators else None
+        inside["python_ns"] = None if python is None else self._if_recorded(python)
+        known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
+        between = self._next_begins - self._ends - evaluated - fetched
+        data, is_of_ours = inside["data_wait_ns"], self._window.steps["is_ours"].any() or len(self._host.evaluations)
+        return inside | {
+            "between_ns": _known_before_the_last(between),
+            "evaluation_ns": _known_before_the_last(evaluated) if is_of_ours else None,
+            "evaluation_inside_ns": inside["evaluation_inside_ns"] if is_of_ours else None,
+            "data_wait_ns": None if data is None else data + self._before_first.append(fetched[:-1]),
+            "unknown_ns": self._ends - known,
+        }
+
+    @cached_property
+    def _gaps(self) -> tuple[pl.Series, pl.Series]:
+        """Of the time from each step's end to the next one's begin: evaluation, and waiting for data."""
+        evaluations, fetches = self._host.evaluations, self._host.fetches
+        evaluated = Coverage(evaluations).within(self._ends, self._next_begins)
+        return evaluated, Coverage(evaluations, fetches).within(self._ends, self._next_begins) - evaluated
+
+    @property
+    def _before_first(self) -> pl.Series:
+        """How long the loop waited for the batch with which the recording begins."""
+        return Coverage(self._host.fetches).until(self._begins[:1])
+
+    def _take(self, *spans: pl.DataFrame) -> pl.Series:
+        """How much of each step these spans cover of what none has covered before."""
+        self._taken = self._taken.and_of(*spans)
+        covered = self._taken.within(self._begins, self._ends)
+        own, self._covered = covered - self._covered, covered
+        return own
+
+    def _waits(self) -> dict[str, pl.Series | None]:
+        host = self._host
+        return {
+            "gc_ns": self._take(host.collections) if len(host.collections) else None,
+            "data_wait_ns": self._take(host.fetches) if len(host.fetches) else None,
+            "communication_wait_ns": self._if_recorded(self._take(host.communication))
+            if len(host.communication)
+            else None,
+            "sync_ns": self._if_recorded(self._take(host.synchronising)) if len(self._window.runtime_calls) else None,
+        }
+
+    def _in_phases(self) -> dict[str, pl.Series | None]:
+        """Backward and optimizer first: what a phase without a name has not is forward's."""
+        phases, window = self._phases, self._window
+        by_torch, pieces, found = phases.backward_of_torch, phases.pieces, {}
+        for phase in (BACKWARD, OPTIMIZER, FORWARD):
+            spans = [rows_where(pieces, pieces["phase"] == phase)]
+            if phase == BACKWARD and by_torch is not None:
+                spans.append(by_torch)
+            if phase == FORWARD and not len(phases.named[FORWARD]):
+                spans.append(window.operating.islands)
+            found[f"{phase}_ns"] = self._take(*spans) if phases.knows(phase) else None
+        return {
+            name: values if values is None or len(phases.named[name.removesuffix("_ns")]) else self._if_recorded(values)
+            for name, values in found.items()
+        }
+
+    @property
+    def _python(self) -> list[pl.DataFrame]:
+        """The stretches in which the loop's thread is in none of its operators and calls, and waits for nothing."""
+        busy = self._host.busy.islands
+        outer = pl.DataFrame({"begin": [self._begins.min()], "end": [self._ends.max()]})
+        moments = pl.concat([outer["begin"], busy["end"]]).alias("begin")
+        return [moments.to_frame().with_columns(end=pl.concat([busy["begin"], outer["end"]]))]
+
+    def _if_recorded(self, values: pl.Series) -> pl.Series:
+        return known_where(values, self._is_recorded)
+
+    @cached_property
+    def _is_recorded(self) -> pl.Series:
+        return recorded_by_torch(self._host)
+
+
+def recorded_by_torch(host: HostTime) -> pl.Series:
+    """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
+    begins, recording = host.window.steps["begin"], host.recordings
+    return begins >= (recording["begin"].min() if len(recording) else begins.min())
+
+
+def _known_before_the_last(values: pl.Series) -> pl.Series:
+    """The values without the last one: what follows the last step was not recorded."""
+    return pl.concat([values[:-1], all_the_same(values.name, None, values.dtype, min(1, len(values)))])
+
+
+def _if_known(values: pl.Series) -> pl.Series:
+    return values.fill_null(0) if values.null_count() else values

@@ -1,0 +1,57 @@
+"""analysis: the host's ledger of a stretch of steps: what its loop spent the time with, disjoint and complete."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.known import sum_of_known
+
+
+class HostParts(TypedDict):
+    """What the loop's thread did in a step: nanoseconds, disjoint; None is not known. With ``ahead_ns``, by which the
+    device's step is longer than the host's, they add up to the step. ``unknown_ns`` is what no evidence covers."""
+
+    data_wait_ns: float | None
+    forward_ns: float | None
+    backward_ns: float | None
+    optimizer_ns: float | None
+    communication_wait_ns: float | None
+    sync_ns: float | None
+    gc_ns: float | None
+    python_ns: float | None
+    evaluation_ns: float | None
+    between_ns: float | None
+    unknown_ns: float | None
+    ahead_ns: float | None
+
+
+IN_STEP = (
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",
+    "communication_wait_ns",
+    "sync_ns",
+    "gc_ns",
+    "python_ns",
+    "unknown_ns",
+)
+"""The parts of a step's host that a row of steps has, but for the wait for data."""
+
+
+def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts:
+    """Return the parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, after the last.
+
+    They add up to that time; ``ahead_ns`` is 0.
+    """
+    parts = {name: sum_of_known(getattr(row, name) for row in rows) for name in IN_STEP}
+    between_ns = sum_of_known(row.between_ns for row in rows)
+    evaluation_ns = sum_of_known(ns for row in rows for ns in (row.evaluation_inside_ns, row.evaluation_ns))
+    others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
+    knows_data = any(row.data_wait_ns is not None for row in rows)
+    return HostParts(
+        data_wait_ns=end_ns - begin_ns - others_ns if knows_data else None,
+        evaluation_ns=evaluation_ns,
+        between_ns=between_ns,
+        ahead_ns=0,
+        **parts,
+    )

@@ -1,0 +1,178 @@
+"""analysis: how long a run takes for a step, on its host or on its device: the rule, from the rows of steps alone."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kinetoscope.analysis.steps.steps import StepRow
+
+_AHEAD_SHARE = 0.01
+"""If the device ends its work for a step so much of the host's time after the host, the device is what takes time."""
+
+_ADJOINING_SHARE = 0.005
+"""Steps adjoin, as torch's ProfilerStep spans do, if the gaps between them take at most this share of their time."""
+
+FEWEST_TO_TIME = 3
+"""Of fewer steps, one that took longer than usual is much of the whole."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps of one rank that were recorded one after the other, in the order of time."""
+
+    rows: Sequence[StepRow]
+
+    @property
+    def has_last(self) -> bool:
+        """Return whether the last step counts: its end is known where steps adjoin, and the host's pace holds.
+
+        With evaluations it does not: one that follows the last step is not recorded.
+        """
+        return self._are_adjoining and not self.is_on_device and not any(row.all_evaluation_ns for row in self.rows)
+
+    @property
+    def timed_rows(self) -> Sequence[StepRow]:
+        """The steps in the host's time."""
+        return self.rows if self.has_last or self.is_alone else self.rows[:-1]
+
+    @property
+    def num_steps(self) -> int:
+        """Return the number of steps in its time: from one begin, or end, to the next; a step alone counts as one."""
+        return len(self.timed_rows)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is one step, of which only the begin and the end are known."""
+        return len(self.rows) == 1
+
+    @property
+    def host_ns(self) -> int:
+        """The host's time for its ``num_steps``: to the end of the last step if that counts, else to its begin."""
+        return self.recorded_ns if self.has_last else self._between_begins_ns
+
+    @property
+    def recorded_ns(self) -> int:
+        """From the begin of the first step to the end of the last one, on the host."""
+        first, last = self.rows[0], self.rows[-1]
+        return last.begin_ns + last.duration_ns - first.begin_ns
+
+    @property
+    def device_ns(self) -> int | None:
+        """From the end of what the first step computes on the device to that of the last; of a step alone, how long its
+        kernels take; None if that is not known."""
+        if self.is_alone:
+            return _kernels_ns(self.rows[0])
+        first, last = (device_end_ns(row) for row in (self.rows[0], self.rows[-1]))
+        return last - first if first is not None and last is not None else None
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the device's pace holds: it ends its work after the host."""
+        if self.device_ns is None:
+            return False
+        if self.is_alone:
+            return self.device_ns > self.recorded_ns
+        return max(row.device_end_after_ns or 0 for row in self.rows) > _AHEAD_SHARE * self._between_begins_ns
+
+    @property
+    def time_ns(self) -> int:
+        """How long it took for its ``num_steps``."""
+        return self.device_ns if self.is_on_device and self.device_ns is not None else self.host_ns
+
+    def times_ns(self) -> list[tuple[int, float]]:
+        """How long each step took, without the evaluation after it, with its number.
+
+        What an evaluation takes on the device is not known: a step beside one is left out, if there are others.
+        """
+        if self.is_alone:
+            return [(self.rows[0].step, float(self.time_ns))]
+        if not self.is_on_device:
+            last = [(self.rows[-1].step, float(self.rows[-1].duration_ns))] if self.has_last else []
+            return [
+                (row.step, float(following.begin_ns - row.begin_ns - (row.evaluation_ns or 0)))
+                for row, following in pairwise(self.rows)
+            ] + last
+        known = [
+            (place, row, end_ns) for place, row in enumerate(self.rows) if (end_ns := device_end_ns(row)) is not None
+        ]
+        times = [
+            (
+                row.step,
+                (end_ns - before_ns) / (place - before),
+                any(row.evaluation_ns for row in self.rows[before:place]),
+            )
+            for (before, _, before_ns), (place, row, end_ns) in pairwise(known)
+        ]
+        alone = [(step, time_ns) for step, time_ns, has_evaluation in times if not has_evaluation]
+        return alone or [(step, time_ns) for step, time_ns, _ in times]
+
+    @property
+    def _between_begins_ns(self) -> int:
+        """From the begin of the first step to that of the last one; of a step alone, to its end."""
+        return self.recorded_ns if self.is_alone else self.rows[-1].begin_ns - self.rows[0].begin_ns
+
+    @property
+    def _are_adjoining(self) -> bool:
+        gaps_ns = self._between_begins_ns - sum(row.duration_ns for row in self.rows[:-1])
+        return not self.is_alone and gaps_ns <= _ADJOINING_SHARE * self._between_begins_ns
+
+
+def device_end_ns(row: StepRow) -> int | None:
+    """When the device ended what it computes for a step."""
+    if row.device_end_after_ns is None:
+        return None
+    return row.begin_ns + row.duration_ns + row.device_end_after_ns
+
+
+def stretches(steps: Iterable[StepRow]) -> list[Stretch]:
+    """The stretches in which each rank recorded without a pause. A window's last row does not know what follows it."""
+    found: list[list[StepRow]] = []
+    for rows in _by_rank(steps).values():
+        is_new = True
+        for row in rows:
+            if is_new:
+                found.append([])
+            found[-1].append(row)
+            is_new = row.between_ns is None
+    return [Stretch(rows) for rows in found]
+
+
+def timed_stretches(steps: Iterable[StepRow]) -> list[Stretch]:
+    """Those that tell the time of a step: steps alone do only where there are no others."""
+    found = stretches(steps)
+    return [stretch for stretch in found if not stretch.is_alone] or found
+
+
+def step_time_ns(steps: Iterable[StepRow]) -> float | None:
+    """How long the run takes for a step on average, in whole nanoseconds; None where there is no step."""
+    timed = timed_stretches(steps)
+    num_steps = sum(stretch.num_steps for stretch in timed)
+    return float(round(sum(stretch.time_ns for stretch in timed) / num_steps)) if timed else None
+
+
+def share_of_recorded(steps: Sequence[StepRow], step_ns: float) -> float:
+    """What a step of ``step_ns`` is of the mean of all that was recorded. A stretch's last step has no begin after it:
+    it is not in the time of a step, but it is in what a replay saves. Below 1 it took longer than the others."""
+    recorded_ns = sum(stretch.recorded_ns for stretch in stretches(steps))
+    return step_ns * len(steps) / recorded_ns if recorded_ns > 0 else 1.0
+
+
+def gained_ns(saved_ns: float, num_steps: int, step_ns: float, share: float) -> float:
+    """What a step of ``step_ns`` gains if all ``num_steps`` recorded ones together take ``saved_ns`` less, where it is
+    this ``share`` of their mean: never more than it takes, and no larger part than of all that was recorded."""
+    return min(saved_ns / num_steps * min(1.0, share), step_ns)
+
+
+def _by_rank(steps: Iterable[StepRow]) -> dict[int | None, list[StepRow]]:
+    by_rank: defaultdict[int | None, list[StepRow]] = defaultdict(list)
+    for row in sorted(steps, key=lambda row: row.begin_ns):
+        by_rank[row.rank].append(row)
+    return by_rank
+
+
+def _kernels_ns(row: StepRow) -> int | None:
+    """The union of a step's kernels. Copies may belong to the next batch."""
+    if row.device_compute_ns is None:
+        return None
+    return row.device_compute_ns + (row.device_exposed_communication_ns or 0)

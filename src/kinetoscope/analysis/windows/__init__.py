@@ -1,0 +1,1 @@
+"""Windows of a rank: spans classified by names, intervals, and columns."""

@@ -1,0 +1,24 @@
+"""analysis: which line of the user's code was running, where Python's stacks were recorded."""
+
+import polars as pl
+
+from kinetoscope.analysis.windows.window import RankWindow, innermost
+
+FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
+"""The name of a frame; its groups are the file and the line."""
+
+_OF_A_LIBRARY = r"^torch/|site-packages/|(^|/)(contextlib|copy|functools|runpy|threading)\.py\("
+
+
+def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
+    """For each of ``times`` (``ts``, ``track``): ``file:line`` of the innermost of the user's functions on its track.
+
+    Null where no stack was recorded. The line is the one with which the function begins.
+    """
+    frames = window.python_functions
+    if not len(frames):
+        return pl.Series("line", [None], dtype=pl.String).new_from_index(0, len(times))
+    names = frames["name"].unique()
+    names = names.filter(names.str.contains(FRAME) & ~names.str.contains(_OF_A_LIBRARY))
+    frames = frames.filter(pl.col("name").is_in(names.implode()))
+    return frames["name"][innermost(frames, times)].str.replace(FRAME, "${1}:${2}").alias("line")

@@ -1,0 +1,76 @@
+"""Steps that are whole: of a truncated trace, and of a run that ended within a step."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.windows.window import RankWindow, place_in, rows_where
+from kinetoscope.formats.own_names import BATCH
+
+MAX_MISSING_SHARE = 0.02
+"""A step is whole if device events of at most this share of its launches are missing: the cut is in its last ones."""
+
+_OPEN_AT_END = r'"cut": ?"'
+"""In the args of our spans: the span was open when its window closed."""
+
+_LAUNCHES = r"LaunchKernel|Memcpy|Memset|GraphLaunch"
+
+
+def last_whole_step(windows: Sequence[RankWindow]) -> int | None:
+    """Return the number of the last step before the end of a truncated file; None if no step is whole.
+
+    Profilers write the events of threads before those of devices, stream by stream. So a step is whole if another one
+    follows it, and if what it launched is there.
+    """
+    whole = [step for window in windows for step in _whole_steps(window)]
+    return max(whole, default=None)
+
+
+def _whole_steps(window: RankWindow) -> list[int]:
+    steps = window.steps.sort("begin")
+    if not len(steps):
+        return []
+    calls = window.runtime_calls
+    is_launch = calls["name"].str.contains(_LAUNCHES)
+    calls = calls.select("begin", is_missing=~window.has_launched)
+    calls = rows_where(calls, is_launch)
+    missing = calls.hstack([place_in(steps, calls["begin"])]).drop_nulls("place")
+    shares = dict(missing.group_by("place").agg(pl.col("is_missing").mean()).iter_rows())
+    whole: list[int] = []
+    for place, step in enumerate(steps["step"].to_list()[:-1]):
+        if shares.get(place, 0.0) > MAX_MISSING_SHARE:
+            break
+        whole.append(step)
+    return whole
+
+
+def up_to_step(window: RankWindow, last_step: int) -> RankWindow:
+    """Return the window without what the loop did after a step, nor what devices did for that."""
+    until_ns: Any = window.steps.filter(pl.col("step") > last_step)["begin"].min()
+    return window if until_ns is None else _until(window, until_ns)
+
+
+def without_unfinished_step(window: RankWindow) -> RankWindow:
+    """Return the window without the step in which the run ended: its span was still open when its window closed."""
+    if not len(window.steps) or not window.steps["is_ours"][-1]:
+        return window
+    begin_ns = int(window.steps["begin"][-1])
+    is_step = (pl.col("name") == BATCH) & (pl.col("ts") == begin_ns)
+    args = window.trace.spans.filter(is_step).select(pl.col("args").cast(pl.String)).collect()["args"]
+    return _until(window, begin_ns) if args.str.contains(_OPEN_AT_END).any() else window
+
+
+def _until(window: RankWindow, until_ns: int) -> RankWindow:
+    is_before = pl.col("begin") < until_ns
+    device = window.device.filter(pl.coalesce("launch_begin", "begin") < until_ns)
+    return replace(
+        window,
+        trace=window.trace.until(until_ns),
+        host=window.host.filter(is_before),
+        device=device,
+        steps=window.steps.filter(is_before),
+        samples=window.samples.filter(is_before),
+        watched_phases=window.watched_phases.filter(is_before),
+    )

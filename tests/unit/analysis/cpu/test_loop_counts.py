@@ -1,0 +1,66 @@
+"""Samples and tokens in a second, of runs whose loops count them; what is missing of runs that did not end."""
+
+from dataclasses import replace
+
+import pytest
+
+import kinetoscope
+from kinetoscope.analysis.cpu.loop_counts import LoopCounts, per_second
+from kinetoscope.analysis.one_run import what_is_missing
+from kinetoscope.analysis.summaries import Selection, sum_trace
+from simulated_training import Settings, simulate
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_samples_and_tokens_in_a_second_are_told_where_the_loop_counts_them(tmp_path, is_counted):
+    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=4, repeat=2)
+    with kinetoscope.profile(tmp_path / "run", schedule=schedule, torch=False, system=False, quiet=True) as profiler:
+        for _ in profiler.batches(range(20)):
+            if is_counted:
+                profiler.step(samples=32, tokens=32 * 128)
+    for traces in (tmp_path / "run", tmp_path / "run" / "traces" / "merged_trace.json.gz"):
+        run = kinetoscope.analyze(traces, cache=False).run
+        told = (run["samples_per_s"], run["tokens_per_s"])
+        in_a_second = 1e9 / run["step_ns"]
+        expected = (pytest.approx(32 * in_a_second), pytest.approx(32 * 128 * in_a_second))
+        assert told == (expected if is_counted else (None, None))
+
+
+def test_what_the_loop_counts_is_the_mean_of_ranks_and_needs_a_step():
+    counts = [LoopCounts(10, 100, 0), LoopCounts(10, 300, 0)]
+    assert per_second(counts, 1e9) == (20, None)
+    assert per_second(counts, None) == (None, None)
+    assert per_second([], 1e9) == (None, None)
+
+
+@pytest.fixture(scope="module")
+def of_ranks(tmp_path_factory):
+    """The summaries of the traces of three ranks."""
+    folder = tmp_path_factory.mktemp("traces")
+    simulate(Settings(num_ranks=3, num_steps=6)).write(folder)
+    return [sum_trace(str(path), selection=Selection(), cache=False) for path in sorted(folder.glob("*.json*"))]
+
+
+def _steps(traces):
+    return [row for trace in traces for window in trace.windows for row in window.steps]
+
+
+def test_a_run_that_did_not_end_says_which_ranks_and_steps_are_missing(of_ranks):
+    steps = _steps(of_ranks)
+    last = max(row.step for row in steps)
+    assert what_is_missing(of_ranks, steps) == [f"The last step that is here is {last}."]
+
+    short = [row for row in steps if row.rank != 1 or row.step < last - 1]
+    assert what_is_missing(of_ranks, short)[1:] == [
+        f"Other ranks have what is not here: steps {last - 1}-{last} of rank 1."
+    ]
+    assert what_is_missing(of_ranks[:1], _steps(of_ranks[:1]))[0] == "Nothing is here of ranks 1-2."
+    assert what_is_missing(of_ranks, []) == ["No step is here."]
+
+
+def test_the_first_lines_say_what_is_missing_of_a_killed_run(tmp_path):
+    simulate(Settings(num_ranks=1, num_steps=4)).write(tmp_path)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    assert report.run["missing"] == []
+    run = report.run | {"state": "killed", "missing": ["Nothing is here of rank 1."]}
+    assert "Nothing is here of rank 1." in repr(replace(report, run=run)).splitlines()[1]
