@@ -66,13 +66,20 @@ def command() -> NoReturn:
 
 
 def _end_soon(ends: list[int]) -> None:
-    """Ends the process before Python takes apart what was imported, which takes a tenth of a second for polars. With
-    a debugger or coverage, or if what was printed cannot be written, Python ends it and reports that."""
-    if ends and sys.gettrace() is None and sys.getprofile() is None:
-        with suppress(OSError, ValueError):
-            for stream in filter(None, (sys.stdout, sys.stderr)):
-                stream.flush()
-            os._exit(ends[0] & 0xFF)
+    """End the process before Python takes apart what was imported, which takes a tenth of a second for polars.
+
+    With a debugger or coverage, Python ends it. So it does if a successful command could not write its output, and
+    reports that. A command that failed has reported the reason and keeps its exit code, which Python 3.14 would change.
+    """
+    if not ends or sys.gettrace() is not None or sys.getprofile() is not None:
+        return
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            if ends[0] == 0:
+                return
+    os._exit(ends[0] & 0xFF)
 
 
 @contextmanager
