@@ -17,7 +17,7 @@ class CountedSteps:
 
     def __init__(self, run: Run, state: State) -> None:
         self._run, self._state = run, state
-        self.is_on = False
+        self.is_on: bool = False
         """True while the pulse counts steps."""
         # Rebound, so that a skipped step is one call of C, without a question whether it is counted.
         self.end_step: Callable[[int, int], bool] = _count_nothing

@@ -26,11 +26,12 @@ class FetchWatch:
         self._run, self._counted, self._record = run, counted, record
         self._dataloader = run.marker("event/dataloader", "dataloader")
         self.watch: DataLoaderWatch = DataLoaderWatch(self.fetch)
-        self.thread = threading.get_ident()
+        self.thread: int = threading.get_ident()
         """The thread of the loop."""
         self.listener: Callable[[Any], object] | None = None
         """Called on the loop's thread with an iterator before each fetch. It may end a step."""
-        self.has_fetched = self._is_fetching = False
+        self.has_fetched: bool = False
+        self._is_fetching = False
 
     def fetch(self, original: Callable[[Any], T], iterator: Any) -> T:
         """Return ``original(iterator)``, the next batch, and record the wait for it if it is the loop's."""
