@@ -15,7 +15,7 @@ from kinetoscope.pages.page_data import Column, PageData
 from kinetoscope.pages.run_list import ListData
 
 _NAMED: dict[str, type] = {"RunReport": RunReport, "Comparison": Comparison}
-_LEFT_OUT = {"RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES}}
+_LEFT_OUT = {"RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES}, "Finding": {"fix"}}
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "unknown"}
 
 
@@ -34,7 +34,8 @@ def _interface(kind: type, written: dict[str, str]) -> str:
         return "Column"
     if kind.__name__ not in written:
         hints = get_type_hints(kind, include_extras=True)
-        names = [name for name in hints if name not in _LEFT_OUT.get(kind.__name__, ())]
+        shown = [field.name for field in fields(kind)] if is_dataclass(kind) else hints  # no class variables
+        names = [name for name in shown if name not in _LEFT_OUT.get(kind.__name__, ())]
         lines = [f"  {name}: {_type(hints[name], written)};\n" for name in names]
         written[kind.__name__] = f"export interface {kind.__name__} {{\n{''.join(lines)}}}\n"
     return kind.__name__
