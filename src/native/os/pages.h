@@ -1,6 +1,6 @@
 /* Memory of columns, which may be many megabytes: pages_linux.c has it in pages of its own, which
- * are zero at first and freed at once; pages_heap.c on the heap, for other systems, Windows too, and
- * for AddressSanitizer, which sees errors there. */
+ * are zero at first and freed at once; pages_heap.c on the heap, for other systems, Windows too,
+ * and for AddressSanitizer, which sees errors there. */
 
 #ifndef KINETOSCOPE_PAGES_H
 #define KINETOSCOPE_PAGES_H

@@ -1,4 +1,4 @@
-/* Records as lines of a Chrome JSON file, for drain.c and rewrite/records.c.
+/* Records as lines of a Chrome JSON file, for drain.c and recorder/trace_records.c.
  *
  * Python passes strings as JSON, so that escaping is done in one place. */
 

@@ -12,7 +12,7 @@
 #include "rewrite/trace_text.h"
 
 #ifndef KINETOSCOPE_WITHOUT_RECORDER
-    #include "rewrite/records.h"
+    #include "recorder/trace_records.h"
 #endif
 
 typedef struct {

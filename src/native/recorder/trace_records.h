@@ -4,8 +4,8 @@
  *
  * They are exact: where the file's spans overlap them, those are cut or moved. */
 
-#ifndef KINETOSCOPE_RECORDS_H
-#define KINETOSCOPE_RECORDS_H
+#ifndef KINETOSCOPE_TRACE_RECORDS_H
+#define KINETOSCOPE_TRACE_RECORDS_H
 
 #include "recorder/lines.h"
 #include "rewrite/trace_text.h"

@@ -1,7 +1,7 @@
 /* Our own records in both passes over a trace: they meet the lines of a file as structs. See
  * trace_text.h. */
 
-#include "rewrite/records.h"
+#include "recorder/trace_records.h"
 
 #include "rewrite/passes.h"
 
