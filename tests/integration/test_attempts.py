@@ -325,7 +325,7 @@ def test_files_stay_where_out_was_when_training_goes_to_another_folder(tmp_path,
         monkeypatch.chdir("elsewhere")
         for _ in profiler.batches(range(7)):
             pass
-    assert merged_trace(tmp_path).exists()
+    assert (tmp_path / "run" / "traces" / "merged_trace.json.gz").exists()
     assert not list((tmp_path / "elsewhere").iterdir())
 
 

@@ -41,7 +41,7 @@ def test_a_rank_that_sleeps_between_unequal_all_to_alls_is_named_with_its_cause(
     assert [row.cause for row in report.stragglers if row.rank == 2] == ["host"]
 
 
-@pytest.mark.parametrize("source", ["traces", "traces/merged_trace.json"])
+@pytest.mark.parametrize("source", ["traces", "traces/merged_trace.json.gz"])
 def test_a_rank_that_sleeps_in_a_tensor_parallel_group_is_named_with_its_group(source, tensor_parallel_run):
     """Ranks 0 and 1 share each layer, as do 2 and 3. Rank 0 waits for rank 1, and ranks 2 and 3 wait for both."""
     report = kinetoscope.analyze(tensor_parallel_run / source, cache=False)

@@ -1,12 +1,11 @@
 """Two processes that are given the same folder: the second one records beside it, and neither loses a trace."""
 
-import json
-
 import pytest
 
 import kinetoscope
 from kinetoscope.errors import FolderNotEmptyError
 from prepared_python import OURS, start_prepared
+from trace_files import trace_json
 from waiting import wait_for
 
 RECORDS = """
@@ -47,8 +46,8 @@ def test_a_second_process_records_beside_the_first_one_and_replaces_nothing(tmp_
         done = other.wait()
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "run-2" / "traces").glob("ep*.json.gz"))
-    (trace,) = (run / "traces").glob("ep*.json")
-    assert json.loads(trace.read_text())["traceEvents"]
+    (trace,) = (run / "traces").glob("ep*.json.gz")
+    assert trace_json(trace)["traceEvents"]
 
 
 def test_after_the_first_process_was_killed_a_run_goes_beside_what_can_be_recovered(tmp_path):

@@ -29,6 +29,6 @@ def test_each_training_of_a_process_has_a_folder_of_its_own(tmp_path, options):
         with arguments.make() as profiler:
             for _ in profiler.batches(range(14)):
                 pass
-        assert (tmp_path / "run" / number / "traces" / "merged_trace.json").exists()
+        assert (tmp_path / "run" / number / "traces" / "merged_trace.json.gz").exists()
     again = ProfileArguments(tmp_path / "run", torch=False, system=False, quiet=True, **options)
     assert again.make().state.run_name == ("run" if options else "4")

@@ -91,8 +91,8 @@ def test_a_resumed_training_counts_from_where_it_was(tmp_path, loader, model):
     steps = frame_of(tmp_path)
     assert steps["step"].to_list() == list(range(13, 24))
     assert steps["epoch"].to_list() == [1] * 3 + [2] * 8
-    names = sorted(path.name for path in (tmp_path / "traces").glob("ep*.json"))
-    assert names == ["ep1-ba16-rank0.json", "ep2-ba20-rank0.json"]
+    names = sorted(path.name for path in (tmp_path / "traces").glob("ep*.json.gz"))
+    assert names == ["ep1-ba16-rank0.json.gz", "ep2-ba20-rank0.json.gz"]
 
 
 def test_what_cannot_begin_says_so_before_training(tmp_path):
