@@ -148,8 +148,11 @@ class Ending:
         try:
             self._may_raise = True
             return call(*arguments, **options)
-        except Exception:
-            raise
+        except Exception as error:
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            self._keep(error.__context__)  # of a lock that was interrupted as it was acquired again
+            return None
         except BaseException as error:
             self._keep(error)
             return None

@@ -228,6 +228,22 @@ def test_ctrl_c_between_two_steps_waits_for_the_step_and_then_nothing_is_waited_
     assert steps == ["a step", 0.0]
 
 
+def test_ctrl_c_while_a_wait_acquires_its_lock_again_ends_the_wait():
+    """A ``with`` of a lock then fails to release it, and its error takes the place of the KeyboardInterrupt."""
+    lock, reported = threading.Lock(), []
+
+    def wait():
+        with lock:
+            lock.release()  # as threading.Condition.wait does
+            signal.raise_signal(signal.SIGINT)
+            lock.acquire()
+
+    with pytest.raises(KeyboardInterrupt), Ending(1.0, lambda *error: reported.append(error)) as ending:
+        ending.take(ending.wait_for, wait)
+        assert ending.is_hurried
+    assert reported == []
+
+
 def test_a_handler_of_ones_own_for_ctrl_c_is_left_alone():
     pressed = []
     before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
