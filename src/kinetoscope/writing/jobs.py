@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from kinetoscope.errors import KinetoscopeError
@@ -25,6 +26,7 @@ def run_job(work: Callable[..., int]) -> NoReturn:
     except (KinetoscopeError, OSError) as error:
         print(error_line(error), file=sys.stderr)
         status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with suppress(OSError, ValueError):  # its reader may be gone; the exit code is what counts
+            stream.flush()
     os._exit(status)  # Python would take a fifth of a merge's time to unload what it has imported
