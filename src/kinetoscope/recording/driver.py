@@ -17,7 +17,7 @@ from kinetoscope.training.timestamp import Timestamp
 
 P = ParamSpec("P")
 T = TypeVar("T")
-I = TypeVar("I")  # noqa: E741
+Batches = TypeVar("Batches")
 
 PhaseName = Literal["forward", "backward", "optimizer", "checkpoint", "other"]
 """A phase that a trainer reports. `Driver.on_fetch` and `Driver.on_evaluation` report the others."""
@@ -136,7 +136,7 @@ class Driver:
 
     # -- reports ----------------------------------------------------------------------------------------------
 
-    def on_fetch(self, fetch: Callable[[I], T], iterator: I) -> T:
+    def on_fetch(self, fetch: Callable[[Batches], T], iterator: Batches) -> T:
         """Return ``fetch(iterator)``, recorded as the wait for the next batch: ``batch = driver.on_fetch(next, it)``.
 
         Fetches of torch's DataLoaders are recorded without this. Raises what ``fetch`` raises.

@@ -72,7 +72,7 @@ def test_a_training_that_was_left_open_is_saved_when_the_next_one_begins(tmp_pat
     for _ in range(3):
         run.on_step()
     run.on_evaluation(True)
-    run.start(Timestamp())  # without a warning: the trainer could not have told
+    run.start(Timestamp())  # no warning: the trainer has no way to report an end
     epoch(run, loader, model)
     run.end(clean=True)
     assert len(frame_of(tmp_path)) == 3
