@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.windows.columns import frame_of, known_rows, rows_where
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_HOST
 from kinetoscope.analysis.windows.window import (
     COMMUNICATION_CALLS,
@@ -32,7 +32,7 @@ _IS_PYTHON = rf"^(autograd|torch)::|{COMMUNICATION_CALLS}"
 
 
 def find_cpu_operators(
-    window: RankWindow, others: Iterable[pl.DataFrame], *, elsewhere: Coverage, optimizing: Coverage
+    window: RankWindow, others: Iterable[pl.DataFrame], *, elsewhere: IntervalUnion, optimizing: IntervalUnion
 ) -> pl.DataFrame:
     """Return the stretches in which operators compute on the CPU while a GPU idles.
 
@@ -50,17 +50,17 @@ def find_cpu_operators(
     """
     stretches = _own_stretches(window, others) if len(window.device) and len(window.runtime_calls) else _no_stretches()
     begins, ends = stretches["begin"], stretches["end"]
-    idle = ends - begins - window.device_time.busy.within(begins, ends) if len(stretches) else begins
-    in_optimizer = optimizing.within(begins, ends) > 0
+    idle = ends - begins - window.device_time.busy.overlap_ns(begins, ends) if len(stretches) else begins
+    in_optimizer = optimizing.overlap_ns(begins, ends) > 0
     found = stretches.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")])
-    found = rows_where(found, elsewhere.within(begins, ends) == 0)
+    found = rows_where(found, elsewhere.overlap_ns(begins, ends) == 0)
     optimizer, other = map(pl.lit, CPU_OPERATORS)
     part = pl.when("in_optimizer").then(optimizer).otherwise(other)
     return _recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
 
 
 def are_of_cpu_optimizer(
-    device: pl.DataFrame, operators: Mapping[str, pl.DataFrame], optimizing: Coverage
+    device: pl.DataFrame, operators: Mapping[str, pl.DataFrame], optimizing: IntervalUnion
 ) -> pl.Series:
     """Return whether each device event is a copy for an optimizer on the CPU: of gradients, or of weights.
 
@@ -72,7 +72,7 @@ def are_of_cpu_optimizer(
     if not len(operators["cpu_optimizer"]):
         return pl.repeat(False, len(device), eager=True)
     is_data = (device["kind"] == "copy") & (device["bytes"].fill_null(0) >= MIN_DATA_BYTES)
-    return is_data & begins.is_not_null() & (optimizing.within(begins, begins + 1) > 0)
+    return is_data & begins.is_not_null() & (optimizing.overlap_ns(begins, begins + 1) > 0)
 
 
 def _no_stretches() -> pl.DataFrame:

@@ -18,7 +18,7 @@ from kinetoscope.analysis.windows.columns import (
     rows_where,
     with_constant,
 )
-from kinetoscope.analysis.windows.intervals import Coverage, num_begun
+from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_begun, outer_times
 from kinetoscope.analysis.windows.window import (
     COMMUNICATION_CALLS,
     CPU_COLLECTIVES,
@@ -112,7 +112,7 @@ class HostTime:
         fetches = outermost(fetches if len(fetches) else self.of_phase("data"))
         if not len(self.evaluations):
             return fetches
-        evaluated = Coverage(self.evaluations).within(fetches["begin"], fetches["end"])
+        evaluated = IntervalUnion(self.evaluations).overlap_ns(fetches["begin"], fetches["end"])
         return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
 
     @cached_property
@@ -284,7 +284,7 @@ class HostTime:
         found = find_cpu_operators(
             self.window,
             (self.collections, self.compilations, self.profiling),
-            elsewhere=Coverage(self.fetches, self.evaluations),
+            elsewhere=IntervalUnion(self.fetches, self.evaluations),
             optimizing=self.optimizing,
         )
         return {part: rows_where(found, found["part"] == part) for part in CPU_OPERATORS}
@@ -296,22 +296,22 @@ class HostTime:
         return are_for_data(self.synchronising, self.window.device, operators).alias("is_for_data")
 
     @cached_property
-    def optimizing(self) -> Coverage:
+    def optimizing(self) -> IntervalUnion:
         """The time of the optimizer."""
-        return Coverage(self.optimizer, self.of_phase("optimizer"))
+        return IntervalUnion(self.optimizer, self.of_phase("optimizer"))
 
     @cached_property
-    def busy(self) -> Coverage:
+    def busy(self) -> IntervalUnion:
         """All of the loop's time that is not Python's own."""
         window = self.window
         calls = map(window.on_loop, (window.runtime_calls, self.synchronising))
-        return window.operating.and_of(*calls, self.visits, self.communication, self.fetches)
+        return window.operating.union(*calls, self.visits, self.communication, self.fetches)
 
     @cached_property
     def pauses(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``) between operators and runtime calls of the loop's thread."""
         window = self.window
-        return window.operating.and_of(window.on_loop(window.runtime_calls)).gaps
+        return window.operating.union(window.on_loop(window.runtime_calls)).gaps
 
     @cached_property
     def visits(self) -> pl.DataFrame:
@@ -369,8 +369,8 @@ class HostTime:
         window = self.window
         if not len(window.operators) or len(window.device) or len(window.operators) > len(window.loop_operators):
             return len(window.operators) > 0
-        begins, ends = (window.operating.islands[side] for side in ("begin", "end"))
-        return bool((Coverage(self.fetches).within(begins, ends) < ends - begins).any())
+        begins, ends = (window.operating.pieces[side] for side in ("begin", "end"))
+        return bool((IntervalUnion(self.fetches).overlap_ns(begins, ends) < ends - begins).any())
 
     @cached_property
     def samples(self) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -379,7 +379,7 @@ class HostTime:
         computing."""
         loop, workers = sampled_lines(self.window)
         if len(workers) and len(self.evaluations):
-            workers = workers.filter(Coverage(self.evaluations).within(workers["at"], workers["at"] + 1) == 0)
+            workers = workers.filter(IntervalUnion(self.evaluations).overlap_ns(workers["at"], workers["at"] + 1) == 0)
         if not len(loop):
             return loop, workers
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
@@ -393,13 +393,13 @@ class HostTime:
         return LoopStates(self.window)
 
     @cached_property
-    def _not_own(self) -> Coverage:
+    def _not_own(self) -> IntervalUnion:
         others = (self.collections, self.compilations, self.profiling, self.evaluations)
-        return self.busy.and_of(*map(self.window.on_loop, others))
+        return self.busy.union(*map(self.window.on_loop, others))
 
     @cached_property
-    def _not_python(self) -> Coverage:
-        return self._not_own.and_of(self._not_recorded)
+    def _not_python(self) -> IntervalUnion:
+        return self._not_own.union(self._not_recorded)
 
     @cached_property
     def own_time(self) -> pl.DataFrame:
@@ -408,11 +408,8 @@ class HostTime:
         window = self.window
         if self.knows_operators or not len(window.steps):
             return self.python
-        islands = self._not_own.islands
-        first, last = window.steps["begin"].min(), window.steps["end"].max()
-        begins = pl.concat([pl.Series([first], dtype=pl.Int64), islands["end"]])
-        ends = pl.concat([islands["begin"], pl.Series([last], dtype=pl.Int64)])
-        return pl.DataFrame({"begin": begins, "end": ends}).filter(pl.col("begin") < pl.col("end"))
+        whole = self._not_own.union(window.steps)
+        return self._not_own.complement(*outer_times(whole.pieces)).pieces[["begin", "end"]]
 
     @cached_property
     def _not_recorded(self) -> pl.DataFrame:
@@ -441,7 +438,7 @@ class HostTime:
         operators = columns_of(self.window.loop_operators, "name", at="begin")
         pauses = self.own_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
         pauses = pauses[["begin", "end"]].hstack([known_where(pauses["name"], pauses["at"] == pauses["end"])])
-        waits = Coverage(self.fetches if self.num_workers else self.fetches.clear(), self.communication)
+        waits = IntervalUnion(self.fetches if self.num_workers else self.fetches.clear(), self.communication)
         return split_stretches(pauses, self.states, self.samples[0], waits)
 
     @cached_property
@@ -496,7 +493,7 @@ class HostTime:
         if len(self.window.device):
             return self.window.loop_operators.clear().select("begin", "end", "name", "track")
         small = self._small_by_name
-        before = pl.col("end").cum_max().shift(1)
+        before = ended_before()
         is_first = small.select((pl.col("begin") - before >= ORDINARY_PYTHON_NS).fill_null(True)).to_series()
         firsts = is_first.arg_true().cast(pl.Int64)
         is_long = firsts.extend_constant(len(small), 1).diff().drop_nulls() >= _FEWEST_SMALL_IN_A_ROW
@@ -514,7 +511,7 @@ class HostTime:
         operators = operators.filter(pl.col("name").is_in(small.implode()))
         if not len(self.backward):
             return operators
-        return operators.filter(Coverage(self.backward).within(operators["begin"], operators["end"]) == 0)
+        return operators.filter(IntervalUnion(self.backward).overlap_ns(operators["begin"], operators["end"]) == 0)
 
     @cached_property
     def ordinary_python(self) -> dict[str, int]:
@@ -538,12 +535,12 @@ class HostTime:
 
     def _parts(self, track: object, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
         unions = {
-            part: Coverage(rows_where(spans, spans["track"] == track) if len(spans) else spans)
+            part: IntervalUnion(rows_where(spans, spans["track"] == track) if len(spans) else spans)
             for part, spans in self._of_threads.items()
         }
         if track == self.window.loop_track:
             unions |= self._of_loop
-        parts = {part: unions.get(part, Coverage()).within(begins, ends) for part in _PARTS}
+        parts = {part: unions.get(part, IntervalUnion()).overlap_ns(begins, ends) for part in _PARTS}
         if "python" in unions:
             parts["python"] = at_least_0(ends - begins - parts["python"])
         return pl.DataFrame(parts)
@@ -555,14 +552,14 @@ class HostTime:
         return {"launch": self._launching} | others | self.cpu_operators
 
     @cached_property
-    def _of_loop(self) -> dict[str, Coverage]:
+    def _of_loop(self) -> dict[str, IntervalUnion]:
         """The parts of the time of the loop's thread only; for ``python`` all that is not."""
         split = self.own_stretches
         return {
-            "data": Coverage(self._undelayed_fetches),
-            "python": Coverage(self._not_python.islands, split.blocked, split.starved),
-            "spare_python": Coverage(self.spare_python),
-            "blocked": Coverage(split.blocked),
+            "data": IntervalUnion(self._undelayed_fetches),
+            "python": IntervalUnion(self._not_python.pieces, split.blocked, split.starved),
+            "spare_python": IntervalUnion(self.spare_python),
+            "blocked": IntervalUnion(split.blocked),
         }
 
     @property

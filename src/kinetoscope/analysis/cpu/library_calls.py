@@ -7,7 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.cpu.sampled_lines import WORKER_TRACK
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.source_lines import FRAME
 from kinetoscope.analysis.windows.window import RankWindow, innermost
 from kinetoscope.formats.own_names import SAMPLED_STATE
@@ -46,7 +46,7 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     on_stack = _on_stack(frames, stretches)
     found = [nothing]
     for kind, of_kind in spans.items():
-        time_ns = Coverage(of_kind).within(stretches["begin"], stretches["end"]).alias("time_ns")
+        time_ns = IntervalUnion(of_kind).overlap_ns(stretches["begin"], stretches["end"]).alias("time_ns")
         timed = stretches.select("stretch", "line").with_columns(time_ns).filter(pl.col("time_ns") > 0)
         found.append(_totals(timed, on_stack).with_columns(kind=pl.lit(kind)).select(*_COLUMNS))
     return pl.concat(found)
@@ -62,7 +62,7 @@ def lines_in_every_sample(window: RankWindow) -> frozenset[str]:
     frames = _loop_frames(window)
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
     callers = _callers_of_loop(frames, window.steps)
-    sampled_ns = Coverage(frames).length_ns
+    sampled_ns = IntervalUnion(frames).total_ns
     if not len(callers) or not sampled_ns:
         return frozenset()
     names = frames.filter(pl.col("row").is_in(callers.implode()))["name"].unique()
@@ -177,7 +177,7 @@ def _on_stack(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
         climbing = climbing.with_columns(row=frames["parent"].gather(climbing["row"]))
     rows = pl.concat([stretches.select("stretch", row="inner").clear(), *found])
     of_name = frames.group_by("name").agg(pl.col("dur").sum())
-    everywhere = of_name.filter(pl.col("dur") >= _EVERY_SAMPLE * Coverage(frames).length_ns)["name"]
+    everywhere = of_name.filter(pl.col("dur") >= _EVERY_SAMPLE * IntervalUnion(frames).total_ns)["name"]
     is_call = pl.col("name").str.contains(FRAME) & ~pl.col("name").is_in(everywhere.implode())
     rows = rows.join(frames.filter(is_call).drop("begin", "end", "track"), on="row").sort("stretch", "depth")
     package = pl.col("file").str.replace("/.*$", "")

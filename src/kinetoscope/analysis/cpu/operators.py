@@ -10,7 +10,7 @@ from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.windows.call_times import add_calls, sum_calls, with_quantiles_by_name
 from kinetoscope.analysis.windows.columns import all_the_same, columns_of, frame_of, known_rows, rows_where, sorted_by
-from kinetoscope.analysis.windows.intervals import no_time
+from kinetoscope.analysis.windows.intervals import zeros
 from kinetoscope.analysis.windows.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
 from kinetoscope.table.tracks import nest_spans
 
@@ -71,7 +71,7 @@ def _called_ns(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series)
     called = frame_of(_callers(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
     called = known_rows(rows_where(called, is_operator & (device_ns > 0)), "caller")
     called = called.group_by("caller").agg(pl.col("called_ns").sum())
-    return no_time(len(device_ns)).scatter(called["caller"], called["called_ns"])
+    return zeros(len(device_ns)).scatter(called["caller"], called["called_ns"])
 
 
 def _callers(parents: pl.Series, is_operator: pl.Series) -> pl.Series:

@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, sorted_by, with_constant
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.window import OPERATORS, innermost, place_in
 
 FORWARD, BACKWARD, OPTIMIZER, CLOSURE = "forward", "backward", "optimizer", "closure"
@@ -96,4 +96,4 @@ class Phases:
         spans = window.trace.spans.filter(is_operator & is_within & pl.col("sequence").is_not_null())
         found = spans.select(begin="ts", end=pl.col("ts") + pl.col("dur"), is_backward=pl.lit(False)).collect()
         found = found.filter(place_in(steps, found["begin"]).is_not_null())
-        return found.filter(Coverage(backward).within(found["begin"], found["end"]) == 0)
+        return found.filter(IntervalUnion(backward).overlap_ns(found["begin"], found["end"]) == 0)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.source_lines import FRAME
 from kinetoscope.analysis.windows.window import RankWindow, innermost
 from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_EVERY, SAMPLED_STATE, WAITS
@@ -149,7 +149,7 @@ def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     is_fetch = pl.col("name").str.contains(_FETCHING)
     for of_track in frames.partition_by("track"):
         samples = _samples(of_track, sampling)
-        is_fetching = Coverage(of_track.filter(is_fetch)).within(samples["at"], samples["at"] + 1) > 0
+        is_fetching = IntervalUnion(of_track.filter(is_fetch)).overlap_ns(samples["at"], samples["at"] + 1) > 0
         found.append(samples.filter(is_fetching))
     return pl.concat(found)
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.sampled_lines import RUNNING
 from kinetoscope.analysis.windows.columns import rows_where
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.window import RankWindow, place_in
 from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
 
@@ -75,13 +75,13 @@ class LoopStates:
         share = readings["starved_ns"] / (readings["starved_ns"] + readings["running_ns"])
         return share[place_in(readings, times)].fill_null(0).fill_nan(0)
 
-    def blocked_share(self, stretches: pl.DataFrame, waits: Coverage) -> pl.Series:
+    def blocked_share(self, stretches: pl.DataFrame, waits: IntervalUnion) -> pl.Series:
         """How much of each of ``stretches`` the thread was blocked, if it was for all of ``waits``, and else evenly."""
         readings = self.readings
         begins, ends = readings["begin"], readings["end"]
-        blocked = readings["blocked_ns"] - waits.within(begins, ends)
+        blocked = readings["blocked_ns"] - waits.overlap_ns(begins, ends)
         blocked = pl.select(pl.when(blocked >= _LEAST_NS).then(blocked).otherwise(0)).to_series()
-        share = (blocked / Coverage(stretches).within(begins, ends)).clip(0, 1)
+        share = (blocked / IntervalUnion(stretches).overlap_ns(begins, ends)).clip(0, 1)
         middles = (stretches["begin"] + stretches["end"]) // 2
         return share[place_in(readings, middles)].fill_null(0).fill_nan(0)
 
@@ -97,7 +97,7 @@ class SplitStretches(NamedTuple):
 
 
 def split_stretches(
-    stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: Coverage
+    stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: IntervalUnion
 ) -> SplitStretches:
     """Splits stretches (``begin``, ``end``, ``name``). Where ``samples`` say what the thread waited for, a stretch is
     blocked for as large a part as the samples in all stretches of its name; else the clocks tell, if they do."""
@@ -123,7 +123,9 @@ def split_stretches(
     return SplitStretches(*found)
 
 
-def _blocked_share(stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: Coverage) -> pl.Series:
+def _blocked_share(
+    stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: IntervalUnion
+) -> pl.Series:
     known = samples.drop_nulls("state") if len(samples) else samples
     if not len(stretches) or not len(known):
         clocks_tell = len(stretches) and states.readings["blocked_ns"].count()

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from kinetoscope.analysis.windows.intervals import ended_before
+
 KERNEL_WAIT_BELOW_NS = 30_000
 """A shorter rest of a gap, once its event was launched, is the device's own pause between two kernels (HTA's bound)."""
 
@@ -42,7 +44,7 @@ def idle_before_graphs_ns(device: pl.DataFrame) -> int:
 def _gaps(device: pl.DataFrame) -> pl.DataFrame:
     """The gap before each event of a device, often 0: ``host_wait``, until the event was launched; the ``rest``, and
     whether that ``is_short``; the name of the launch."""
-    idle_from = pl.col("end").cum_max().shift(1)
+    idle_from = ended_before()
     gap = (pl.col("begin") - idle_from).clip(0)
     gaps = device.select("launch_begin", "launch_name", gap=gap, idle_from=idle_from)
     host_wait = (pl.col("launch_begin") - pl.col("idle_from")).clip(0, pl.col("gap")).fill_null(0)

@@ -19,7 +19,7 @@ from kinetoscope.analysis.ranks.point_to_point import (
 )
 from kinetoscope.analysis.windows.call_order import in_order
 from kinetoscope.analysis.windows.columns import all_the_same, frame_of, known_rows, rows_where
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
 
 _NAMES = {
@@ -117,23 +117,23 @@ def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
     return numbers[window.steps["begin"].search_sorted(times, side="right")]
 
 
-def _computing(window: RankWindow) -> Coverage:
+def _computing(window: RankWindow) -> IntervalUnion:
     """When the device computes something, or the thread of the loop where there is none."""
     if len(window.device):
         return window.device_time.compute
     # An operator of a DTensor waits for a collective inside of it.
-    return window.operating.without(Coverage(window.on_loop(window.named(COMMUNICATION_CALLS))))
+    return window.operating.difference(IntervalUnion(window.on_loop(window.named(COMMUNICATION_CALLS))))
 
 
-def _longest_pauses(computing: Coverage, calls: pl.DataFrame) -> pl.DataFrame:
+def _longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFrame:
     """``paused_from`` and ``paused_until`` of each call; its end, where its rank computes all the time.
 
     What a rank computes after its pause does not shorten it: it may go on a little before its call is seen to end.
     """
-    islands, never = computing.islands, pl.Series([None], dtype=pl.Int64)
-    pauses = pl.DataFrame([pl.concat([never, islands["end"]]), pl.concat([islands["begin"], never])])
-    first = islands["begin"].search_sorted(calls["begin"], side="right")
-    last = islands["end"].search_sorted(calls["end"], side="left")
+    pieces, never = computing.pieces, pl.Series([None], dtype=pl.Int64)
+    pauses = pl.DataFrame([pl.concat([never, pieces["end"]]), pl.concat([pieces["begin"], never])])
+    first = pieces["begin"].search_sorted(calls["begin"], side="right")
+    last = pieces["end"].search_sorted(calls["end"], side="left")
     within = pl.int_ranges(first, last + 1, dtype=pl.Int64, eager=True).alias("pause")
     found = frame_of(calls["begin"], calls["end"], within).with_row_index("call").explode("pause")
     found = known_rows(found, "pause")

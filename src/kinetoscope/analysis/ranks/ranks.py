@@ -13,7 +13,7 @@ from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.step_parts import StepParts, StretchParts, run_parts
 from kinetoscope.analysis.windows.columns import rows_where
 from kinetoscope.analysis.windows.communication import looks_like_communication
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.known import sum_of_known
 from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
 
@@ -113,9 +113,9 @@ def _about(window: RankWindow) -> dict[str, Any]:
 
 def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
     """``device`` is in the order of ``begin``."""
-    compute_ns, on_kernels_ns, busy_ns = (covered.length_ns for covered in time)
+    compute_ns, on_kernels_ns, busy_ns = (covered.total_ns for covered in time)
     others = (rows_where(device[["begin", "end"]], device["kind"] == kind) for kind in ("communication", "copy"))
-    communication_ns, copy_ns = (Coverage(spans).length_ns for spans in others)
+    communication_ns, copy_ns = (IntervalUnion(spans).total_ns for spans in others)
     window_ns = _last_end(device) - int(device["begin"][0])
     idle = idle_time(device)
     return {

@@ -15,7 +15,7 @@ from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.windows.columns import at_least_0, columns_of, frame_of, known_rows, with_constant
-from kinetoscope.analysis.windows.intervals import Coverage, no_time
+from kinetoscope.analysis.windows.intervals import IntervalUnion, zeros
 from kinetoscope.analysis.windows.window import RankWindow, around, place_in
 
 _KINDS = {"compute": "other_stream", "wait": "other_stream", "order": "stream"}
@@ -65,11 +65,11 @@ def find_dependencies(
 
 def _first_wait_ns(window: RankWindow, host: HostTime) -> int:
     """See `Dependencies`; 0 where a step fetches its own batch."""
-    begins, ends, fetches = window.steps["begin"], window.steps["end"], Coverage(host.fetches)
+    begins, ends, fetches = window.steps["begin"], window.steps["end"], IntervalUnion(host.fetches)
     if len(begins) < 2 or not fetches:
         return 0
-    others: Any = fetches.within(ends[:-1], begins[1:]).mean()
-    return max(0, round(fetches.until(begins[:1])[0] - others))
+    others: Any = fetches.overlap_ns(ends[:-1], begins[1:]).mean()
+    return max(0, round(fetches.covered_before(begins[:1])[0] - others))
 
 
 class _Finder:
@@ -134,7 +134,7 @@ class _Finder:
         time; waits for workers have edges of their own."""
         if not self._late.has_workers:
             return data.alias("spare_data")
-        cost = Coverage(self._late.of_workers).within(edges["begin"], edges["end"])
+        cost = IntervalUnion(self._late.of_workers).overlap_ns(edges["begin"], edges["end"])
         return at_least_0(data - cost).alias("spare_data")
 
     def _host_edges(self) -> pl.DataFrame:
@@ -256,7 +256,7 @@ class _Finder:
         """For how much of each communication nothing is computed meanwhile; nothing for other events."""
         begins, ends = self._device["begin"], self._device["end"]
         if len(self._window.device):
-            exposed = ends - begins - self._window.device_time.compute.within(begins, ends)
+            exposed = ends - begins - self._window.device_time.compute.overlap_ns(begins, ends)
         else:  # collectives on the CPU, on threads of their own
-            exposed = Coverage(self._host.communication).within(begins, ends)
-        return exposed.zip_with(self._device["kind"] == "communication", no_time(1))
+            exposed = IntervalUnion(self._host.communication).overlap_ns(begins, ends)
+        return exposed.zip_with(self._device["kind"] == "communication", zeros(1))

@@ -16,6 +16,7 @@ from kinetoscope.analysis.windows.columns import (
     sorted_by,
     with_constant,
 )
+from kinetoscope.analysis.windows.intervals import ended_before
 
 NEAR_NS = 30_000
 """An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
@@ -90,7 +91,7 @@ class DeviceBegins:
         moves it.
         """
         events, lags = self.events, self.unexplained_ns
-        gap = (pl.col("begin") - pl.col("end").cum_max().shift(1).over("device")).clip(0)
+        gap = (pl.col("begin") - ended_before().over("device")).clip(0)
         gaps = events.select(gap=gap)["gap"]
         first: Any = known_rows(events[["begin", "launch_begin"]], "launch_begin")["begin"].min()
         if first is not None:

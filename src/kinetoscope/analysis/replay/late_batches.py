@@ -8,7 +8,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
 from kinetoscope.analysis.windows.columns import rows_where, sorted_by
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 
 _LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
@@ -84,7 +84,7 @@ class LateBatches:
         if len(self.of_workers) < 2:
             return 0.0
         first, last = self.of_workers["begin"][:1], self.of_workers["begin"][-1:]
-        host_ns = (last - first - Coverage(self._host.evaluations).within(first, last))[0]
+        host_ns = (last - first - IntervalUnion(self._host.evaluations).overlap_ns(first, last))[0]
         return host_ns / (len(self.of_workers) - 1) * self.pace
 
     @property
@@ -114,7 +114,7 @@ class LateBatches:
             return False
         since, until = self.of_workers["begin"][:1], self.of_workers["end"][-1:]
         workers = making.with_columns(pl.col("end") + round(interval_ns)).partition_by("worker")
-        busy_ns = min(Coverage(of_worker).within(since, until)[0] for of_worker in workers)
+        busy_ns = min(IntervalUnion(of_worker).overlap_ns(since, until)[0] for of_worker in workers)
         return busy_ns >= _BUSY_SHARE * (until - since)[0]
 
     @property

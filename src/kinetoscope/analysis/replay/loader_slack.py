@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
 from kinetoscope.analysis.replay.late_batches import LateBatches
-from kinetoscope.analysis.windows.intervals import union_ns
+from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before
 
 _FEWEST_FETCHES = 4
 _SHARE_OF_LATE = 0.25
@@ -41,7 +41,7 @@ def loader_slack(host: HostTime, late: LateBatches) -> LoaderSlack:
     making, interval_ns = making_of_workers(host.window)
     making = making.with_columns(pl.col("begin", "end").clip(first, last)).filter(pl.col("begin") < pl.col("end"))
     workers = making.sort("begin").partition_by("worker")
-    if sum(union_ns(of_worker) for of_worker in workers) < _FEWEST_SAMPLES * interval_ns:
+    if sum(IntervalUnion(of_worker).total_ns for of_worker in workers) < _FEWEST_SAMPLES * interval_ns:
         return unknown
     # Batches come in order, so the slowest worker counts. A loop that is ahead of its device may fetch all that workers
     # make, and still have time to spare.
@@ -53,6 +53,5 @@ def loader_slack(host: HostTime, late: LateBatches) -> LoaderSlack:
 def _busy_ns(making: pl.DataFrame, num_rounds: int, interval_ns: float) -> float:
     """How long a worker takes for so many batches. At first, workers make more than that. It is seen how often it
     begins, though not where it makes one batch right after the other; the last may not have been made."""
-    since = pl.col("end").cum_max().shift(1)
-    num_begun = making.filter(pl.col("begin") - since > interval_ns).height
-    return union_ns(making) * min(1.0, num_rounds / max(1, num_begun - 1))
+    num_begun = making.filter(pl.col("begin") - ended_before() > interval_ns).height
+    return IntervalUnion(making).total_ns * min(1.0, num_rounds / max(1, num_begun - 1))

@@ -21,6 +21,7 @@ from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_ev
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.analysis.windows.columns import at_least_0, frame_of
+from kinetoscope.analysis.windows.intervals import ended_before
 from kinetoscope.native import native
 from kinetoscope.texts.wording import in_percent
 
@@ -297,7 +298,7 @@ def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         )
         for place, part in enumerate(parts)
     ]
-    is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
+    is_new = (pl.col("begin") > ended_before()).fill_null(True)
     bounds = pl.concat(spans).sort("begin").with_columns(overlap=is_new.cum_sum())
     turn = pl.int_range(pl.len()).over("overlap", "rank")
     num_parts = pl.len().over("overlap", "rank")

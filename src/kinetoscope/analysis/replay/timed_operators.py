@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import polars as pl
 
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.window import RankWindow, around
 
 Span = tuple[int, int, int, str]
@@ -33,7 +33,7 @@ class TimedOperators:
             for (track,), of_track in (
                 self._stretches.filter(pl.col("name") == name).partition_by("track", as_dict=True).items()
             ):
-                covered = Coverage(of_track).within(edges["begin"], edges["end"])
+                covered = IntervalUnion(of_track).overlap_ns(edges["begin"], edges["end"])
                 inside += covered * (edges["track"] == track)
             found.append(inside.alias(inside_column(name)))
         return pl.DataFrame(found)

@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.cpu.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
 from kinetoscope.analysis.windows.columns import all_the_same, known_where, rows_where
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion, outer_times
 
 
 class HostLedger:
@@ -23,14 +23,14 @@ class HostLedger:
         self._begins, self._ends = self._window.steps["begin"], self._window.steps["end"]
         self._next_begins = pl.concat([self._begins[1:], self._ends[-1:]])
         self._phases = Phases(host)
-        self._taken = Coverage()
-        self._covered = self._taken.within(self._begins, self._ends)
+        self._taken = IntervalUnion()
+        self._covered = self._taken.overlap_ns(self._begins, self._ends)
 
     def columns(self) -> dict[str, pl.Series | None]:
         """The columns by name; None for what is not known of any step."""
         evaluated, fetched = self._gaps
         inside = {"evaluation_inside_ns": self._take(self._host.evaluations)} | self._waits() | self._in_phases()
-        python = self._take(*self._python) if self._host.knows_operators else None
+        python = self._take(self._python) if self._host.knows_operators else None
         inside["python_ns"] = None if python is None else self._if_recorded(python)
         known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
@@ -47,18 +47,18 @@ class HostLedger:
     def _gaps(self) -> tuple[pl.Series, pl.Series]:
         """Of the time from each step's end to the next one's begin: evaluation, and waiting for data."""
         evaluations, fetches = self._host.evaluations, self._host.fetches
-        evaluated = Coverage(evaluations).within(self._ends, self._next_begins)
-        return evaluated, Coverage(evaluations, fetches).within(self._ends, self._next_begins) - evaluated
+        evaluated = IntervalUnion(evaluations).overlap_ns(self._ends, self._next_begins)
+        return evaluated, IntervalUnion(evaluations, fetches).overlap_ns(self._ends, self._next_begins) - evaluated
 
     @property
     def _before_first(self) -> pl.Series:
         """How long the loop waited for the batch with which the recording begins."""
-        return Coverage(self._host.fetches).until(self._begins[:1])
+        return IntervalUnion(self._host.fetches).covered_before(self._begins[:1])
 
     def _take(self, *spans: pl.DataFrame) -> pl.Series:
         """How much of each step these spans cover of what none has covered before."""
-        self._taken = self._taken.and_of(*spans)
-        covered = self._taken.within(self._begins, self._ends)
+        self._taken = self._taken.union(*spans)
+        covered = self._taken.overlap_ns(self._begins, self._ends)
         own, self._covered = covered - self._covered, covered
         return own
 
@@ -82,7 +82,7 @@ class HostLedger:
             if phase == BACKWARD and by_torch is not None:
                 spans.append(by_torch)
             if phase == FORWARD and not len(phases.named[FORWARD]):
-                spans.append(window.operating.islands)
+                spans.append(window.operating.pieces)
             found[f"{phase}_ns"] = self._take(*spans) if phases.knows(phase) else None
         return {
             name: values if values is None or len(phases.named[name.removesuffix("_ns")]) else self._if_recorded(values)
@@ -90,12 +90,9 @@ class HostLedger:
         }
 
     @property
-    def _python(self) -> list[pl.DataFrame]:
+    def _python(self) -> pl.DataFrame:
         """The stretches in which the loop's thread is in none of its operators and calls, and waits for nothing."""
-        busy = self._host.busy.islands
-        outer = pl.DataFrame({"begin": [self._begins.min()], "end": [self._ends.max()]})
-        moments = pl.concat([outer["begin"], busy["end"]]).alias("begin")
-        return [moments.to_frame().with_columns(end=pl.concat([busy["begin"], outer["end"]]))]
+        return self._host.busy.complement(*outer_times(self._window.steps)).pieces
 
     def _if_recorded(self, values: pl.Series) -> pl.Series:
         return known_where(values, self._is_recorded)

@@ -115,7 +115,7 @@ def _with_idle(time_ns: int, compute: int, communication: int, copy: int) -> Dev
 def _busy(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
     """Of a stretch of time on one device: computing, communication without that, copies without both."""
     asked = pl.Series([begin_ns, end_ns])
-    compute, kernels, busy = (int(both[1] - both[0]) for both in (covered.until(asked) for covered in device))
+    compute, kernels, busy = (int(both[1] - both[0]) for both in (covered.covered_before(asked) for covered in device))
     return compute, kernels - compute, busy - kernels
 
 

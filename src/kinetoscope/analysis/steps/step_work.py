@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.gpu.flops import WindowWork
 from kinetoscope.analysis.windows.call_times import known_sum
 from kinetoscope.analysis.windows.columns import frame_of, known_rows, known_where, rows_where
-from kinetoscope.analysis.windows.intervals import no_time
+from kinetoscope.analysis.windows.intervals import zeros
 from kinetoscope.analysis.windows.window import RankWindow, place_in
 from kinetoscope.texts.wording import in_percent
 
@@ -53,7 +53,7 @@ def _products(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """The kernels that compute products and were launched in a step, with its ``place``."""
     device, timed_ns = window.device, work.kernels["timed_ns"]
     lengths = (device["end"] - device["begin"]).alias("product_ns")
-    covered = lengths.zip_with(timed_ns.is_not_null(), no_time(len(lengths))) if timed_ns.has_nulls() else lengths
+    covered = lengths.zip_with(timed_ns.is_not_null(), zeros(len(lengths))) if timed_ns.has_nulls() else lengths
     kernels = frame_of(lengths, covered.alias("covered_ns"), place_in(window.steps, device["launch_begin"]))
     return known_rows(rows_where(kernels, work.kernels["is_product"]), "place")
 

@@ -13,7 +13,7 @@ from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.host_ledger import HostLedger, recorded_by_torch
 from kinetoscope.analysis.steps.step_work import step_rates
 from kinetoscope.analysis.windows.columns import known_rows, known_where
-from kinetoscope.analysis.windows.intervals import newly_covered_ns
+from kinetoscope.analysis.windows.intervals import union_ns
 from kinetoscope.analysis.windows.window import RankWindow, place_in
 
 
@@ -121,7 +121,7 @@ class _Steps:
             "device_compute_ns": found["compute"],
             "device_communication_ns": found["communication"],
             "device_exposed_communication_ns": found["kernels"] - found["compute"],
-            "device_idle_ns": until - firsts - window.device_time.busy.within(firsts, until),
+            "device_idle_ns": until - firsts - window.device_time.busy.overlap_ns(firsts, until),
             "num_launches": found["num_launches"],
             "num_kernels": found["num_kernels"],
             "device_end_after_ns": found["last_end"] - self._ends,
@@ -157,7 +157,7 @@ class _Steps:
         taken = {"busy": pl.lit(True), "compute": kind == "compute", "communication": kind == "communication"}
         taken["kernels"] = kind != "copy"
         sums = events.group_by("place").agg(
-            **{name: newly_covered_ns(is_wanted).sum() for name, is_wanted in taken.items()},
+            **{name: union_ns(is_wanted) for name, is_wanted in taken.items()},
             num_kernels=(kind != "copy").sum().cast(pl.Int64),
             num_launches=pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64),
             first_begin=pl.col("begin").min(),

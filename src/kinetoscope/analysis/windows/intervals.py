@@ -1,6 +1,7 @@
-"""analysis: unions of time intervals, which overlap as they like. An interval is a row with ``begin`` and ``end``."""
+"""The algebra of time intervals. An interval is a row with ``begin`` and ``end``; intervals overlap freely."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import polars as pl
 
@@ -8,94 +9,124 @@ from kinetoscope.analysis.windows.columns import frame_of
 from kinetoscope.native import native
 
 _UNCHECKED: Any = {"check_sortedness": False}  # it was checked
-_FEW = 1000
-"""To look so few times up one by one is quicker than to join them."""
+_MAX_SEARCHED = 1000
+"""A join is slower than one search for each of so few times."""
 
 
-def newly_covered_ns(where: pl.Expr | None = None) -> pl.Expr:
-    """Of each interval, what no interval before it covers, in rows in the order of ``begin``; with ``where``, only of
-    those intervals. The sum is the length of the union."""
-    begin, end = (pl.col(side) if where is None else pl.col(side).filter(where) for side in ("begin", "end"))
-    return (end - pl.max_horizontal(begin, end.cum_max().shift(1))).clip(0)
+class IntervalUnion:
+    """The union of some intervals: a set of nanoseconds.
 
-
-def union_ns(intervals: pl.DataFrame) -> int:
-    """The length of the union."""
-    return int(intervals.sort("begin").select(newly_covered_ns().sum()).item() or 0)
-
-
-class Coverage:
-    """The union of some intervals, which answers how much of any stretch of time it covers.
-
-    ``islands`` are its pieces, in order: ``begin``, ``end``, and ``before``, what is covered before each.
+    ``pieces`` are its intervals, apart and in order: ``begin``, ``end``, and ``before``, the time covered before each.
     """
+
+    __slots__ = ("pieces",)
 
     def __init__(self, *intervals: pl.DataFrame) -> None:
         rows = [frame_of(frame["begin"], frame["end"]) for frame in intervals if len(frame)]
         if not rows:
-            self.islands = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
+            self.pieces = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
         else:
-            columns = native.cover_intervals(pl.concat(rows).rechunk().__arrow_c_stream__())
-            self.islands = frame_of(*(pl.Series(values=column).alias(column.name) for column in columns))
+            joined = rows[0] if len(rows) == 1 else pl.concat(rows)
+            columns = native.cover_intervals(joined.rechunk().__arrow_c_stream__())
+            self.pieces = frame_of(*(pl.Series(values=column).alias(column.name) for column in columns))
 
     def __bool__(self) -> bool:
-        return len(self.islands) > 0
+        """Return False if it is empty."""
+        return len(self.pieces) > 0
+
+    @property
+    def total_ns(self) -> int:
+        """The length of all pieces together."""
+        if not self:
+            return 0
+        last = self.pieces[-1:].row(0, named=True)
+        return last["before"] + last["end"] - last["begin"]
 
     @property
     def gaps(self) -> pl.DataFrame:
-        """The stretches (``begin``, ``end``) between its pieces."""
-        return frame_of(self.islands["end"][:-1].alias("begin"), self.islands["begin"][1:].alias("end"))
+        """The intervals between its pieces."""
+        return frame_of(self.pieces["end"][:-1].alias("begin"), self.pieces["begin"][1:].alias("end"))
 
-    @property
-    def length_ns(self) -> int:
-        """How long it is in all."""
+    def union(self, *intervals: pl.DataFrame) -> "IntervalUnion":
+        """Return the union with further intervals."""
+        return IntervalUnion(self.pieces, *intervals) if any(map(len, intervals)) else self
+
+    def intersection(self, other: "IntervalUnion") -> "IntervalUnion":
+        """Return the part that both cover."""
+        return self._parts(other, lambda inside, inside_other: inside & inside_other) if self and other else _EMPTY
+
+    def difference(self, other: "IntervalUnion") -> "IntervalUnion":
+        """Return the part that the other one does not cover."""
+        return self._parts(other, lambda inside, inside_other: inside & ~inside_other) if self and other else self
+
+    def clip(self, begin_ns: int, end_ns: int) -> "IntervalUnion":
+        """Return the part between two times."""
+        return self.intersection(IntervalUnion(_interval(begin_ns, end_ns)))
+
+    def complement(self, begin_ns: int, end_ns: int) -> "IntervalUnion":
+        """Return the time between two times that it does not cover."""
+        return IntervalUnion(_interval(begin_ns, end_ns)).difference(self)
+
+    def covered_before(self, times: pl.Series) -> pl.Series:
+        """Return the nanoseconds covered before each time; 0 for null. ``times`` are in any order."""
         if not self:
-            return 0
-        last = self.islands[-1:].row(0, named=True)
-        return last["before"] + last["end"] - last["begin"]
-
-    def and_of(self, *intervals: pl.DataFrame) -> "Coverage":
-        """The union with further intervals."""
-        return Coverage(self.islands, *intervals) if any(map(len, intervals)) else self
-
-    def without(self, other: "Coverage") -> "Coverage":
-        """Return the part of it that another one does not cover."""
-        if not other:
-            return self
-        sides = [islands[side].alias("begin") for islands in (self.islands, other.islands) for side in ("begin", "end")]
-        begin = pl.concat(sides).unique().sort()
-        pieces = frame_of(begin[:-1], begin[1:].alias("end"))
-        is_left = (self.within(*pieces) > 0) & (other.within(*pieces) == 0)
-        return Coverage(pieces.filter(is_left))
-
-    def until(self, times: pl.Series) -> pl.Series:
-        """How many nanoseconds are covered before each of ``times``, which are in any order; 0 for null."""
-        if not self:
-            return no_time(len(times))
+            return zeros(len(times))
         asked = (times.fill_null(-(2**63)) if times.null_count() else times).to_frame().rechunk()
-        (found,) = native.covered_until(self.islands.__arrow_c_stream__(), asked.__arrow_c_stream__())
+        (found,) = native.covered_until(self.pieces.__arrow_c_stream__(), asked.__arrow_c_stream__())
         return pl.Series("covered", found)
 
-    def within(self, begins: pl.Series, ends: pl.Series) -> pl.Series:
-        """How many nanoseconds of each stretch are covered."""
-        return self.until(ends) - self.until(begins) if self else no_time(len(begins))
+    def overlap_ns(self, begins: pl.Series, ends: pl.Series) -> pl.Series:
+        """Return the nanoseconds covered of each interval from ``begins`` to ``ends``."""
+        return self.covered_before(ends) - self.covered_before(begins) if self else zeros(len(begins))
+
+    def _parts(self, other: "IntervalUnion", is_wanted: Callable[[pl.Series, pl.Series], pl.Series]) -> "IntervalUnion":
+        """Return the parts between two ends of pieces, of either union, that are wanted by whether each covers them."""
+        ends = [pieces[side].alias("begin") for pieces in (self.pieces, other.pieces) for side in ("begin", "end")]
+        begin = pl.concat(ends).unique().sort()
+        parts = frame_of(begin[:-1], begin[1:].alias("end"))
+        inside, inside_other = (union.overlap_ns(parts["begin"], parts["end"]) > 0 for union in (self, other))
+        return IntervalUnion(parts.filter(is_wanted(inside, inside_other)))
 
 
-def no_time(number: int) -> pl.Series:
-    """So many zeros: of `pl.zeros` a query is made, which takes ten times as long."""
+_EMPTY = IntervalUnion()
+
+
+def _interval(begin_ns: int, end_ns: int) -> pl.DataFrame:
+    return pl.DataFrame({"begin": [begin_ns], "end": [end_ns]}, schema={"begin": pl.Int64, "end": pl.Int64})
+
+
+def union_ns(where: pl.Expr) -> pl.Expr:
+    """Return the length of the union of those intervals of a group that are wanted; rows are in the order of begin."""
+    begin, end = (pl.col(side).filter(where) for side in ("begin", "end"))
+    return (end - pl.max_horizontal(begin, end.cum_max().shift(1))).clip(0).sum()
+
+
+def ended_before() -> pl.Expr:
+    """Return when all earlier intervals have ended, in rows in the order of begin; null for the first one."""
+    return pl.col("end").cum_max().shift(1)
+
+
+def outer_times(intervals: pl.DataFrame) -> tuple[int, int]:
+    """Return the first begin and the last end of some intervals, at least one."""
+    first, last = intervals["begin"].min(), intervals["end"].max()
+    return int(cast("int", first)), int(cast("int", last))
+
+
+def zeros(number: int) -> pl.Series:
+    """Return so many zeros, ten times as fast as `pl.zeros`, which makes a query."""
     return pl.Series([0], dtype=pl.Int64).new_from_index(0, number)
 
 
 def num_begun(begins: pl.Series, ends: pl.Series) -> pl.Series:
-    """How many of some intervals, in the order of ``begins``, begin in each of them, with itself."""
+    """Return how many intervals begin in each, itself included. Intervals are in the order of ``begins``."""
     rows = frame_of(begins.alias("begin"), ends.alias("end"))
     (found,) = native.count_begun(rows.rechunk().__arrow_c_stream__())
     return pl.Series("begun", found)
 
 
 def num_before(moments: pl.Series, times: pl.Series) -> pl.Series:
-    """How many of the ``moments``, which are in order, are not after each of ``times``."""
-    if len(times) < _FEW or not times.is_sorted():
+    """Return how many ``moments``, which are in order, are not after each of ``times``."""
+    if len(times) < _MAX_SEARCHED or not times.is_sorted():
         return moments.search_sorted(times, side="right").cast(pl.Int64)
     numbered = pl.DataFrame({"moment": moments, "number": pl.int_range(1, len(moments) + 1, eager=True)})
     found = times.to_frame("time").join_asof(numbered, left_on="time", right_on="moment", **_UNCHECKED)

@@ -20,7 +20,7 @@ from kinetoscope.analysis.windows.columns import (
 )
 from kinetoscope.analysis.windows.communication import is_communication
 from kinetoscope.analysis.windows.inferred_steps import infer_steps
-from kinetoscope.analysis.windows.intervals import Coverage, no_time
+from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, zeros
 from kinetoscope.analysis.windows.kernel_names import COPY
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
 from kinetoscope.formats.own_names import BATCH, NOTES, SAMPLES, STEP, WATCHED_PHASE
@@ -83,16 +83,16 @@ _ARGUMENTS = (
 class DeviceTime(NamedTuple):
     """When one device computes, when its kernels run, which also communicate, and when it does anything."""
 
-    compute: Coverage
-    kernels: Coverage
-    busy: Coverage
+    compute: IntervalUnion
+    kernels: IntervalUnion
+    busy: IntervalUnion
 
     @classmethod
     def of(cls, events: pl.DataFrame) -> "DeviceTime":
         """That of these events of one device."""
         times, kind = events[["begin", "end"]], events["kind"]
         kernels = rows_where(times, kind != "copy")
-        return cls(Coverage(rows_where(times, kind == "compute")), Coverage(kernels), Coverage(times))
+        return cls(IntervalUnion(rows_where(times, kind == "compute")), IntervalUnion(kernels), IntervalUnion(times))
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class RankWindow:
         return self.on_loop(self.operators)
 
     @cached_property
-    def operating(self) -> Coverage:
+    def operating(self) -> IntervalUnion:
         """When the thread of the loop is in an operator."""
-        return Coverage(self.loop_operators)
+        return IntervalUnion(self.loop_operators)
 
     @cached_property
     def runtime_calls(self) -> pl.DataFrame:
@@ -490,7 +490,7 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
 def outermost(spans: pl.DataFrame) -> pl.DataFrame:
     """The spans, in the order of ``begin``, that are not inside of others of their thread."""
     spans = spans.sort("begin", "end", descending=[False, True], maintain_order=True)
-    until = pl.col("end").cum_max().shift(1).over("track")
+    until = ended_before().over("track")
     is_inside = (pl.col("begin") < until) & (pl.col("end") <= until)
     return spans.filter(~is_inside.fill_null(False))
 
@@ -520,7 +520,7 @@ def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Da
 def innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
     """The row of the innermost of ``spans`` (``begin``, ``end``, ``track``) around each of ``times`` (``ts``,
     ``track``); null for none."""
-    asked = [times["ts"].cast(pl.Int64), no_time(len(times)), times["track"].cast(pl.UInt32)]
+    asked = [times["ts"].cast(pl.Int64), zeros(len(times)), times["track"].cast(pl.UInt32)]
     around = [
         spans["begin"].cast(pl.Int64),
         (spans["end"] - spans["begin"]).cast(pl.Int64),

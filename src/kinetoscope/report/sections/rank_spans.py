@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 
 import polars as pl
 
-from kinetoscope.analysis.windows.intervals import union_ns
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.window import (
     ANNOTATIONS,
     ANNOTATIONS_OF_DEVICES,
@@ -48,10 +48,9 @@ def profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
     tracks = spans.filter(is_step).select(pl.col("lane") // len(ROLES)).to_series().unique()
     is_own = (pl.col("category") == "kinetoscope") & (pl.col("lane") // len(ROLES)).is_in(tracks.implode())
     times = spans.select("begin", end=pl.col("begin") + pl.col("dur"))
-    own, steps = (times.filter(spans.select(kind).to_series()) for kind in (is_own, is_step))
-    own_ns = union_ns(own)
-    in_steps_ns = own_ns + union_ns(steps) - union_ns(pl.concat([own, steps]))
-    return in_steps_ns, own_ns - in_steps_ns
+    own, steps = (IntervalUnion(times.filter(spans.select(kind).to_series())) for kind in (is_own, is_step))
+    in_steps_ns = own.intersection(steps).total_ns
+    return in_steps_ns, own.total_ns - in_steps_ns
 
 
 def shown_events(trace: Trace) -> pl.LazyFrame:

@@ -1,4 +1,4 @@
-"""analysis/windows/intervals.py: unions of intervals."""
+"""analysis/windows/intervals.py: the algebra of time intervals."""
 
 from itertools import pairwise
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.windows.intervals import Coverage, num_before, num_begun
+from kinetoscope.analysis.windows.intervals import IntervalUnion, num_before, num_begun, union_ns
 
 TIMES = st.integers(0, 60)
 INTERVALS = st.lists(st.tuples(TIMES, TIMES), max_size=12)
@@ -18,17 +18,69 @@ def frame_of(intervals):
 
 
 def covered(frames, times):
-    coverage = Coverage(*map(frame_of, frames))
-    return coverage.islands.rows(), coverage.until(pl.Series(times, dtype=pl.Int64)).to_list()
+    union = IntervalUnion(*map(frame_of, frames))
+    return union.pieces.rows(), union.covered_before(pl.Series(times, dtype=pl.Int64)).to_list()
+
+
+def moments_of(intervals):
+    return {moment for begin, end in intervals for moment in range(begin, end)}
+
+
+def moments_in(union):
+    """The nanoseconds of a union, whose pieces are apart and in order, with the right sums before them."""
+    pieces = union.pieces.rows()
+    assert all(end < following for (_, end, _), (following, _, _) in pairwise(pieces))
+    assert [before for _, _, before in pieces] == [
+        sum(end - begin for begin, end, _ in pieces[:place]) for place in range(len(pieces))
+    ]
+    return moments_of((begin, end) for begin, end, _ in pieces)
 
 
 @given(st.lists(INTERVALS, min_size=1, max_size=3), st.lists(st.integers(-5, 70), max_size=8))
 def test_what_is_covered_before_a_time_is_every_nanosecond_of_some_interval(frames, times):
-    inside = {moment for frame in frames for begin, end in frame for moment in range(begin, end)}
-    islands, found = covered(frames, times)
+    inside = set().union(*map(moments_of, frames))
+    pieces, found = covered(frames, times)
     assert found == [sum(moment < time for moment in inside) for time in times]
-    assert all(end < following for (_, end, _), (following, _, _) in pairwise(islands))
-    assert [before for _, _, before in islands] == [sum(moment < begin for moment in inside) for begin, _, _ in islands]
+    assert all(end < following for (_, end, _), (following, _, _) in pairwise(pieces))
+    assert [before for _, _, before in pieces] == [sum(moment < begin for moment in inside) for begin, _, _ in pieces]
+
+
+@given(INTERVALS, INTERVALS)
+def test_unions_behave_like_sets_of_nanoseconds(intervals, others):
+    one, other = IntervalUnion(frame_of(intervals)), IntervalUnion(frame_of(others))
+    inside, inside_other = moments_of(intervals), moments_of(others)
+    assert moments_in(one.union(frame_of(others))) == inside | inside_other
+    assert moments_in(one.intersection(other)) == inside & inside_other
+    assert moments_in(one.difference(other)) == inside - inside_other
+    assert one.total_ns == len(inside)
+    assert bool(one) == bool(inside)
+
+
+@given(INTERVALS, TIMES, TIMES)
+def test_the_part_within_two_times_and_the_rest_of_it_make_all_of_that_time(intervals, begin, end):
+    union, inside, asked = IntervalUnion(frame_of(intervals)), moments_of(intervals), set(range(begin, end))
+    assert moments_in(union.clip(begin, end)) == inside & asked
+    assert moments_in(union.complement(begin, end)) == asked - inside
+
+
+@given(INTERVALS, INTERVALS)
+def test_the_overlap_of_intervals_with_a_union_is_how_much_of_each_it_covers(intervals, asked):
+    asked = frame_of([sorted(times) for times in asked])
+    found = IntervalUnion(frame_of(intervals)).overlap_ns(asked["begin"], asked["end"]).to_list()
+    assert found == [len(moments_of(intervals) & set(range(begin, end))) for begin, end in asked.iter_rows()]
+
+
+@given(INTERVALS)
+def test_gaps_are_between_the_pieces(intervals):
+    union, inside = IntervalUnion(frame_of(intervals)), moments_of(intervals)
+    hull = set(range(min(inside), max(inside))) if inside else set()
+    assert moments_of(union.gaps.rows()) == hull - inside
+
+
+@given(INTERVALS)
+def test_the_length_of_the_union_of_a_groups_intervals_is_that_of_the_union(intervals):
+    frame = frame_of(intervals).sort("begin")
+    assert frame.select(union_ns(pl.lit(True))).item() == IntervalUnion(frame).total_ns
 
 
 @pytest.mark.parametrize("intervals", [[(1, 2), (2, 3)], [(2, 3), (1, 2)], [(1, 3), (2, 3)], [(2, 3), (1, 3)]])
@@ -43,9 +95,9 @@ def test_nothing_covers_nothing_and_no_time_is_before_everything():
 
 def test_many_intervals_in_any_order_are_put_in_order():
     intervals = [(place * 7919 % 1000, place * 7919 % 1000 + 1) for place in range(0, 1000, 3)]
-    islands, found = covered([intervals, sorted(intervals)], [1000])
+    pieces, found = covered([intervals, sorted(intervals)], [1000])
     assert found == [len(set(intervals))]
-    assert islands == sorted(islands)
+    assert pieces == sorted(pieces)
 
 
 @given(INTERVALS)

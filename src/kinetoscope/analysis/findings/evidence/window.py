@@ -14,7 +14,7 @@ from kinetoscope.analysis.gpu.idle import idle_before_graphs_ns
 from kinetoscope.analysis.ranks.contention import MIN_WALL_NS
 from kinetoscope.analysis.ranks.late_phases import find_markers
 from kinetoscope.analysis.windows.columns import rows_where
-from kinetoscope.analysis.windows.intervals import Coverage
+from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import FLOAT64, PROCESSORS
@@ -179,8 +179,8 @@ def _in_float64(note: dict[str, Any]) -> InFloat64 | None:
 def _num_of_optimizer(items: pl.DataFrame, host: HostTime) -> int:
     """Return how many of these are in an optimizer's own step, not in a closure that it calls."""
     pieces = Phases(host).pieces
-    of_optimizer = Coverage(rows_where(pieces, pieces["phase"] == OPTIMIZER))
-    return int((of_optimizer.within(items["begin"], items["end"]) > 0).sum())
+    of_optimizer = IntervalUnion(rows_where(pieces, pieces["phase"] == OPTIMIZER))
+    return int((of_optimizer.overlap_ns(items["begin"], items["end"]) > 0).sum())
 
 
 def _exposed_to_device_ns(window: RankWindow) -> float:
@@ -189,7 +189,7 @@ def _exposed_to_device_ns(window: RankWindow) -> float:
         is_copy = device["name"].str.contains(COPY_TO_DEVICE)
         if is_copy.any():
             copies = rows_where(device[["begin", "end"]], is_copy)
-            exposed_ns += time.kernels.and_of(copies).length_ns - time.kernels.length_ns
+            exposed_ns += time.kernels.union(copies).total_ns - time.kernels.total_ns
     return exposed_ns / max(1, len(window.devices))
 
 

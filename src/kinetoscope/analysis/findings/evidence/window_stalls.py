@@ -8,7 +8,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.host_time import ORDINARY_PYTHON_NS, HostTime
 from kinetoscope.analysis.cpu.thread_states import is_waiting
 from kinetoscope.analysis.windows.columns import all_the_same, rows_where, with_constant
-from kinetoscope.analysis.windows.intervals import Coverage, num_before
+from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_before
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import RankWindow, around, outermost
@@ -104,7 +104,7 @@ def sum_samples(window: RankWindow, host: HostTime, spans: Spans) -> pl.DataFram
     for kind, stalls in stalls_by_kind.items():
         if not len(stalls):
             continue
-        is_then = Coverage(stalls).within(loop["at"], loop["at"] + 1) > 0
+        is_then = IntervalUnion(stalls).overlap_ns(loop["at"], loop["at"] + 1) > 0
         samples = workers if kind == "data" and (host.num_workers or len(workers)) else loop.filter(is_then)
         if kind in ("python", "loop"):
             samples = samples.filter(~is_waiting().fill_null(False))
@@ -142,9 +142,7 @@ def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame
 
 def _runs_of_items(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
     """Return stretches in which the loop reads one value after the other, each from the end of the operator before."""
-    before = window.loop_operators.select("begin", before=pl.col("end").cum_max().shift(1)).unique(
-        "begin", keep="first"
-    )
+    before = window.loop_operators.select("begin", before=ended_before()).unique("begin", keep="first")
     runs = items.select("begin", "end", "name", "track").join(before, on="begin", how="left")
     since = pl.max_horizontal("before", pl.col("begin") - ORDINARY_PYTHON_NS)
     return runs.select(pl.min_horizontal(since, "begin").alias("begin"), "end", "name", "track")
