@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, build_finding
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.group_stragglers import find_slow_stages, find_uneven_loads
-from kinetoscope.analysis.findings.late_group import ONCE_SHARE
+from kinetoscope.analysis.findings.late_group import LATE_SHARE, ONCE_SHARE
 from kinetoscope.analysis.findings.late_ranks import (
     ADVICE_ON_CAUSES,
     advise_on_late,
@@ -24,9 +24,6 @@ from kinetoscope.analysis.ranks.stragglers import StragglerRow, waits_for
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import format_ms
 
-_MIN_REPORTED_SHARE = 0.05
-"""A rank that the others wait for this share of a step is reported, whatever a replay shows."""
-
 
 @rule("straggler", excludes=("pipeline_bubble",))
 def find_stragglers(evidence: Evidence) -> Iterator[Finding]:
@@ -40,7 +37,7 @@ def find_stragglers(evidence: Evidence) -> Iterator[Finding]:
     if late.together:
         yield from _find_late(evidence, late.together)
     for row in evidence.rows.stragglers if not late.together else ():
-        is_costly = row.cost_ns_per_step >= _MIN_REPORTED_SHARE * evidence.step_ns
+        is_costly = row.cost_ns_per_step >= LATE_SHARE * evidence.step_ns
         is_of_loader = "input_bound" in evidence.found_kinds and row.cause == "data"
         if is_costly and not is_of_loader and row.rank not in explained:
             yield from _find_late(evidence, [row])
