@@ -231,14 +231,20 @@ DRIVER_API = {
         *("CyclePlan", "CyclicSchedule", "ProfilerAction", "PulseOnly", "Schedule", "ScheduleState"),
         "cyclic_schedule",
     },
+    "triggered_window": {"TriggeredWindow"},
 }
 """Names that packages which drive a run may import from `recording`."""
+
+
+NOT_FOR_DRIVERS = {"run", "lifecycle"}
+"""Attributes of profilers for sources and handlers, and for loops."""
 
 
 def strangers_in(tree: ast.AST) -> set[str]:
     """Return the attributes of drivers and profilers that code uses, and that are not public."""
     public = {
-        kind: {name for name in (*dir(kind), *get_annotations(kind)) if name[0] != "_"} for kind in (Driver, Profiler)
+        kind: {name for name in (*dir(kind), *get_annotations(kind)) if name[0] != "_"} - NOT_FOR_DRIVERS
+        for kind in (Driver, Profiler)
     }
     kinds = {"driver": Driver, "profiler": Profiler}
     found = set()
@@ -280,9 +286,34 @@ def test_who_drives_a_run_uses_the_driver_api_only(path):
         ("self._driver.on_step()", set()),
         ("profiler.driver.on_step()", set()),
         ("profiler.run.close()", {"Profiler.run"}),
+        ("profiler.lifecycle.close(clean=True)", {"Profiler.lifecycle"}),
         ("profiler.driver._loop.step()", {"Driver._loop"}),
         ("getattr(getattr(state, 'profiler', None), 'run', None)", {"Profiler.run"}),
     ],
 )
 def test_what_is_not_of_the_driver_api_is_found(code, found):
     assert strangers_in(ast.parse(code)) == found
+
+
+MAX_PUBLIC_METHODS = 25
+
+
+def public_methods_of(node: ast.ClassDef) -> set[str]:
+    """Return the names of the public methods that a class defines, without properties."""
+    defined = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {
+        each.name
+        for each in defined
+        if not each.name.startswith("_") and not any(map(_is_property, each.decorator_list))
+    }
+
+
+def _is_property(decorator: ast.expr) -> bool:
+    return ast.unparse(decorator).endswith(("property", ".setter"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_no_class_has_more_than_25_public_methods(path):
+    classes = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef))
+    large = {node.name: len(names) for node in classes if len(names := public_methods_of(node)) > MAX_PUBLIC_METHODS}
+    assert not large, f"{path.relative_to(ROOT)}: {large}; a class with so many has several subjects"

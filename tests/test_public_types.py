@@ -19,8 +19,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Callback, Marker, Profiler, TraceHandler, active_profiler, cyclic_schedule
-from kinetoscope.recording.contract import ProfiledState, ProfilerInside, RunInside
 from kinetoscope.recording.loop import Batches
+from kinetoscope.recording.plugin_api import ProfiledState, ProfilerContext, RunContext
 from kinetoscope.recording.profiler import AnyProfiler
 from kinetoscope.recording.settings import RunSettings
 
@@ -154,7 +154,7 @@ def test_a_marked_function_keeps_its_type(profiler: Profiler):
 def test_a_source_of_a_user_gets_a_typed_run(profiler: Profiler):
     class Ranks(Callback):
         def window_opened(self, state: ProfiledState) -> None:
-            assert_type(state.profiler.run, RunInside)
+            assert_type(state.profiler.run, RunContext)
             assert_type(state.profiler.run.ranks.rank, int)
             self.rank = state.profiler.run.ranks.rank
 
@@ -162,7 +162,7 @@ def test_a_source_of_a_user_gets_a_typed_run(profiler: Profiler):
         def close(self, state: ProfiledState, logger: object) -> None:
             assert_type(state.profiler.marker("end", categories=("mine",)), Marker)
 
-    inside: ProfilerInside = profiler
+    inside: ProfilerContext = profiler
     assert inside.run.ranks.rank == 0
     source = Ranks()
     source.window_opened(profiler.state)

@@ -42,7 +42,7 @@ profiler = kinetoscope.profile(
     torch=kinetoscope.TorchProfiler(filename=None) if num_products else False,
     quiet=True,
 )
-profiler.run.memory_limit.share = None
+profiler.lifecycle.windows.memory_limit.share = None
 marker = profiler.marker("span")
 with profiler:
     for _ in profiler.batches(range(4)):

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from kinetoscope.errors import KinetoscopeError
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
-    from kinetoscope.recording.contract import TraceHandler
     from kinetoscope.recording.driver import Driver
     from kinetoscope.recording.marker import Marker, marker
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
+    from kinetoscope.recording.trace_handler import TraceHandler
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.compile_events import CompileEvents
     from kinetoscope.sources.float64_tensors import Float64Tensors
@@ -51,7 +51,7 @@ _HOMES = {
     "SystemProfiler": "kinetoscope.sources.system_profiler",
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
-    "TraceHandler": "kinetoscope.recording.contract",
+    "TraceHandler": "kinetoscope.recording.trace_handler",
     "active_profiler": "kinetoscope.recording.profiler",
     "analyze": "kinetoscope.analysis.analyze",
     "compare": "kinetoscope.analysis.compare.compare",

@@ -159,16 +159,16 @@ def profile(
     _set_defaults(asked, f"{folder}/torch_traces", keep)
     profiler.state.run_name = (Path(folder).name or profiler.state.run_name) if run_name is None else run_name
     profiler.state.timestamp = begin
-    profiler.run.set_search(search)
-    profiler.run.tolerates_active_run = not strict
-    profiler.run.memory_limit.share = SHARE_OF_OPERATORS if any(map(_records_operators, asked)) else SHARE
+    profiler.lifecycle.set_search(search)
+    profiler.lifecycle.tolerates_active_run = not strict
+    profiler.lifecycle.windows.memory_limit.share = SHARE_OF_OPERATORS if any(map(_records_operators, asked)) else SHARE
     return profiler
 
 
 def _without_recording(reason: object) -> Profiler:
     _log.warning("Nothing is recorded; training continues. %s", reason)
     profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
-    profiler.run.tolerates_active_run = True
+    profiler.lifecycle.tolerates_active_run = True
     return profiler
 
 

@@ -39,8 +39,8 @@ with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) 
     for batch in profiler.batches(range(10)):
         record(10)
         if batch == 3:
-            profiler.run.drain(30)
-            profiler.run._delivery.writer.submit("Being slow", threading.Event().wait)
+            profiler.lifecycle.drain(30)
+            profiler.lifecycle.services.delivery.writer.submit("Being slow", threading.Event().wait)
         if batch >= 4:
             thread = threading.Thread(target=record, args=(10,), name="beside")
             thread.start()
@@ -51,7 +51,7 @@ with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) 
             os.wait()
         if batch == 7:
             record({NUM_WORK})
-            profiler.run._recorder.prepare()
+            profiler.run.recorder.prepare()
             record(10)
             with profiler.marker("open"):
                 os.kill(os.getpid(), 9)
@@ -418,7 +418,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, JSONTraceHandler(sys
         os._exit(0)
     os.read(ready, 1)
     profiler.step()
-    profiler.run.drain(60)
+    profiler.lifecycle.drain(60)
     with work:
         pass
     os.kill(worker, 9)

@@ -358,10 +358,10 @@ def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it
 
 def test_once_a_full_disk_has_space_again_a_kill_loses_nothing_of_what_was_in_memory_only(tmp_path, small_run):
     after = """if batch == 12:
-            assert profiler.run.drain(60)
+            assert profiler.lifecycle.drain(60)
             subprocess.run(["mount", "-o", "remount,size=200m", "small"], check=True)
         if batch == 15:
-            assert profiler.run.drain(60)
+            assert profiler.lifecycle.drain(60)
             os.kill(os.getpid(), signal.SIGKILL)
 """
     status, _, err = run(tmp_path, "import subprocess\n" + FILL_THE_DISK.format(num_windows=16, after=after))
@@ -392,10 +392,10 @@ def test_a_disk_that_is_full_for_a_while_loses_no_span(tmp_path, small_disk):
         with Profiler(schedule, JSONTraceHandler(folder, merged_trace_filename=None)) as profiler:
             for batch in profiler.batches(range(20)):
                 if batch == 5:
-                    assert profiler.run.drain(60)
+                    assert profiler.lifecycle.drain(60)
                     fill()
                 if batch == 15:
-                    assert profiler.run.drain(60)
+                    assert profiler.lifecycle.drain(60)
                     os.remove(folder + "/.filler")
                 for n in range(50):
                     with profiler.marker("train"):
@@ -417,11 +417,11 @@ def test_a_kill_while_a_cycle_waits_to_be_saved_again_loses_none(tmp_path):
         with Profiler(schedule, JSONTraceHandler(folder, merged_trace_filename=None)) as profiler:
             for batch in profiler.batches(range(10)):
                 if batch == 3:
-                    assert profiler.run.drain(60)
+                    assert profiler.lifecycle.drain(60)
                     os.rename(folder, folder + "-aside")
                     open(folder, "w").close()
                 if batch == 9:
-                    assert profiler.run.drain(60)
+                    assert profiler.lifecycle.drain(60)
                     os.remove(folder)
                     os.rename(folder + "-aside", folder)
                     os.kill(os.getpid(), signal.SIGKILL)

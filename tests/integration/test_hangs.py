@@ -354,7 +354,7 @@ def test_the_hang_of_a_run_with_traces_comes_before_its_other_findings(tmp_path)
         stack = ThreadStack("MainThread", True, ["train.py(7): loss"])
         phase = StuckPhase("backward", True, 12, 0, 40 * second, 30 * second, "train.py(7): loss", [stack], [])
         found = StuckFile(run.ranks, run.attempt, [phase, msgspec.structs.replace(phase, goes_on_ns=50 * second)])
-        run.pulse.write_beside(".stuck", found.encoded())
+        profiler.lifecycle.services.pulse.write_beside(".stuck", found.encoded())
     first, *_ = kinetoscope.analyze(folder, cache=False).findings
     assert (first.kind, first.confidence, first.where.ranks) == ("hang", "high", (0,))
     assert first.title == ("Hung: rank 0 stuck in backward for over 40.0 s at train.py:7 (2 hangs)")

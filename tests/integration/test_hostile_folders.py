@@ -36,7 +36,7 @@ with Profiler(plan, JSONTraceHandler(f"{run}/traces", num_traces_to_keep=1, remo
         with profiler.marker("work"):
             pass
         if batch == 5:
-            profiler.run.drain(60)
+            profiler.lifecycle.drain(60)
             add_upload(run, 0, run / "traces" / "ep0-ba2-rank0.json", f"{url}/ep0-ba2-rank0.json")
             os.kill(os.getpid(), 9)
 """

@@ -63,7 +63,7 @@ with Profiler(schedule, JSONTraceHandler("run/traces"), sources=[torch_profiler]
         for _ in range(20):
             torch.ones(3) + 1
         if batch % 50 == 49:
-            profiler.run.drain(60)
+            profiler.lifecycle.drain(60)
 """
 
 
@@ -125,7 +125,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler("run/traces"
         if batch == 3:
             profiler.record_chrome_json_trace_file(file)
             file.unlink()
-            assert profiler.run.drain(60)
+            assert profiler.lifecycle.drain(60)
         if batch == 4 and ending == "kill":
             os.kill(os.getpid(), 9)
 """

@@ -127,7 +127,7 @@ def test_space_is_given_back_as_soon_as_a_cycle_is_saved(tmp_path):
         for _ in profiler.batches(range(5)):
             with marker:
                 pass
-        profiler.run._delivery.writer.drain(10)
+        profiler.lifecycle.services.delivery.writer.drain(10)
         assert len(list(folder.glob("*.chunk"))) <= 3
 
 
@@ -142,7 +142,7 @@ def test_records_without_space_are_dropped_and_the_trace_says_how_many(tmp_path)
     with Profiler(ALWAYS, handler, live_bytes_max=1 << 20, strict=True) as profiler:
         marker = profiler.marker("m")
         let_go = threading.Event()
-        profiler.run._delivery.writer.submit("Being slow", let_go.wait)
+        profiler.lifecycle.services.delivery.writer.submit("Being slow", let_go.wait)
         for _ in range(60_000):
             marker.instant()
         let_go.set()
@@ -166,7 +166,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
             pass
         with marker:
             token = marker.begin()
-            profiler.run._recorder.run_file = None  # a child that does not know the run
+            profiler.run.recorder.run_file = None  # a child that does not know the run
             child = os.fork()
             if child == 0:
                 status = 1
@@ -174,7 +174,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
                     marker.end(token)
                     with marker:
                         marker.instant()
-                    recorder = profiler.run._recorder
+                    recorder = profiler.run.recorder
                     recorder.open_window()
                     recorder.action = 4
                     with marker:

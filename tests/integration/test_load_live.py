@@ -69,7 +69,7 @@ def test_between_two_windows_a_rank_is_told_once(tmp_path):
     with Profiler(schedule, JSONTraceHandler(str(tmp_path / "traces")), quiet=True) as profiler:
         for _ in range(6):
             profiler.step()
-        assert profiler.run.drain(60)
+        assert profiler.lifecycle.drain(60)
         report = kinetoscope.analyze(tmp_path, cache=False)
         assert report.run["state"] == "recording"
         assert len(list(kinetoscope.load(tmp_path))) == 2
@@ -96,7 +96,7 @@ for batch in profiler.batches(range(3)):
     os.write(asked[1], b"+")
     os.read(answered[0], 1)
     if batch == 2:
-        profiler.run.drain(30)
+        profiler.lifecycle.drain(30)
         print("ready", flush=True)
         sys.stdin.readline()
 os.write(asked[1], b"-")
@@ -139,7 +139,7 @@ def schedule(state):
 with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces", merged_trace_filename=None)) as profiler:
     for batch in profiler.batches(range(15)):
         pass
-    profiler.run.drain(60)
+    profiler.lifecycle.drain(60)
     print("ready", flush=True)
     sys.stdin.readline()
 """

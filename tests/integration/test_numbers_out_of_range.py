@@ -30,7 +30,7 @@ with Profiler(plan, JSONTraceHandler(sys.argv[1] + "/traces", merged_trace_filen
         with profiler.marker("work"):
             pass
         if batch == 5:
-            profiler.run.drain(60)
+            profiler.lifecycle.drain(60)
             os.kill(os.getpid(), 9)
 """
 

@@ -17,7 +17,7 @@ with kinetoscope.profile(sys.argv[1], schedule=schedule, torch=False, quiet=True
         with profiler.marker("backward"):
             time.sleep(0.003)
         if sys.argv[2] == str(batch):
-            profiler.run.drain(30)
+            profiler.lifecycle.drain(30)
             os.kill(os.getpid(), 9)
 """
 

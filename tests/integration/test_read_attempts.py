@@ -25,7 +25,7 @@ with Profiler(schedule, JSONTraceHandler(folder + "/traces"), strict=True) as pr
         with profiler.marker("work"):
             pass
     if num_batches == 8:
-        assert profiler.run.drain(60)
+        assert profiler.lifecycle.drain(60)
         os.kill(os.getpid(), 9)
 """
 

@@ -58,7 +58,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] 
         for batch in profiler.batches(range(2)):
             with profiler.marker("work"):
                 pass
-    profiler.run.drain(30)
+    profiler.lifecycle.drain(30)
     os.kill(os.getpid(), 9)
 """
 
@@ -92,8 +92,8 @@ with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) 
         os.write(asked[1], bytes([batch]))
         os.read(answered[0], 1)
         if batch == 5:
-            profiler.run.drain(30)
-            profiler.run._delivery.writer.submit("Being slow", threading.Event().wait)
+            profiler.lifecycle.drain(30)
+            profiler.lifecycle.services.delivery.writer.submit("Being slow", threading.Event().wait)
         if batch == 11:
             os.write(asked[1], bytes([255]))
             os.wait()
@@ -136,7 +136,7 @@ with Profiler(schedule, Killed(sys.argv[1] + "/traces"), strict=True) as profile
     for batch in profiler.batches(range(1)):
         with profiler.marker("work"):
             pass
-    profiler.run.drain(30)
+    profiler.lifecycle.drain(30)
 """
 
 

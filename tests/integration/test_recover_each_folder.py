@@ -167,8 +167,8 @@ def open_window_late():
     open_window()
 
 with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, Killed(sys.argv[1] + "/traces"), strict=True) as profiler:
-    open_window = profiler.run.apply_action
-    profiler.run.apply_action = open_window_late
+    open_window = profiler.lifecycle.windows.apply_action
+    profiler.lifecycle.windows.apply_action = open_window_late
     if os.fork() == 0:
         os.read(asked[0], 1)
         for _ in range(5):

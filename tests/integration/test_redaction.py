@@ -299,7 +299,7 @@ with kinetoscope.profile(sys.argv[1], torch=False, system=False, schedule=always
         with profiler.marker("secret work"):
             pass
         if batch == 3:
-            profiler.run.drain(30)
+            profiler.lifecycle.drain(30)
             os.kill(os.getpid(), 9)
 """
 

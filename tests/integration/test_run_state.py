@@ -20,7 +20,7 @@ with Profiler(schedule, handler, live_folder=sys.argv[1]) as profiler:
         with profiler.marker("work"):
             time.sleep(0.001)
         if batch == 6 and sys.argv[2] != "end":
-            profiler.run.drain(30)
+            profiler.lifecycle.drain(30)
             print("ready", flush=True)
             sys.stdin.readline()
 """

@@ -92,7 +92,7 @@ profiler = kinetoscope.profile(
     run, schedule=schedule, handlers=handlers, sources=[SlowToStop()], torch=False, system=False
 )
 if way == "memory":
-    profiler.run.memory_limit.share = -1.0
+    profiler.lifecycle.windows.memory_limit.share = -1.0
 with profiler:
     for _ in range(2):
         for _ in profiler.batches(range(10)):

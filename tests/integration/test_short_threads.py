@@ -63,9 +63,9 @@ with Profiler(schedule, count, live_folder=folder or False, strict=True) as prof
             thread.start()
             thread.join()
         if batch == 19:
-            assert profiler.run.drain(60)  # what waits for the writer thread is not what stays
+            assert profiler.lifecycle.drain(60)  # what waits for the writer thread is not what stays
             before, maps_before = resident_kib(), num_maps()
-    assert profiler.run.drain(60)
+    assert profiler.lifecycle.drain(60)
     grown, more_maps = resident_kib() - before, num_maps() - maps_before
 print(count.num_spans, count.num_dropped, count.num_unlike, grown, more_maps)
 """
@@ -230,7 +230,7 @@ def test_records_that_a_worker_dropped_are_counted_in_their_own_window_only(tmp_
                 worker.start()
                 assert is_full.wait(60)
             else:
-                profiler.run.drain(60)
+                profiler.lifecycle.drain(60)
         may_end.set()
         worker.join()
     first, second = ([thread.num_dropped for thread in cycle.threads] for cycle in handler.cycles[:2])
@@ -276,7 +276,7 @@ def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first
 
 def test_a_closed_profiler_that_is_still_referenced_holds_no_space_for_records(tmp_path):
     def used_bytes(profiler):
-        return profiler.run._recorder.used_bytes
+        return profiler.run.recorder.used_bytes
 
     with Profiler(lambda state: ProfilerAction.ACTIVE, live_folder=False) as in_memory:
         with in_memory.marker("m"):

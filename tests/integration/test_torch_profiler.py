@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, TorchProfiler, cyclic_schedule
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, ProfilerStateError, SettingsError
-from kinetoscope.recording.contract import TraceHandler
+from kinetoscope.recording.trace_handler import TraceHandler
 from pressing import Presses
 from trace_processor.trace_processor import load
 
@@ -182,12 +182,12 @@ def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_operator(tmp_pat
     with Profiler(cyclic_schedule(warmup=1, active=1, repeat=0), handler, sources=[source]) as profiler:
         for batch in profiler.batches(range(6)):
             if batch == 2:
-                assert profiler.run.drain(60)
+                assert profiler.lifecycle.drain(60)
                 folder.rename(aside)
                 folder.write_text("")
             torch.ones(8, 8) @ torch.ones(8, 8)
             if batch == 4:
-                assert profiler.run.drain(60)
+                assert profiler.lifecycle.drain(60)
                 folder.unlink()
                 aside.rename(folder)
     paths = [*tmp_path.glob("traces/*.json"), *tmp_path.glob("torch_traces/*.json")]
@@ -210,7 +210,7 @@ def test_an_export_that_failed_keeps_no_results_of_kineto_alive(tmp_path, caplog
     with Profiler(cyclic_schedule(warmup=1, active=1, repeat=0), Files(), sources=[source]) as profiler:
         for _ in profiler.batches(range(6)):
             torch.ones(8, 8) @ torch.ones(8, 8)
-        assert profiler.run.drain(60)
+        assert profiler.lifecycle.drain(60)
         gc.collect()
         assert "a bug behind the export" in caplog.text
         assert len(alive) == 0

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.training.event import Callback, Event
 from kinetoscope.training.state import RunState
 
@@ -44,7 +44,7 @@ class GuardedCallback:
             return
         method = getattr(self, name)
         run = getattr(state.profiler, "run", None)
-        if name == "init" or not isinstance(run, Run):
+        if name == "init" or not isinstance(run, RunContext):
             method(state, logger)
         else:
             run.call(self, method, state, logger)

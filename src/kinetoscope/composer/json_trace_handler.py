@@ -55,7 +55,7 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
 
     def fit_end(self, state: RunState, logger: object) -> None:
         """Merges what was recorded, which is on disk by now, before `Trainer.fit` returns."""
-        self.merge_now(state.profiler.run.settings.close_timeout_s)
+        self.merge_now(require_profiler(self, state).close_timeout_s)
 
     def close(self, state: RunState, logger: object) -> None:
         if self._is_open:

@@ -13,9 +13,9 @@ from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
+from kinetoscope.recording.lifecycle import RunLifecycle
 from kinetoscope.recording.marker import ProfilerMarkers
 from kinetoscope.recording.profiler import AnyProfiler
-from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.settings import RunSettings, check_callbacks
 from kinetoscope.texts.wording import missing_options
@@ -99,15 +99,17 @@ class Profiler(AnyProfiler, TrainerCallback):
             self._callbacks.append(torch_profiler)
         self._settings = RunSettings(schedule=schedule, strict=strict, close_timeout_s=300.0)
         self._markers = ProfilerMarkers(SystemClock())
-        self._engine_markers = EngineMarkers(self._markers.get, lambda: self.run.lasting)
+        self._engine_markers = EngineMarkers(self._markers.get, lambda: self.lifecycle.services.lasting)
         self._trainer_state: TrainerState | None = None
         self._find_marker = self._engine_markers.find
         self._make_run(State(), check_callbacks(handlers, "trace_handlers"))
 
     def _make_run(self, state: RunState, handlers: list[Any]) -> None:
         """A new run. Each Trainer gets its own; before there is a Trainer, the profiler has a run that never begins."""
-        self.run: Run = Run(self, self._settings, self._markers, state, self._callbacks, handlers)
-        self._loop = TrainerLoop(self.run, self._engine_markers)
+        self.lifecycle: RunLifecycle = RunLifecycle(
+            self, self._settings, self._markers, state, self._callbacks, handlers
+        )
+        self._loop = TrainerLoop(self.lifecycle, self._engine_markers)
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
@@ -121,12 +123,12 @@ class Profiler(AnyProfiler, TrainerCallback):
         self._make_run(state, self.trace_handlers)
         self._trainer_state = state
         state.profiler = self
-        self.run.show_action()
+        self.lifecycle.windows.show_action()
         state.callbacks.extend(self._all_callbacks())
 
     def _leave(self, state: TrainerState) -> None:
-        if self.run.is_running:
-            self.run.give_way()
+        if self.lifecycle.is_running:
+            self.lifecycle.close_for_next_run()
         ours = set(map(id, self._all_callbacks()))
         state.callbacks[:] = [callback for callback in state.callbacks if id(callback) not in ours]
 
@@ -144,22 +146,22 @@ class Profiler(AnyProfiler, TrainerCallback):
 
     def init(self, state: RunState, logger: TrainerLogger | None) -> None:
         """Begins a new run if the profiler was closed. Raises `ProfilerStateError` if another profiler is active."""
-        if self.run.is_closed:
-            self._make_run(self.run.state, self.trace_handlers)
-        self.run.can_begin()
+        if self.lifecycle.is_closed:
+            self._make_run(self.lifecycle.state, self.trace_handlers)
+        self.lifecycle.can_begin()
         self.run.remote_store = logger_store(logger)
 
     def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:
         """Saves what was recorded and waits until it is written. The engine closes sources and handlers next."""
-        if self._trainer_state is not None and self.run.is_new:  # its setup has failed, or it never fitted
-            self.run.close_failed_setup()
+        if self._trainer_state is not None and self.lifecycle.is_new:  # its setup has failed, or it never fitted
+            self.lifecycle.close_failed_setup()
         elif self._trainer_state is not None:
-            self.run.close(clean=True)
+            self.lifecycle.close(clean=True)
 
     def post_close(self) -> None:
         """Waits for uploads; sources and handlers are closed by now."""
         if self._trainer_state is not None:
-            self.run.finish_uploads()
+            self.lifecycle.finish_uploads()
 
     def start(self) -> NoReturn:
         """Raises `ProfilerStateError`, because the Trainer starts this profiler."""
@@ -183,7 +185,7 @@ class Profiler(AnyProfiler, TrainerCallback):
         if self._trainer_state is not None:
             raise ProfilerStateError("redact is set too late: this Profiler has a Trainer already. Set it before.")
         self._settings = replace(self._settings, redact=function)
-        self._make_run(self.run.state, self.trace_handlers)
+        self._make_run(self.lifecycle.state, self.trace_handlers)
 
     @property
     def state(self) -> Any:
@@ -192,7 +194,7 @@ class Profiler(AnyProfiler, TrainerCallback):
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch; SKIP before `bind_to_state`."""
-        return self.run.get_action() if self._trainer_state is not None else ProfilerAction.SKIP
+        return self.lifecycle.get_action() if self._trainer_state is not None else ProfilerAction.SKIP
 
 
 def _check_memory_options(record_shapes: bool, profile_memory: bool, with_stack: bool) -> None:

@@ -4,7 +4,7 @@ import logging
 
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.lifecycle import RunLifecycle
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.state import RunState
 
@@ -17,7 +17,7 @@ class TrainerLoop:
     At a batch's end the sources must act first, so the window is closed or continued at the event after it.
     """
 
-    def __init__(self, run: Run, engine_markers: EngineMarkers) -> None:
+    def __init__(self, run: RunLifecycle, engine_markers: EngineMarkers) -> None:
         self._run = run
         run.loop = self
         self._engine_markers = engine_markers
@@ -27,51 +27,51 @@ class TrainerLoop:
     def run_event(self, name: str) -> None:
         """Handles the event with the value ``name``, any but INIT."""
         if self._acts_at_next_event:
-            self._run.call(self._run.profiler, self._act)
+            self._run.context.call(self._run.profiler, self._act)
         if (phase := _PHASES.get(name)) is not None:
-            self._run.pulse.enter(phase)
+            self._run.services.pulse.enter(phase)
         if name in _HANDLED:
-            self._run.call(self._run.profiler, getattr(self, name))
+            self._run.context.call(self._run.profiler, getattr(self, name))
 
     # -- events -----------------------------------------------------------------------------------------------
 
     def after_load(self) -> None:
         """Notes where the run was resumed, if it was: a schedule's skip counts from there, in this epoch."""
-        self._run.resume_at(self._run.state.timestamp.batch_in_epoch)
+        self._run.windows.resume_at(self._run.state.timestamp.batch_in_epoch)
 
     def fit_start(self) -> None:
         """Begins recording at the first fit, when handlers and sources are set up. A window never outlasts its fit."""
         if self._has_begun:  # the fit before may have been interrupted in the middle of a window
             self._finish()
-            self._run.save_window()
+            self._run.windows.save()
             self._engine_markers.forget_open()
         else:
             self._has_begun = True
             self._run.begin()
-        self._run.next_action()
-        self._run.apply_action()
-        self._run.pulse.begin_step()
+        self._run.windows.next_action()
+        self._run.windows.apply_action()
+        self._run.services.pulse.begin_step()
 
     def epoch_start(self) -> None:
-        self._run.next_action()
-        self._run.apply_action()
+        self._run.windows.next_action()
+        self._run.windows.apply_action()
 
     def batch_end(self) -> None:
         """The timestamp already counts the batch. The sources act next, so what follows waits for the next event."""
-        self._run.end_step_of_pulse()
-        before = self._run.next_action()
+        self._run.windows.end_step_of_pulse()
+        before = self._run.windows.next_action()
         self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
         self._acts_at_next_event = True
 
     def epoch_end(self) -> None:
         """Saves a recording that the epoch's end cuts off. The timestamp is already in the next epoch."""
-        before = self._run.next_action()
-        self._saves_at_next_event = self._acts_at_next_event = self._run.is_broken_off(before)
+        before = self._run.windows.next_action()
+        self._saves_at_next_event = self._acts_at_next_event = self._run.windows.is_broken_off(before)
 
     def fit_end(self) -> None:
         """Saves what was recorded before `Trainer.fit` returns, also in the middle of a window."""
         self._finish()
-        self._run.save_window()
+        self._run.windows.save()
         timeout_s = self._run.settings.close_timeout_s
         if not self._run.drain(timeout_s):
             _log.error("Saving takes longer than %g seconds. It continues in the background.", timeout_s)
@@ -89,12 +89,17 @@ class TrainerLoop:
     def close_abandoned(self) -> None:
         """Closes the profiler, its sources and its handlers, because the Trainer was never closed."""
         self._run.close(clean=True)
-        callbacks = [*self._run.sources, *self._run.handlers]
+        callbacks = [*self._run.context.sources, *self._run.context.handlers]
         for callback in callbacks:
-            self._run.call(callback, callback.close, self._run.state, None)
+            self._run.context.call(callback, callback.close, self._run.state, None)
         for callback in callbacks:
-            self._run.call(callback, callback.post_close)
+            self._run.context.call(callback, callback.post_close)
         self._run.finish_uploads()
+
+    @property
+    def close_timeout_s(self) -> float:
+        """The seconds that saving may take when a fit or the run ends."""
+        return self._run.settings.close_timeout_s
 
     def close_if_left_out(self) -> None:
         """Called by handlers, which are closed after the profiler. If the run is still open then, somebody took the
@@ -111,16 +116,16 @@ class TrainerLoop:
         """Does what follows from the end of a batch or an epoch, after the sources got their event."""
         saves, self._saves_at_next_event, self._acts_at_next_event = self._saves_at_next_event, False, False
         if saves:
-            self._run.save_window(continues=True)
-        self._run.apply_action()
+            self._run.windows.save(continues=True)
+        self._run.windows.apply_action()
         if saves:  # what a window takes to end is no step's
-            self._run.pulse.begin_step()
+            self._run.services.pulse.begin_step()
 
     def _finish(self) -> None:
         if self._acts_at_next_event:
             self._act()
-        for source in self._run.sources:
-            self._run.call(source, source.fit_end, self._run.state, None)
+        for source in self._run.context.sources:
+            self._run.context.call(source, source.fit_end, self._run.state, None)
 
 
 _PHASES = {
@@ -136,5 +141,5 @@ _HANDLED = frozenset({"after_load", "fit_start", "epoch_start", "batch_end", "ep
 
 def trainer_loop_of(state: RunState) -> TrainerLoop | None:
     """Return the loop of the run of a Trainer's ``state``; None if the Trainer has no Profiler of ours."""
-    loop = getattr(getattr(state.profiler, "run", None), "loop", None)
+    loop = getattr(getattr(state.profiler, "lifecycle", None), "loop", None)
     return loop if isinstance(loop, TrainerLoop) else None

@@ -15,8 +15,9 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import StepTimes, device_bytes, resident_bytes
-from kinetoscope.recording.contract import ProfiledState, RunInside, TraceHandler
 from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.plugin_api import ProfiledState, RunContext
+from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.training.timestamp import plain_count
 
 _log = logging.getLogger("kinetoscope")
@@ -115,7 +116,7 @@ class Trackers(TraceHandler):
         runs = log_to if isinstance(log_to, list | tuple) else [log_to]
         self._trackers = [tracker_of(run) for run in runs]
         self._failed: set[int] = set()
-        self._run: RunInside | None = None
+        self._run: RunContext | None = None
         self._batch = 0
 
     def init(self, state: ProfiledState, logger: object) -> None:

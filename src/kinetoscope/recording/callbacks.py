@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinetoscope.recording.contract import Guard
+from kinetoscope.recording.guard import Guard
 from kinetoscope.training.event import Event, overrides, wanted_events
 from kinetoscope.training.state import RunState
 

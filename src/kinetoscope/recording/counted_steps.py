@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.lifecycle import RunLifecycle
 from kinetoscope.training.state import State
 
 
@@ -15,8 +15,8 @@ def _count_nothing(samples: int, tokens: int) -> bool:
 class CountedSteps:
     """The steps of ``run`` that are counted in C while no source, handler or window needs them."""
 
-    def __init__(self, run: Run, state: State) -> None:
-        self._run, self._state = run, state
+    def __init__(self, run: RunLifecycle, state: State) -> None:
+        self._run, self._state, self._pulse = run, state, run.services.pulse
         self.is_on: bool = False
         """True while the pulse counts steps."""
         # Rebound, so that a skipped step is one call of C, without a question whether it is counted.
@@ -28,18 +28,19 @@ class CountedSteps:
 
         ``calls_step`` is whether the loop calls `step` at the end of each.
         """
-        run, state = self._run, self._state
-        num_steps, writer = run.num_idle_steps(), run.pulse.writer
+        windows, state = self._run.windows, self._state
+        num_steps, writer = windows.count_idle_steps(), self._pulse.writer
         if num_steps <= 0 or writer is None or type(state) is not State:
             return True
-        counting = run.pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
+        counting = self._pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
         if counting is None:
             return True
         state.follow(counting)
         self.is_on = True
         if calls_step:
             self.end_step = writer.count_step
-        return not run.is_asked and run.is_running  # another thread or a signal handler may have changed it meanwhile
+        # Another thread or a signal handler may have changed it meanwhile.
+        return windows.on_demand.request is None and self._run.is_running
 
     def stop(self) -> tuple[int, bool] | None:
         """Stop counting: the state is where the pulse has counted it to be.
@@ -50,5 +51,5 @@ class CountedSteps:
         called_step = self.end_step is not _count_nothing
         self.is_on, self.end_step = False, _count_nothing
         self._state.settle()
-        self._run.note_length(self._state.timestamp)
-        return self._run.pulse.counted_batch() if called_step else None
+        self._run.windows.update_longest_epoch(self._state.timestamp)
+        return self._pulse.counted_batch() if called_step else None

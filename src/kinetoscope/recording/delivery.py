@@ -8,15 +8,17 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from kinetoscope.live.record import RECORD_BYTES
 from kinetoscope.recording.callbacks import Callbacks
-from kinetoscope.recording.contract import Guard, TraceHandler, name_of, recipe_of
 from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.guard import Guard, name_of
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.run_redaction import redact_cycle
+from kinetoscope.recording.trace_handler import TraceHandler, recipe_of
 from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.texts.redactor import Redactor
 from kinetoscope.texts.wording import counted
@@ -24,6 +26,16 @@ from kinetoscope.training.event import overrides
 from kinetoscope.writing.writer_thread import WriterThread
 
 _log = logging.getLogger("kinetoscope")
+
+
+class Result(Enum):
+    """Result of one delivery to one handler."""
+
+    TAKEN = 1
+    FAILED = 2
+    """It may succeed next time."""
+    REFUSED = 3
+    """The handler is switched off."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,21 +48,30 @@ class Save:
     num_took: int = 0
     num_records: int = 0
     num_in_memory: int = 0
-    """How many of its records were in memory only at the last look."""
+    """The number of its records that were in memory only at the last look."""
     is_redacted: bool = False
 
     @property
     def is_to_try(self) -> bool:
-        """Whether trying (again) may help."""
+        """True if trying (again) may help."""
         contributions = self.cycle.contributions
         return bool(self.waiting or contributions.to_retry or contributions.not_taken)
 
     @property
     def is_for_recover(self) -> bool:
-        """Whether the live folder should keep the cycle for `recover`: a handler missed it whose traces `recover` can
+        """True if the live folder should keep the cycle for `recover`: a handler missed it whose traces `recover` can
         make, or no handler has taken it."""
         is_missing = bool(self.missed) and (self.num_took == 0 or any(map(recipe_of, self.missed)))
         return is_missing and self.cycle.recorded.in_files
+
+    def settle(self, handler: Any, result: Result) -> None:
+        """Take the result of a delivery to a waiting handler into account."""
+        if result is not Result.FAILED:
+            self.waiting.remove(handler)
+        if result is Result.TAKEN:
+            self.num_took += 1
+        elif result is Result.REFUSED:
+            self.missed.append(handler)
 
 
 class UnsavedCycles:
@@ -60,7 +81,7 @@ class UnsavedCycles:
         self._limit_bytes = limit_bytes
         self._saves: list[Save] = []
         self.num_lost = self.num_lost_records = 0
-        """How many cycles were discarded, and how many records they had."""
+        """The number of cycles that were discarded, and of their records."""
 
     def __len__(self) -> int:
         return len(self._saves)
@@ -72,12 +93,12 @@ class UnsavedCycles:
 
     @property
     def num_records_on_disk(self) -> int:
-        """How many records of them are in files of the live folder."""
+        """The number of their records in files of the live folder."""
         return sum(max(0, save.num_records - save.num_in_memory) for save in self._saves)
 
     @property
     def num_records_in_memory(self) -> int:
-        """How many records of them are in memory only."""
+        """The number of their records in memory only."""
         return sum(save.num_in_memory for save in self._saves)
 
     def keep_on_disk(self) -> None:
@@ -121,7 +142,7 @@ class UnsavedCycles:
 
 _PASSING = (OSError, MemoryError)
 """Errors after which a second try may succeed. Any other error is a fault of the handler, which is switched off."""
-_MOST_HELD = 2  # results of sources; each may take much of the memory
+_MAX_HELD = 2  # results of sources; each may take much of the memory
 Make = Callable[[Contributions], object]
 
 
@@ -150,26 +171,32 @@ class Delivery:
         self._once = OnceLog()
         self.unsaved = UnsavedCycles(limit_bytes)
         self.num_saved = 0
-        """How many cycles were taken by every handler."""
+        """The number of cycles that every handler took."""
         self.num_recorded = 0
-        """How many of these were not empty."""
+        """The number of these that were not empty."""
         self.num_missed = 0
-        """How many are lost: every handler failed to take them, and no file keeps them."""
+        """The number of lost cycles: every handler failed to take them, and no file keeps them."""
         self.num_files_taken = 0
-        """How many files handlers have got, each counted once for each handler."""
+        """The number of files that handlers have got, each counted once for each handler."""
+        self.num_events_taken = 0
+        """The number of single events that handlers have got."""
         self.writer = WriterThread(on_error=guard.report)
 
     def cycle(self, cycle: Cycle) -> None:
         """Delivers a finished cycle, after all contributions to it."""
-        self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._deliver(cycle))
+        self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._save(cycle))
 
     def slow_step(self, cycle: Cycle) -> None:
         """Delivers the window of a slow step."""
-        self.writer.submit("Saving a slow step", lambda: self._deliver_slow_step(cycle))
+        self.writer.submit("Saving a slow step", lambda: self._save_slow_step(cycle))
 
     def contribution(self, make: Make, to: Contributions) -> None:
         """Calls ``make`` on the writer thread, where a source adds trace files to a cycle."""
         self.writer.submit("Taking over a trace file", lambda: self._contribute(make, to))
+
+    def count_event(self) -> None:
+        """Count a single event that a handler got while it was recorded."""
+        self.num_events_taken += 1
 
     def try_again(self) -> None:
         """At the end of the run: tries for the last time to save what could not be saved."""
@@ -187,12 +214,69 @@ class Delivery:
         while (save := self.unsaved.give_up_oldest(is_short)) is not None:
             self._release(save.cycle)
 
+    # -- one handler ------------------------------------------------------------------------------------------
+
+    def _deliver(
+        self, handler: TraceHandler, method: Callable[[Any], object], argument: object, *, is_optional: bool = False
+    ) -> Result:
+        """Call a method of a handler, unless it is switched off, and return the result.
+
+        An error of a delivery that ``is_optional`` switches no handler off: cycles matter more.
+        """
+        if self._guard.is_off(handler):
+            return Result.REFUSED
+        try:
+            method(argument)
+        except BaseException as error:
+            is_interrupt = not isinstance(error, Exception)
+            if is_interrupt and (is_optional or threading.current_thread() is threading.main_thread()):
+                raise  # Ctrl-C
+            return self._handle_failure(handler, argument, error, is_optional)
+        return Result.TAKEN
+
+    def _handle_failure(
+        self, handler: TraceHandler, argument: object, error: BaseException, is_optional: bool
+    ) -> Result:
+        if is_optional:
+            self._guard.keep(error)
+            self._once.warn(
+                "%s could not save a slow step: %s: %s. Slow steps that cannot be saved are left out.",
+                name_of(handler),
+                type(error).__name__,
+                str(error).rstrip("."),
+                about=id(handler),
+            )
+            return Result.FAILED
+        if isinstance(error, _PASSING):
+            job = f"save cycle {argument.number}" if isinstance(argument, Cycle) else f"take over {argument}"
+            self._log_once(f"{name_of(handler)} could not {job}", error, id(handler))
+            return Result.FAILED
+        self._guard.switch_off(handler, error)
+        self._guard.keep(error)
+        return Result.REFUSED
+
+    def _handlers_with(self, method: str) -> list[Any]:
+        """Return the handlers that override a method."""
+        return [handler for handler in self._callbacks.handlers if overrides(handler, method, TraceHandler)]
+
+    def _log_once(self, failure: str, error: BaseException, key: object = None) -> None:
+        """Log a failure to save, once for each ``key`` until everything is saved again."""
+        self._guard.keep(error)
+        if (key or failure) not in self._said:
+            self._said.add(key or failure)
+            _log.error(
+                "%s: %s: %s. The data is kept, within live_bytes_max, and saving is tried again with the next window "
+                "and at the end of the run.",
+                failure,
+                type(error).__name__,
+                str(error).rstrip("."),
+            )
+
     # -- cycles -----------------------------------------------------------------------------------------------
 
-    def _deliver(self, cycle: Cycle) -> None:
-        handlers = self._callbacks.handlers
-        save = Save(cycle, [handler for handler in handlers if overrides(handler, "process_cycle", TraceHandler)])
-        earlier = self.unsaved.to_try()
+    def _save(self, cycle: Cycle) -> None:
+        """Save a cycle, after those that could not be saved before."""
+        save, earlier = Save(cycle, self._handlers_with("process_cycle")), self.unsaved.to_try()
         self.unsaved.keep(save)  # until it is saved
         for other in earlier:
             if not self._try(other):
@@ -206,14 +290,17 @@ class Delivery:
             self._try(save, is_last=True)
 
     def _try(self, save: Save, *, is_last: bool = False) -> bool:
-        """Gives a cycle to the handlers that have not taken it yet; returns whether all have taken it now."""
+        """Deliver a cycle to the handlers that have not taken it yet; return whether all have taken it now."""
         cycle = save.cycle
         cycle.num_lost_cycles, cycle.num_lost_records = self.unsaved.num_lost, self.unsaved.num_lost_records
         self.unsaved.keep(save)
         try:
-            self._give(save, is_last)
-        except Exception as error:  # what was recorded cannot be read
-            self._say_once(f"Cycle {cycle.number} could not be read", error, "reading")
+            if self._complete(save, is_last):
+                with self._cost:
+                    for handler in list(save.waiting):
+                        save.settle(handler, self._deliver(handler, handler.process_cycle, cycle))
+        except Exception as error:  # the records cannot be read
+            self._log_once(f"Cycle {cycle.number} could not be read", error, "reading")
         if save.is_to_try or save.is_for_recover:
             cycle.recorded.set_aside()
             save.num_in_memory = cycle.recorded.keep_on_disk()
@@ -229,34 +316,20 @@ class Delivery:
             _log.info("Data that could not be saved earlier is saved now.")
         return True
 
-    def _give(self, save: Save, is_last: bool) -> None:
+    def _complete(self, save: Save, is_last: bool) -> bool:
+        """Complete a cycle with files that sources failed to write; return whether it can be delivered now."""
         contributions = save.cycle.contributions
         self._contribute_again(contributions)
         if contributions.to_retry and not is_last:
-            return
+            return False
         self._forget(contributions)
-        self._redact(save)
-        save.num_records = sum(thread.num_records for thread in save.cycle.threads)
-        if save.cycle.is_empty:
-            save.waiting.clear()
-        elif save.waiting:
-            with self._cost:
-                for handler in list(save.waiting):
-                    self._give_to(handler, save)
-
-    def _redact(self, save: Save) -> None:
         if self._redactor is not None and not save.is_redacted:
             redact_cycle(save.cycle, self._redactor)
             save.is_redacted = True
-
-    def _give_to(self, handler: TraceHandler, save: Save) -> None:
-        is_taken = self._tell(handler, f"save cycle {save.cycle.number}", handler.process_cycle, save.cycle)
-        if is_taken:
-            save.num_took += 1
-            save.waiting.remove(handler)
-        elif self._guard.is_off(handler):
-            save.missed.append(handler)
-            save.waiting.remove(handler)
+        save.num_records = sum(thread.num_records for thread in save.cycle.threads)
+        if save.cycle.is_empty:
+            save.waiting.clear()
+        return bool(save.waiting)
 
     def _release(self, cycle: Cycle) -> None:
         self._forget(cycle.contributions)
@@ -265,24 +338,12 @@ class Delivery:
         except OSError as error:
             self._guard.report(f"Deleting what kept cycle {cycle.number} safe", error)
 
-    def _deliver_slow_step(self, cycle: Cycle) -> None:
+    def _save_slow_step(self, cycle: Cycle) -> None:
         if self._redactor is not None:
             redact_cycle(cycle, self._redactor)
             self._redactor.forget()
-        for handler in self._callbacks.handlers:
-            if not overrides(handler, "process_slow_step", TraceHandler) or self._guard.is_off(handler):
-                continue
-            try:
-                handler.process_slow_step(cycle)
-            except Exception as error:  # cycles matter more: the handler still gets them
-                self._guard.keep(error)
-                self._once.warn(
-                    "%s could not save a slow step: %s: %s. Slow steps that cannot be saved are left out.",
-                    name_of(handler),
-                    type(error).__name__,
-                    str(error).rstrip("."),
-                    about=id(handler),
-                )
+        for handler in self._handlers_with("process_slow_step"):
+            self._deliver(handler, handler.process_slow_step, cycle, is_optional=True)
 
     # -- contributed files ------------------------------------------------------------------------------------
 
@@ -296,14 +357,13 @@ class Delivery:
         except Exception as error:
             self._guard.report("Taking over a trace file", error)
         for file in to.files[num_before:]:
-            for handler in self._callbacks.handlers:
-                if overrides(handler, "process_chrome_json_trace_file", TraceHandler):
-                    self._tell_of_file(handler, file, to)
+            for handler in self._handlers_with("process_chrome_json_trace_file"):
+                self._deliver_file(handler, file, to)
 
-    def _tell_of_file(self, handler: TraceHandler, file: Path, to: Contributions) -> None:
-        is_taken = self._tell(handler, f"take over {file}", handler.process_chrome_json_trace_file, file)
-        self.num_files_taken += is_taken
-        if not is_taken and not self._guard.is_off(handler):
+    def _deliver_file(self, handler: TraceHandler, file: Path, to: Contributions) -> None:
+        result = self._deliver(handler, handler.process_chrome_json_trace_file, file)
+        self.num_files_taken += result is Result.TAKEN
+        if result is Result.FAILED:
             to.not_taken.append((handler, file))
 
     def _contribute_again(self, to: Contributions) -> None:
@@ -311,57 +371,24 @@ class Delivery:
         to.to_retry.clear()
         to.not_taken.clear()
         for handler, file in not_taken:
-            self._tell_of_file(handler, file, to)
+            self._deliver_file(handler, file, to)
         for make in makes:
             self._held.remove((make, to))
             self._contribute(make, to)
 
     def _hold(self, make: Make, to: Contributions, error: BaseException) -> None:
-        """Keeps what a source could not write, to try again; only the last few, because they are in memory."""
-        self._say_once("A source could not write its trace", error)
+        """Keep what a source could not write, to try again; only the last few, because they are in memory."""
+        self._log_once("A source could not write its trace", error)
         to.to_retry.append(make)
         self._held.append((make, to))
-        if len(self._held) > _MOST_HELD:
+        if len(self._held) > _MAX_HELD:
             lost, contributions = self._held.pop(0)
             contributions.to_retry.remove(lost)
             _log.error(
                 "A trace of a source is lost: it could not be written, and only the last %d such traces are kept.",
-                _MOST_HELD,
+                _MAX_HELD,
             )
 
     def _forget(self, contributions: Contributions) -> None:
         contributions.to_retry.clear()
         self._held = [(make, to) for make, to in self._held if to is not contributions]
-
-    # -- calls ------------------------------------------------------------------------------------------------
-
-    def _tell(self, handler: object, what: str, method: Callable[[Any], object], argument: object) -> bool:
-        """Calls a handler, unless it is switched off; returns whether it succeeded. If not, either it may succeed next
-        time, or the handler is switched off now."""
-        if self._guard.is_off(handler):
-            return False
-        try:
-            method(argument)
-        except _PASSING as error:
-            self._say_once(f"{name_of(handler)} could not {what}", error, id(handler))
-        except BaseException as error:
-            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
-                raise  # Ctrl-C
-            self._guard.switch_off(handler, error)
-            self._guard.keep(error)
-        else:
-            return True
-        return False
-
-    def _say_once(self, what: str, error: BaseException, key: object = None) -> None:
-        """Logs what could not be saved, once for each ``key`` until everything is saved again."""
-        self._guard.keep(error)
-        if (key or what) not in self._said:
-            self._said.add(key or what)
-            _log.error(
-                "%s: %s: %s. The data is kept, within live_bytes_max, and saving is tried again with the next window "
-                "and at the end of the run.",
-                what,
-                type(error).__name__,
-                str(error).rstrip("."),
-            )

@@ -10,9 +10,9 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.hooks.training_safe import log_failure, training_safe
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import TrainingFacts
-from kinetoscope.recording.contract import run_folder_of
+from kinetoscope.recording.lifecycle import RunLifecycle
 from kinetoscope.recording.loop import Loop
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.trace_handler import run_folder_of
 from kinetoscope.training.timestamp import Timestamp
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ class Driver:
     num_backward_passes: Callable[[], int]
     """Returns the number of backward passes that have started on the training thread."""
 
-    def __init__(self, run: Run, loop: Loop) -> None:
+    def __init__(self, run: RunLifecycle, loop: Loop) -> None:
         self._run, self._loop, self._counted = run, loop, loop.counted
         self._epoch: contextlib.AbstractContextManager[None] | None = None
         self._evaluation: contextlib.AbstractContextManager[None] | None = None
@@ -96,12 +96,12 @@ class Driver:
         run = self._run
         if at is not None:
             run.state.timestamp = at  # pyright: ignore[reportAttributeAccessIssue] - a driven run has a `State`
-            run.resume_at(at.batch_in_epoch)
-        run.training = facts
+            run.windows.resume_at(at.batch_in_epoch)
+        run.set_facts(facts)
         self._loop.start()
         if not run.is_running:
             return
-        self.num_backward_passes = run.pulse.num_backward
+        self.num_backward_passes = run.services.pulse.num_backward
         if fetch_listener is not None:
             self._loop.fetches.listener = training_safe(fetch_listener, lambda *_: self._handle_failure())
         if past_step_ends_ns:
@@ -132,7 +132,7 @@ class Driver:
     @property
     def folder(self) -> Path | None:
         """The folder of the run; None if no handler writes files."""
-        return run_folder_of(self._run.handlers)
+        return run_folder_of(self._run.context.handlers)
 
     # -- reports ----------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Driver:
         """
         if phase not in _PHASES:
             raise SettingsError(f"phase is one of {', '.join(_PHASES)}; not {phase!r}.")
-        self._run.pulse.enter(_PHASES[phase])
+        self._run.services.pulse.enter(_PHASES[phase])
 
     @_while_running
     def on_evaluation(self, is_running: bool) -> None:
@@ -196,7 +196,7 @@ class Driver:
     @_while_running
     def on_loop_end(self) -> None:
         """Report that the loop over the batches has ended. The next fetch, step or epoch starts another one."""
-        self._run.pulse.is_between_loops = True
+        self._run.services.pulse.is_between_loops = True
 
     @_while_running
     def follow_thread(self) -> None:
@@ -208,11 +208,11 @@ class Driver:
     @property
     def first_step(self) -> int:
         """The number of the first step of this process."""
-        return self._run.first_batch
+        return self._run.windows.first_batch
 
     def step_times_ns(self, first: int, end: int) -> list[int]:
         """Return the duration of the steps from number ``first`` to before ``end``, of those that are still kept."""
-        return [duration_ns for duration_ns, _ in self._run.times_of_steps(first, end)]
+        return [duration_ns for duration_ns, _ in self._run.context.times_of_steps(first, end)]
 
     # -- inside -----------------------------------------------------------------------------------------------
 

@@ -14,12 +14,6 @@ from shlex import quote
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
-from kinetoscope.pulse.own_pulse import OwnPulse
-from kinetoscope.recording.callbacks import Callbacks
-from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import Guard
-from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.process import (
     is_termination_handler,
     on_main_thread,
@@ -27,7 +21,7 @@ from kinetoscope.recording.process import (
     signals_held,
     take_signal,
 )
-from kinetoscope.recording.saving_line import SavingLine
+from kinetoscope.recording.services import RunServices
 from kinetoscope.recording.watch import TrainingWatch
 from kinetoscope.texts.wording import counted
 
@@ -175,22 +169,10 @@ class Ending:
 class RunEnd:
     """Ends the parts of a run. A second close finishes what the first one could not."""
 
-    def __init__(
-        self,
-        guard: Guard,
-        clocks: ClockComparison,
-        delivery: Delivery,
-        live: LiveFolder,
-        temporary: TemporaryFiles,
-        *,
-        is_quiet: bool,
-    ) -> None:
-        self._guard = guard
-        self._clocks = clocks
-        self._delivery = delivery
-        self._live = live
-        self._temporary = temporary
-        self._line = SavingLine(lambda: delivery.unsaved.num_records, is_quiet=is_quiet)
+    def __init__(self, services: RunServices) -> None:
+        self._services = services
+        self._guard, self._clocks, self._delivery = services.guard, services.clocks, services.delivery
+        self._live, self._line = services.live, services.saving_line
         self._ending: Ending | None = None
         self._handlers_closed_at = -1
         self._is_drained = False
@@ -218,23 +200,17 @@ class RunEnd:
         """The time left for the search for findings, in seconds."""
         return self._ending.seconds_to_search if self._ending is not None else 0.0
 
-    def note_saving(self, pulse: OwnPulse, watch: TrainingWatch | None) -> None:
+    def note_saving(self, watch: TrainingWatch | None) -> None:
         """Note in the pulse that the run is being saved, and let the watch report it if that takes long."""
         self._line.begin()
-        pulse.note_saving()
+        self._services.pulse.note_saving()
         if watch is not None:
             watch.note_saving(self._line.look)
 
-    def close_sources(self, callbacks: Callbacks) -> None:
+    def close_sources(self) -> None:
         """Close the sources: Kineto's stop alone may take half of the close."""
-        self.time_stop(callbacks.close_sources)
+        self._line.time_stop(self._services.callbacks.close_sources)
         self._line.note_sources_closed()
-
-    def time_stop(self, stop: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        """Call ``stop``, in which sources end a window: what they collected may still be saved when the run ends."""
-        began_s = time.monotonic()
-        stop(*arguments, **options)
-        self._line.add_stop(time.monotonic() - began_s)
 
     def stop_writer(self) -> None:
         """At the exit of the interpreter, where no thread can be started: lets the writer thread finish its jobs. Later
@@ -273,15 +249,15 @@ class RunEnd:
         """Ends the comparison of clocks."""
         self._wait(lambda: self._clocks.finish(self.seconds_left))
 
-    def finish_files(self, *, is_window_open: bool) -> None:
+    def finish_files(self) -> None:
         """Ends the writer thread, and deletes the live folder if everything in it was saved."""
         self._live.stop_preparing()
         is_written = self._wait(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
-        is_saved = bool(is_written) and not self._delivery.unsaved and not is_window_open
+        is_saved = bool(is_written) and not self._delivery.unsaved and not self._services.window.is_open
         with signals_held():  # half a live folder would look as if it had something to recover
             self._live.close(is_saved=is_saved)
             if is_saved:
-                self._temporary.close()
+                self._services.temporary.close()
             self.is_unfinished = not (is_saved and self._is_drained)
 
     def _wait(self, call: Callable[[], T]) -> T | None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.counted_steps import CountedSteps
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.lifecycle import RunLifecycle
 
 T = TypeVar("T")
 
@@ -22,9 +22,9 @@ class FetchWatch:
     ``record`` makes a fetch that is not counted, and records it.
     """
 
-    def __init__(self, run: Run, counted: CountedSteps, record: Callable[[Callable[[], Any]], Any]) -> None:
-        self._run, self._counted, self._record = run, counted, record
-        self._dataloader = run.marker("event/dataloader", "dataloader")
+    def __init__(self, run: RunLifecycle, counted: CountedSteps, record: Callable[[Callable[[], Any]], Any]) -> None:
+        self._run, self._counted, self._record, self._pulse = run, counted, record, run.services.pulse
+        self._dataloader = run.services.marker("event/dataloader", "dataloader")
         self.watch: DataLoaderWatch = DataLoaderWatch(self.fetch)
         self.thread: int = threading.get_ident()
         """The thread of the loop."""
@@ -37,11 +37,11 @@ class FetchWatch:
         """Return ``original(iterator)``, the next batch, and record the wait for it if it is the loop's."""
         is_of_loop = threading.get_ident() == self.thread and not self._is_fetching
         if is_of_loop and self.listener is not None:
-            writer: Any = self._run.pulse.writer
+            writer: Any = self._pulse.writer
             if writer is not None:
                 writer.expect_fetch()  # the listener may end the step
             self.listener(iterator)
-        if is_of_loop and self._counted.is_on and self._run.pulse.writer.begin_fetch():
+        if is_of_loop and self._counted.is_on and self._pulse.writer.begin_fetch():
             return self._count(original, iterator)
         if not is_of_loop or not self._run.is_running or self._run.is_forked:
             return original(iterator)
@@ -50,22 +50,22 @@ class FetchWatch:
     def _count(self, original: Callable[[Any], T], iterator: Any) -> T:
         """Make a fetch that nothing but the pulse needs."""
         self.has_fetched = self._is_fetching = True
-        self._run.pulse.is_between_loops = is_there = False
+        self._pulse.is_between_loops = is_there = False
         try:
             item = original(iterator)
             is_there = True
             return item
         finally:
             self._is_fetching = False
-            self._run.pulse.is_between_loops = not is_there
-            self._run.pulse.writer.end_fetch(is_there)
+            self._pulse.is_between_loops = not is_there
+            self._pulse.writer.end_fetch(is_there)
 
     def wait(self, fetch: Callable[[], T]) -> T:
         """Return ``fetch()``, in a span."""
         token = self._dataloader.begin()
-        before = self._run.pulse.enter(_DATA_WAIT)
+        before = self._pulse.enter(_DATA_WAIT)
         if before == _EVALUATION:  # all of its time is the evaluation's
-            self._run.pulse.enter(before)
+            self._pulse.enter(before)
         elif before != _OTHER:  # a step of an optimizer has raised
             before = _OTHER
         self._is_fetching = True
@@ -76,5 +76,5 @@ class FetchWatch:
             raise
         finally:
             self._is_fetching = False
-            self._run.pulse.enter(before)
+            self._pulse.enter(before)
             self._dataloader.end(token)

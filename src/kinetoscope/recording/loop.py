@@ -3,7 +3,6 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
 from enum import Enum
 from typing import Generic, TypeVar, cast
 
@@ -14,7 +13,8 @@ from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.batch import ANNOUNCED, EXPECTED, NONE, UNANNOUNCED, Batch, OpenSpan
 from kinetoscope.recording.counted_steps import CountedSteps
 from kinetoscope.recording.fetch_watch import FetchWatch
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.lifecycle import RunLifecycle
+from kinetoscope.recording.scopes import Epoch
 from kinetoscope.training.event import Event
 from kinetoscope.training.state import State
 
@@ -23,10 +23,6 @@ T = TypeVar("T")
 
 # Plain numbers: an enum's member takes Python longer to look up than the pulse takes to write.
 _EVALUATION, _OTHER = map(int, (Phase.EVALUATION, Phase.OTHER))
-
-
-_evaluation: ContextVar[object] = ContextVar("kinetoscope_evaluation", default=None)
-"""The evaluation in which the caller is, or last was: each thread and each task of asyncio has its own."""
 
 
 class Batches(Generic[T]):
@@ -72,18 +68,6 @@ class _Iterator(Generic[T]):
         return next(self._own)
 
 
-class _Epoch:
-    """The current epoch. ``iterable`` is what a loop over `batches` takes its batches from, None in other loops.
-    ``is_implied``: it began because the loop called `step`.
-    """
-
-    __slots__ = ("is_implied", "iterable")
-
-    def __init__(self, is_implied: bool) -> None:
-        self.is_implied = is_implied
-        self.iterable: object = None
-
-
 class _EpochEnd(Enum):
     """How an epoch ended."""
 
@@ -100,22 +84,21 @@ class Loop:
     ``state`` is the run's, which this advances.
     """
 
-    def __init__(self, run: Run, state: State) -> None:
-        self._run, self._state = run, state
-        run.loop, run.notes_phases = self, True
-        self._epoch_span = OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
-        self._batch = Batch(run.marker(BATCH, "batch"), run.clock.monotonic_ns)
-        self._eval = run.marker("event/eval", "eval")
-        self._eval_batch = run.marker("event/eval_batch", "eval")
+    def __init__(self, run: RunLifecycle, state: State) -> None:
+        services = run.services
+        self._run, self._state, self._windows = run, state, run.windows
+        self._callbacks, self._pulse, self._lasting = services.callbacks, services.pulse, services.lasting
+        run.loop, run.windows.adds_phases = self, True
+        self._scopes = run.windows.scopes
+        self._epoch_span = OpenSpan(services.marker("event/epoch", "epoch"), self._lasting)
+        self._batch = Batch(services.marker(BATCH, "batch"), services.clock.monotonic_ns)
+        self._eval = services.marker("event/eval", "eval")
+        self._eval_batch = services.marker("event/eval_batch", "eval")
         self.counted: CountedSteps = CountedSteps(run, state)
         self.fetches: FetchWatch = FetchWatch(run, self.counted, self._fetch_watched)
-        self.phases: PhaseHooks = PhaseHooks(run.pulse)
-        # The current epoch. A generator that is closed late must not end a later epoch.
-        self._current: _Epoch | None = None
+        self.phases: PhaseHooks = PhaseHooks(self._pulse)
         # How the last epoch ended. If it is not complete, a window that is saved now still belongs to it.
         self._last_end = _EpochEnd.COMPLETE
-        self._evaluations: set[object] = set()
-        """Those that are open; another thread or task than the one that trains may have opened them."""
 
     # -- the run's beginning and end --------------------------------------------------------------------------
 
@@ -125,11 +108,11 @@ class Loop:
         if not run.can_begin():
             return
         try:
-            run.callbacks.fire(Event.INIT, setup=True)
+            self._callbacks.fire(Event.INIT, setup=True)
             run.begin()
-            run.next_action()
-            run.callbacks.fire(Event.FIT_START, setup=True)
-            run.apply_action()
+            self._windows.next_action()
+            self._callbacks.fire(Event.FIT_START, setup=True)
+            self._windows.apply_action()
         except BaseException:
             run.close_failed_setup()
             raise
@@ -142,13 +125,13 @@ class Loop:
         self._batch.begin(EXPECTED)
         self.fetches.watch.install()
         self.phases.install()
-        self._run.pulse.begin_step()
+        self._pulse.begin_step()
 
     def follow_thread(self) -> None:
         """Notes that the calling thread trains: it may be another than the one that began the run."""
         if threading.get_ident() != self.fetches.thread:
             self.fetches.thread = threading.get_ident()
-            self._run.pulse.follow_thread()
+            self._pulse.follow_thread()
             self.phases.follow_thread()
 
     def end(self, clean: bool) -> None:
@@ -156,15 +139,15 @@ class Loop:
         self.fetches.watch.remove()
         self.phases.remove()
         self._catch_up()
-        if self._current is None:
+        if self._scopes.epoch is None:
             self._epoch_span.abandon()
-        if clean or not self._batch.has_begun or self._current is None:
+        if clean or not self._batch.has_begun or self._scopes.epoch is None:
             self._batch.forget()
-        if clean and self._current is not None:
+        if clean and (epoch := self._scopes.epoch) is not None:
             self._tell(Event.EPOCH_END)
-            self._current = None
+            self._scopes.remove(epoch)
             self._epoch_span.end()
-        self._run.callbacks.fire(Event.FIT_END)
+        self._callbacks.fire(Event.FIT_END)
 
     def close_handlers(self) -> None:
         """While the run closes: closes handlers and sources, which belong to this loop."""
@@ -192,7 +175,7 @@ class Loop:
         A loop over the iterable of the current epoch is the next epoch: the loop before was left, and some code still
         holds its iterator.
         """
-        epoch = self._current
+        epoch = self._scopes.epoch
         is_within = self._is_in_evaluation()
         if is_within or epoch is None or not self._batch.has_begun:
             return is_within
@@ -203,10 +186,10 @@ class Loop:
 
     def _train(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
         self._batch.forget()
-        if self._current is not None and self._current.is_implied:
-            self._end_epoch(self._current, _EpochEnd.LEFT)
-        is_ours = self._current is None  # else it belongs to `Profiler.epoch`, which ends it
-        epoch = self._current or self._begin_epoch(length)
+        if self._scopes.epoch is not None and self._scopes.epoch.is_implied:
+            self._end_epoch(self._scopes.epoch, _EpochEnd.LEFT)
+        is_ours = self._scopes.epoch is None  # else it belongs to `Profiler.epoch`, which ends it
+        epoch = self._scopes.epoch or self._begin_epoch(length)
         epoch.iterable = iterable
         end = _EpochEnd.FAILED
         try:
@@ -215,9 +198,9 @@ class Loop:
                 self._begin_batch()
                 yield item[0]
                 del item  # do not keep it alive while the next batch is loaded
-                if self._current is epoch:
+                if self._scopes.epoch is epoch:
                     self._end_batch()
-                elif self._current is None:  # we took the loop for left, but it goes on
+                elif self._scopes.epoch is None:  # we took the loop for left, but it goes on
                     epoch, is_ours = self._begin_epoch(length), True
             end = _EpochEnd.COMPLETE
         except GeneratorExit:
@@ -226,7 +209,7 @@ class Loop:
             end = _EpochEnd.LEFT
             raise
         finally:
-            if end is _EpochEnd.LEFT and self._current is epoch:
+            if end is _EpochEnd.LEFT and self._scopes.epoch is epoch:
                 self._end_batch()
             epoch.iterable = None
             if is_ours:
@@ -246,7 +229,7 @@ class Loop:
         self._tell(Event.BATCH_START)
         self._batch.begin(ANNOUNCED)
         if self.counted.is_on:
-            self._run.pulse.writer.begin_batch()
+            self._pulse.writer.begin_batch()
 
     # -- loops that call `step` -------------------------------------------------------------------------------
 
@@ -262,8 +245,8 @@ class Loop:
             return
         self._catch_up()
         self.follow_thread()
-        self._run.pulse.is_between_loops = False
-        if self._current is None:
+        self._pulse.is_between_loops = False
+        if self._scopes.epoch is None:
             self._begin_epoch(None, is_implied=True)
         if self._batch.phase is NONE:  # its begin is unknown: after a loop over batches
             self._batch.begin(UNANNOUNCED)
@@ -278,9 +261,11 @@ class Loop:
     def epoch(self, length: int | None) -> Iterator[None]:
         """A context around an epoch, whose batches are counted by `step` or by a loop over `batches`."""
         self._catch_up()
-        if self._is_over() or self._current is not None:
-            if self._current is not None:
-                self._run.report("An epoch was begun inside an epoch; epochs do not nest, so the inner one is ignored.")
+        if self._is_over() or self._scopes.epoch is not None:
+            if self._scopes.epoch is not None:
+                self._run.services.report(
+                    "An epoch was begun inside an epoch; epochs do not nest, so the inner one is ignored."
+                )
             yield
             return
         self._batch.forget()
@@ -304,14 +289,14 @@ class Loop:
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
         self._batch.forget()
-        has_begun = self._current is not None  # else this is before the first `step`, which begins the epoch
+        has_begun = self._scopes.epoch is not None  # else this is before the first `step`, which begins the epoch
         if has_begun:
             self._tell(Event.BEFORE_DATALOADER)
-        self._run.pulse.is_between_loops = False
+        self._pulse.is_between_loops = False
         try:
             item = self.fetches.wait(fetch)
         except BaseException:
-            self._run.pulse.is_between_loops = True
+            self._pulse.is_between_loops = True
             self._batch.begin(EXPECTED)
             raise
         if has_begun:
@@ -330,55 +315,49 @@ class Loop:
         if self._is_over():
             yield
             return
-        span, own = self._begin_evaluation(), object()
-        is_on_loop = threading.get_ident() == self.fetches.thread
-        is_between = is_on_loop and not self._evaluations and self._is_between_batches()
+        span, scopes = self._begin_evaluation(), self._scopes
+        is_between = self._is_on_loop() and not scopes.is_evaluating and self._is_between_batches()
         is_expected = is_between and self._batch.phase is EXPECTED
         if is_between:
             self._batch.forget()
-            self._run.pause()
-        self._evaluations.add(own)
-        outer = _evaluation.get()
-        _evaluation.set(own)
-        before = self._run.pulse.enter(_EVALUATION)
+        evaluation = self._windows.enter_evaluation(pauses=is_between)
+        before = self._pulse.enter(_EVALUATION)
         self._tell(Event.EVAL_START)
         try:
             yield
         finally:
             self._tell(Event.EVAL_END)
-            self._run.pulse.enter(before)
-            self._evaluations.discard(own)
-            _evaluation.set(outer)
-            if is_between:
-                self._run.resume()
+            self._pulse.enter(before)
+            self._windows.end_evaluation(evaluation, is_running=self._run.is_running)
             span.end()
-            if is_expected and self._batch.phase is NONE:  # else the training has gone on meanwhile
+            if is_expected and self._batch.phase is NONE:  # else training has continued meanwhile
                 self._batch.begin(EXPECTED)
 
     def _is_in_evaluation(self) -> bool:
-        """Whether the caller is in an evaluation. One that another thread or task has opened is none of the loop's."""
-        if not self._evaluations:
-            return False
-        return threading.get_ident() != self.fetches.thread or _evaluation.get() in self._evaluations
+        """Return whether the caller is in an evaluation of the loop's."""
+        return self._scopes.is_evaluating and self._scopes.is_in_evaluation(is_on_loop=self._is_on_loop())
+
+    def _is_on_loop(self) -> bool:
+        return threading.get_ident() == self.fetches.thread
 
     def _begin_evaluation(self) -> OpenSpan:
-        span = OpenSpan(self._eval, self._run.lasting)
+        span = OpenSpan(self._eval, self._lasting)
         span.begin()
         return span
 
     def _is_between_batches(self) -> bool:
         """In a loop that calls `step`, only a fetch of a DataLoader shows that the expected batch has not begun."""
         if self._batch.phase is EXPECTED:
-            return self.fetches.has_fetched or self._current is None
+            return self.fetches.has_fetched or self._scopes.epoch is None
         return self._batch.phase is NONE
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
         """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
-        is_alone, before = not self._evaluations, _OTHER
+        is_alone, before = not self._scopes.is_evaluating, _OTHER
         span = self._begin_evaluation() if is_alone else None
         try:
             if is_alone:
-                before = self._run.pulse.enter(_EVALUATION)
+                before = self._pulse.enter(_EVALUATION)
                 self._tell(Event.EVAL_START)
             for item in iterable:
                 self._tell(Event.EVAL_BATCH_START)
@@ -392,7 +371,7 @@ class Loop:
         finally:
             if span is not None:
                 self._tell(Event.EVAL_END)
-                self._run.pulse.enter(before)
+                self._pulse.enter(before)
                 span.end()
 
     # -- batches and epochs -----------------------------------------------------------------------------------
@@ -408,12 +387,12 @@ class Loop:
 
     def _tell(self, event: Event) -> None:
         if self._run.is_running:
-            self._run.callbacks.fire(event)
+            self._callbacks.fire(event)
 
     def _end_batch(self, samples: int = 0, tokens: int = 0, end_ns: int | None = None) -> None:
         added, self._batch.added = self._batch.added, (0, 0)
         samples, tokens = samples + added[0], tokens + added[1]
-        if self.counted.is_on and self._run.pulse.writer.count_step(samples, tokens):
+        if self.counted.is_on and self._pulse.writer.count_step(samples, tokens):
             self._batch.phase = NONE
             return
         self._catch_up()
@@ -421,7 +400,7 @@ class Loop:
         if self._run.is_running:
             state = self._state
             state.timestamp = state.timestamp.to_next_batch(samples, tokens, duration)
-            self._run.batch_ended(end_ns)
+            self._windows.end_batch(end_ns)
             if not self.counted.start(calls_step=not self._is_over_batches()):
                 self._catch_up()
 
@@ -433,16 +412,16 @@ class Loop:
 
     def _is_over_batches(self) -> bool:
         """Whether this is a loop over `batches`."""
-        return self._current is not None and self._current.iterable is not None
+        return self._scopes.epoch is not None and self._scopes.epoch.iterable is not None
 
     # -- their epochs -----------------------------------------------------------------------------------------
 
-    def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> _Epoch:
+    def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> Epoch:
         """Begins an epoch. If it is the first and implied, its span is open since the run began."""
         self._catch_up()
         self.follow_thread()
-        self._run.pulse.is_between_loops = False
-        self._current = epoch = _Epoch(is_implied)
+        self._pulse.is_between_loops = False
+        epoch = self._scopes.push(Epoch(is_implied))
         state, left_at = self._state, None
         if self._last_end is not _EpochEnd.COMPLETE:
             self._last_end, left_at = _EpochEnd.COMPLETE, state.timestamp
@@ -451,17 +430,17 @@ class Loop:
             state.dataloader_len = length
         if not is_implied:
             self._epoch_span.abandon()
-        self._run.epoch_started(left_at)
+        self._windows.start_epoch(left_at)
         if not self._epoch_span.is_open:
             self._epoch_span.begin()
         return epoch
 
-    def _end_epoch(self, epoch: _Epoch, end: _EpochEnd) -> None:
-        if self._current is not epoch:
+    def _end_epoch(self, epoch: Epoch, end: _EpochEnd) -> None:
+        if self._scopes.epoch is not epoch:
             return
         self._catch_up()
-        self._current = None
-        self._run.pulse.is_between_loops = True
+        self._scopes.remove(epoch)
+        self._pulse.is_between_loops = True
         self._epoch_span.end()
         if not self._run.is_running:
             return

@@ -11,15 +11,34 @@ from typing import Protocol
 
 from kinetoscope.formats.trace_redaction import Ask
 from kinetoscope.paths.short_paths import short_path
-from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.schedule import CyclicSchedule, PulseOnly
 from kinetoscope.recording.telling import Place, place_to_tell
+from kinetoscope.recording.trace_handler import run_folder_of
 from kinetoscope.texts.wording import counted
 
 REPORT = "report.html"
 """The report of a run, in its folder."""
 
 _log = logging.getLogger("kinetoscope")
+
+
+class FindsFirst(Protocol):
+    """Finds the top finding on a run that was saved, for the report at its end."""
+
+    @property
+    def writes_report(self) -> bool:
+        """True if `find` also writes a report, which is wanted even if nothing is shown."""
+        ...
+
+    def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
+        """Return the top finding on the traces in ``folder``, as a sentence; "" if there is none, or none in time. It
+        may take longer if someone ``is_watching`` the terminal.
+        """
+        ...
+
+    def give_up(self) -> None:
+        """End `find` at once, also in a signal handler; later calls find nothing."""
+        ...
 
 
 class Find(Protocol):

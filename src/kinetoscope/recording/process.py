@@ -43,7 +43,7 @@ class ActiveRun(Protocol):
 
     @property
     def profiler(self) -> Any: ...
-    def give_way(self) -> None:
+    def close_for_next_run(self) -> None:
         """Ends, because another run begins. Raises `ProfilerStateError` if it may not be ended."""
         ...
 

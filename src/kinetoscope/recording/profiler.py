@@ -12,8 +12,8 @@ from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording import compiler
-from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.driver import Driver
+from kinetoscope.recording.lifecycle import RunLifecycle
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marked_function import mark_function
 from kinetoscope.recording.marker import (
@@ -23,10 +23,11 @@ from kinetoscope.recording.marker import (
     ProfilerMarkers,
     compiled_marker,
 )
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.process import this_process
-from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction, Schedule
 from kinetoscope.recording.settings import RunSettings, check_callbacks, check_state
+from kinetoscope.recording.trace_handler import run_folder_of
 from kinetoscope.training.state import RunState, State
 from kinetoscope.writing.standard_error import log_without_buffer
 
@@ -38,14 +39,19 @@ T = TypeVar("T")
 class AnyProfiler:
     """What all profilers have: this class's methods may be used on ``state.profiler`` and `active_profiler()`."""
 
-    run: Run
-    """Used by sources and handlers (see `RunInside`), and by the loop of the run."""
+    lifecycle: RunLifecycle
+    """The lifecycle of the run, which its loop drives."""
     _find_marker: Callable[[AskedMarker], Marker]
+
+    @property
+    def run(self) -> RunContext:
+        """The run, for its sources and handlers."""
+        return self.lifecycle.context
 
     @property
     def state(self) -> Any:
         """The run's state."""
-        return self.run.state
+        return self.lifecycle.state
 
     @property
     def trace_handlers(self) -> list[Any]:
@@ -54,7 +60,7 @@ class AnyProfiler:
 
     @trace_handlers.setter
     def trace_handlers(self, handlers: Any) -> None:
-        self.run.set_handlers(check_callbacks(handlers, "trace_handlers"))
+        self.lifecycle.services.set_handlers(check_callbacks(handlers, "trace_handlers"))
 
     @overload
     def marker(
@@ -99,13 +105,13 @@ class AnyProfiler:
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch."""
-        return self.run.get_action()
+        return self.lifecycle.get_action()
 
     def schedule(self, state: RunState) -> ProfilerAction:
         """The schedule's action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
         log.
         """
-        return self.run.schedule(state)
+        return self.lifecycle.windows.schedule(state)
 
     def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
         """Adds a file of Chrome JSON events, such as one of Kineto's, to the cycle that is being recorded.
@@ -113,16 +119,16 @@ class AnyProfiler:
         The file is kept by a second link (or a copy, if that is not possible), so the caller may delete it. The
         training thread reads nothing. A missing file is reported in the log.
         """
-        self.run.take_over_file(Path(filepath))
+        self.run.add_trace_file(Path(filepath))
 
     @property
     def resumption_batch_idx(self) -> int:
         """The batch, in its epoch, at which the run was resumed, or 0. A schedule's skip counts from it."""
-        return self.run.resumption_batch
+        return self.lifecycle.windows.resumption_batch
 
     @resumption_batch_idx.setter
     def resumption_batch_idx(self, batch: int) -> None:
-        self.run.resume_at(batch)
+        self.lifecycle.windows.resume_at(batch)
 
 
 def active_profiler() -> AnyProfiler | None:
@@ -235,10 +241,10 @@ class Profiler(AnyProfiler):
         self._find_marker = markers.find
         sources = check_callbacks(sources, "sources")
         handlers = check_callbacks(trace_handlers, "trace_handlers")
-        self.run: Run = Run(self, settings, markers, state, sources, handlers)
-        self._loop = Loop(self.run, state)
+        self.lifecycle: RunLifecycle = RunLifecycle(self, settings, markers, state, sources, handlers)
+        self._loop = Loop(self.lifecycle, state)
         self._counted = self._loop.counted
-        self._driver = Driver(self.run, self._loop)
+        self._driver = Driver(self.lifecycle, self._loop)
 
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
         """An iterable over the batches of one epoch: records the wait for each and the batch itself as spans.
@@ -299,15 +305,15 @@ class Profiler(AnyProfiler):
 
     def __enter__(self) -> Self:
         self.start()
-        self.run.is_held = True
+        self.lifecycle.is_held = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.run.is_held = False
+        self.lifecycle.is_held = False
         try:
-            self.run.close(clean=kind is None)
+            self.lifecycle.close(clean=kind is None)
         except KeyboardInterrupt:
             if kind is None or not issubclass(kind, KeyboardInterrupt):
                 raise  # else the first one, which ended the block, goes on and says where
@@ -315,7 +321,9 @@ class Profiler(AnyProfiler):
     if not TYPE_CHECKING:  # for type checkers it has only what it has
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(_not_here(type(self).__name__, name, self.__dict__.get("run")), name=name, obj=self)
+            raise AttributeError(
+                _not_here(type(self).__name__, name, self.__dict__.get("lifecycle")), name=name, obj=self
+            )
 
 
 _ELSEWHERE = {
@@ -332,13 +340,13 @@ _ELSEWHERE = {
 """What people know from other profilers, and how it is done here."""
 
 
-def _not_here(kind: str, name: str, run: Run | None) -> str:
+def _not_here(kind: str, name: str, run: RunLifecycle | None) -> str:
     """What is said where a name is asked for that a Profiler does not have."""
     if name not in _ELSEWHERE:
         return f"{kind!r} object has no attribute {name!r}"
     folder = None
     with contextlib.suppress(Exception):  # before the run begins, a handler may not know it
-        folder = run_folder_of(run.handlers if run is not None else ())
+        folder = run_folder_of(run.context.handlers if run is not None else ())
     here = _ELSEWHERE[name].format(run=quote(str(folder or "RUN")), place=repr(str(folder or "RUN")))
     return f"A Kinetoscope Profiler has no {name}: {here}. (kinetoscope.torch.profile has all names of torch.profiler.)"
 

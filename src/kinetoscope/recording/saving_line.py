@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
+from typing import ParamSpec
 
 from kinetoscope.recording.telling import place_to_tell
 from kinetoscope.texts.wording import counted
 
+P = ParamSpec("P")
 _FIRST_LINE_AFTER_S = 5.0
 _SECONDS_PER_RECORD = 1e-6
 """Writing a span took 0.5 us of CPU on an idle machine (4 million spans), and its share of the search for findings as
@@ -35,6 +37,12 @@ class SavingLine:
     def begin(self) -> None:
         """Note that saving begins."""
         self._began_s = time.monotonic()
+
+    def time_stop(self, stop: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
+        """Call ``stop``, in which sources end a window: what they collected may still be saved when the run ends."""
+        began_s = time.monotonic()
+        stop(*arguments, **options)
+        self.add_stop(time.monotonic() - began_s)
 
     def add_stop(self, took_s: float) -> None:
         """Add a stop of the sources at the end of a window: what they collected takes about as long to be saved."""

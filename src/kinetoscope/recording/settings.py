@@ -11,8 +11,9 @@ from typing import Any
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.paths.remote_url import check_url
-from kinetoscope.recording.contract import TraceHandler, name_of
+from kinetoscope.recording.guard import name_of
 from kinetoscope.recording.schedule import Schedule, check_schedule
+from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.training.event import Callback
 from kinetoscope.writing.atomic_file import working_folder
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kinetoscope.paths.short_paths import shorten_paths
 from kinetoscope.paths.source_files import source_name
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.private_names import (
     compilation_callbacks,
@@ -45,7 +45,7 @@ class CompileEvents(WindowSource):
         super().__init__()
         self._watch: _Watch | None = None
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         self._watch_if_loaded(run)
 
     @unless_skipped
@@ -53,7 +53,7 @@ class CompileEvents(WindowSource):
         if self._watch is None and self._run is not None:
             self._watch_if_loaded(self._run)
 
-    def finish(self, run: RunInside) -> None:
+    def finish(self, run: RunContext) -> None:
         if self._watch is not None:
             self._watch.note_ended()
 
@@ -62,7 +62,7 @@ class CompileEvents(WindowSource):
         if watch is not None:
             watch.remove()
 
-    def _watch_if_loaded(self, run: RunInside) -> None:
+    def _watch_if_loaded(self, run: RunContext) -> None:
         callbacks = find_all(*compilation_callbacks)
         if callbacks is not None:
             self._watch = _Watch(self, run, *callbacks)
@@ -75,7 +75,7 @@ class _Watch:
     """
 
     def __init__(
-        self, source: CompileEvents, run: RunInside, add_start: Any, add_end: Any, remove_start: Any, remove_end: Any
+        self, source: CompileEvents, run: RunContext, add_start: Any, add_end: Any, remove_start: Any, remove_end: Any
     ) -> None:
         self._run = run
         self._begun: tuple[int, int] | None = None

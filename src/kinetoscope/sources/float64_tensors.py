@@ -7,7 +7,7 @@ from typing import Any
 
 from kinetoscope.formats.own_names import FLOAT64
 from kinetoscope.paths.source_files import is_of_user, source_name
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_objects import Held, HeldObjects, look, own_attributes
 from kinetoscope.sources.held_tensors import TensorFacts, find_facts
@@ -49,7 +49,7 @@ class Float64Tensors(WindowSource):
         super().__init__()
         self._has_looked = False
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         self._has_looked = False
 
     @unless_skipped

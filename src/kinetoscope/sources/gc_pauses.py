@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.paths.source_files import is_of_user, is_ours, line_of_user, name_of_line, source_name
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.private_names import COMPILER, compiler
 from kinetoscope.sources.window_source import WindowSource
@@ -33,11 +33,11 @@ class GCPauses(WindowSource):
         super().__init__()
         self._watch: _Watch | None = None
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         self._watch = _make_watch(self, run)
         gc.callbacks.append(self._watch)
 
-    def finish(self, run: RunInside) -> None:
+    def finish(self, run: RunContext) -> None:
         compiler.find()  # here, since importing anything during a collection could deadlock
 
     def remove(self) -> None:
@@ -47,7 +47,7 @@ class GCPauses(WindowSource):
                 gc.callbacks.remove(watch)
 
 
-def _make_watch(source: GCPauses, run: RunInside) -> _Watch:
+def _make_watch(source: GCPauses, run: RunContext) -> _Watch:
     """A function for `gc.callbacks`. Python never runs two collections at a time, and prints what is raised in it."""
     now, note = run.clock.monotonic_ns, run.note
     begin_ns, place = 0, ("", "", "")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kinetoscope.formats.own_names import MEMORY_HOLDER
 from kinetoscope.paths.source_files import is_of_user, source_name
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.float64_tensors import Float64Tensors
@@ -55,7 +55,7 @@ class GrowingMemory(WindowSource):
         self._thread = self._tid = self._num_steps = 0
         self._sizes: _Sizes | None = None
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         self._thread, self._tid = threading.get_ident(), threading.get_native_id()
 
     @unless_skipped
@@ -67,7 +67,7 @@ class GrowingMemory(WindowSource):
         elif "torch.nn" in sys.modules and find_facts() is not None:
             self._look_first(self._run)
 
-    def finish(self, run: RunInside) -> None:
+    def finish(self, run: RunContext) -> None:
         sizes, self._sizes = self._sizes, None
         num_steps, self._num_steps = self._num_steps, 0
         if sizes is None or not num_steps:
@@ -81,7 +81,7 @@ class GrowingMemory(WindowSource):
     def remove(self) -> None:
         self._sizes, self._num_steps = None, 0
 
-    def _look_first(self, run: RunInside) -> None:
+    def _look_first(self, run: RunContext) -> None:
         frame = sys._getframe().f_back
         with look(run, frame) as objects:
             containers = (held for held in objects.found if is_container(held.kind))
@@ -91,7 +91,7 @@ class GrowingMemory(WindowSource):
                 if isinstance(source, Float64Tensors):
                     run.call(source, source.look_at, objects)
 
-    def _look_last(self, run: RunInside, frame: FrameType | None, sizes: _Sizes, num_steps: int) -> None:
+    def _look_last(self, run: RunContext, frame: FrameType | None, sizes: _Sizes, num_steps: int) -> None:
         facts = find_facts()
         if facts is None:
             return
@@ -105,7 +105,7 @@ class GrowingMemory(WindowSource):
             seen |= {"functions": objects.num_frames, "complete": int(sizes.is_complete and objects.is_complete)}
             self._note(run, "memory holders were looked for", seen)
 
-    def _note(self, run: RunInside, name: str, args: dict[str, Any]) -> None:
+    def _note(self, run: RunContext, name: str, args: dict[str, Any]) -> None:
         run.note(SourceEvent(name, MEMORY_HOLDER, run.clock.monotonic_ns(), None, self._tid, args))
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from kinetoscope.paths.source_files import is_of_user, is_ours
 from kinetoscope.recording.collector import collector_at_rest
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.recorder import OWN_CATEGORY
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
@@ -142,7 +142,7 @@ class _Class(NamedTuple):
 
 
 @contextmanager
-def look(run: RunInside, frame: FrameType | None) -> Iterator["HeldObjects"]:
+def look(run: RunContext, frame: FrameType | None) -> Iterator["HeldObjects"]:
     """Looks at what the functions from a frame outwards hold; forgets it at the end of the `with` block, and notes the
     span, which shows what the look cost.
 

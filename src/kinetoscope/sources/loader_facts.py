@@ -9,7 +9,7 @@ from typing import Any
 
 from kinetoscope.formats.own_names import LOADER
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
-from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.held_objects import own_attributes
 from kinetoscope.sources.private_names import loader_dataset, loader_sampler, loader_settings
@@ -35,11 +35,11 @@ class LoaderFacts(WindowSource):
         super().__init__()
         self._watch: DataLoaderWatch | None = None
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         self._watch = DataLoaderWatch(partial(self._fetch, run, _Loaders(run)))
         self._watch.install()
 
-    def _fetch(self, run: RunInside, loaders: "_Loaders", fetch: Callable[[Any], Any], iterator: Any) -> Any:
+    def _fetch(self, run: RunContext, loaders: "_Loaders", fetch: Callable[[Any], Any], iterator: Any) -> Any:
         """Fetch a batch; record the loader after its first one."""
         batch = fetch(iterator)
         if loaders.last() is not iterator:
@@ -59,7 +59,7 @@ def _nothing() -> None:
 class _Loaders:
     """The loaders seen in one window; none of them is kept alive."""
 
-    def __init__(self, run: RunInside) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._recorded: list[dict[str, Any]] = []

@@ -6,12 +6,12 @@ from typing import Any, Self
 
 from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.native import native
-from kinetoscope.recording.contract import ProfilerInside, RunInside
+from kinetoscope.recording.plugin_api import ProfilerContext, RunContext
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.recording.thread_looks import SCHEDSTAT
 from kinetoscope.sources.processor_use import processor_use, processor_use_since
 
-_runs_being_read: "weakref.WeakSet[RunInside]" = weakref.WeakSet()
+_runs_being_read: "weakref.WeakSet[RunContext]" = weakref.WeakSet()
 """Runs with an open window in which a source reads the loop's clocks."""
 
 
@@ -19,21 +19,21 @@ class LoopClocks:
     """Reads the clocks of the calling thread, the loop's, while a window of ``run`` is open."""
 
     @classmethod
-    def open(cls, run: RunInside) -> Self | None:
+    def open(cls, run: RunContext) -> Self | None:
         """Return the clocks of a window that has just opened; None if another source of the run reads them."""
         if run in _runs_being_read:
             return None
         _runs_being_read.add(run)
         return cls(run)
 
-    def __init__(self, run: RunInside) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
         self._native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is its parent's
         self._counter: Any = None
         self._before = processor_use(self._native_id, run.command_pid)
         self._clocks = native.ThreadClocks(SCHEDSTAT.format(self._native_id))
 
-    def read(self, profiler: ProfilerInside) -> None:
+    def read(self, profiler: ProfilerContext) -> None:
         """Records the time since the last reading. Nothing happens on another thread."""
         values = self._clocks.read()
         if values is None:

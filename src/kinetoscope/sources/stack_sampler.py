@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.formats.own_names import SAMPLES_TRACK
-from kinetoscope.recording.contract import ProfiledState, RunInside
+from kinetoscope.recording.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.settings import check_number
 from kinetoscope.sources.loop_clocks import LoopClocks
@@ -57,7 +57,7 @@ class StackSampler(WindowSource):
         if in_workers is not None:
             in_workers.remove()
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         self._clocks = LoopClocks.open(run)
         if frames_of_threads.find() is None:
             return
@@ -72,7 +72,7 @@ class StackSampler(WindowSource):
         if self._clocks is not None:
             self._clocks.read(state.profiler)
 
-    def finish(self, run: RunInside) -> None:
+    def finish(self, run: RunContext) -> None:
         if self._clocks is not None:
             self._clocks.note_processors()
 
@@ -87,7 +87,7 @@ class StackSampler(WindowSource):
             thread.join(_JOIN_S)
 
 
-def _sample(run: RunInside, spans: StackSpans) -> None:
+def _sample(run: RunContext, spans: StackSpans) -> None:
     try:
         spans.run_until(lambda: False)
     except Exception as error:  # such as an audit hook that refuses; training must not hear of it

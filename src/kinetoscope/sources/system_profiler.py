@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from kinetoscope.recording.contract import ProfiledState, ProfilerInside, RunInside
+from kinetoscope.recording.plugin_api import ProfiledState, ProfilerContext, RunContext
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.settings import check_number
 from kinetoscope.sources import nvml
@@ -111,11 +111,11 @@ class SystemProfiler(WindowSource):
         if state.profiler.get_action() is ProfilerAction.SKIP:  # that of the next batch
             self._recording = False
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         if self.profile_cpu:
             self._clocks = LoopClocks.open(run)
 
-    def finish(self, run: RunInside) -> None:
+    def finish(self, run: RunContext) -> None:
         if self._clocks is not None:
             self._clocks.note_processors()
 
@@ -150,7 +150,7 @@ class SystemProfiler(WindowSource):
         if gpus:
             gpus.close()
 
-    def _open_gpus(self, profiler: ProfilerInside) -> "nvml.Gpus | None":
+    def _open_gpus(self, profiler: ProfilerContext) -> "nvml.Gpus | None":
         if not self._profile_gpu:
             return None
         try:
@@ -163,7 +163,7 @@ class SystemProfiler(WindowSource):
                 profiler.run.report(f"GPUs are not recorded: {_described(error)}")
             return None
 
-    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: ProfilerInside) -> None:
+    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: ProfilerContext) -> None:
         """Reads everything. A reader that fails with an expected error is tried again; any other error removes it from
         the list.
         """
@@ -176,14 +176,14 @@ class SystemProfiler(WindowSource):
                 readers.remove(reader)
                 self._report(reader, f"cannot be read, and is left out from now on: {_described(error)}", profiler)
 
-    def _read(self, reader: Callable[[], Iterator[Reading]], profiler: ProfilerInside) -> None:
+    def _read(self, reader: Callable[[], Iterator[Reading]], profiler: ProfilerContext) -> None:
         for name, values in reader():
             marker = self._markers.get(name)
             if marker is None:
                 marker = self._markers[name] = profiler.marker(name, categories=("system",))
             marker.counter(values)
 
-    def _report(self, reader: Callable[[], Iterator[Reading]], trouble: str, profiler: ProfilerInside) -> None:
+    def _report(self, reader: Callable[[], Iterator[Reading]], trouble: str, profiler: ProfilerContext) -> None:
         name = getattr(reader, "__name__", None) or repr(reader)
         if name not in self._failed:
             self._failed.add(name)

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.contract import ProfiledState, RunInside
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.process import signals_held
 from kinetoscope.recording.recorder import OWN_CATEGORY
 from kinetoscope.recording.schedule import ProfilerAction
@@ -217,7 +217,7 @@ class TorchProfiler(Callback):
         because the results have all names. A subclass may override it."""
 
     def _save(
-        self, run: RunInside, results: KinetoResults, timestamp: Moment, window: int, contributions: Contributions
+        self, run: RunContext, results: KinetoResults, timestamp: Moment, window: int, contributions: Contributions
     ) -> None:
         """Writes a window's trace; after an error it may be called again."""
         temporary = run.temporary_folder(contributions.cycle)

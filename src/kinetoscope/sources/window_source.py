@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinetoscope.recording.contract import ProfiledState, RunInside
+from kinetoscope.recording.plugin_api import ProfiledState, RunContext
 from kinetoscope.training.event import Callback
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.fork_resets import reset_after_fork
@@ -15,14 +15,14 @@ class WindowSource(Callback):
     """
 
     def __init__(self) -> None:
-        self._run: RunInside | None = None
+        self._run: RunContext | None = None
         """The run, while the hooks are installed."""
         reset_after_fork(self.reset_in_child)
 
-    def install(self, run: RunInside) -> None:
+    def install(self, run: RunContext) -> None:
         """Begins to record into ``run``."""
 
-    def finish(self, run: RunInside) -> None:
+    def finish(self, run: RunContext) -> None:
         """Writes what is left to write, while the hooks are still installed."""
 
     def remove(self) -> None:

@@ -232,10 +232,14 @@ class UploadingRun(Protocol):
     """The part of a Run that uploads need."""
 
     ranks: Ranks
-    attempt: Attempt
     upload_to: str | None
     remote_store: Any
     uploads: dict[Path, Any]
+
+    @property
+    def attempt(self) -> Attempt:
+        """The restart attempt."""
+        ...
 
 
 def uploads_of(run: UploadingRun, run_folder: Path) -> Uploads:

@@ -13,7 +13,7 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker, merge_traces
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.live.contents import read_live_folder
-from kinetoscope.recording.contract import TraceHandler
+from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.texts.wording import counted
 from kinetoscope.training.event import Callback
@@ -63,7 +63,7 @@ def record_cycle(profiler, num_spans=1):
         for _ in range(num_spans * batch):
             with profiler.marker("work"):
                 pass
-    assert profiler.run.drain(60)
+    assert profiler.lifecycle.drain(60)
 
 
 class Failing(TraceHandler):
@@ -172,7 +172,7 @@ def test_a_contributed_file_is_there_when_the_cycle_is_tried_again(tmp_path):
                 contributed.write_text(json.dumps({"traceEvents": [event]}))
                 profiler.record_chrome_json_trace_file(contributed)
                 contributed.unlink()
-            assert profiler.run.drain(60)
+            assert profiler.lifecycle.drain(60)
     (path,) = handler._folder.path.glob("ep*.json")
     assert "aten::mm" in path.read_text()
     assert [path for path in tmp_path.iterdir() if "kineto" in path.name] == []
@@ -259,7 +259,7 @@ def test_unsaved_cycles_take_at_most_live_bytes_max(tmp_path):
             for _ in range(10):
                 record_cycle(profiler, num_spans=20_000)
                 assert sum(path.stat().st_blocks * 512 for path in folder.glob("*.chunk")) <= 4 << 20
-        assert profiler.run._recorder.used_bytes <= 4 << 20
+        assert profiler.run.recorder.used_bytes <= 4 << 20
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(3), GeneratorExit()])
@@ -340,7 +340,7 @@ def test_records_of_a_worker_in_an_unsaved_cycle_stay_when_a_later_one_is_saved(
             for batch in profiler.batches(range(2)):
                 if batch == 1:
                     fork_a_worker()
-            assert profiler.run.drain(60)
+            assert profiler.lifecycle.drain(60)
         (folder,) = live_folders(tmp_path)
         assert live_names(folder).count("in the worker") >= 1
     shutil.rmtree(folder)

@@ -11,10 +11,10 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.live.contents import read_live_folder
-from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.ending import Ending
+from kinetoscope.recording.lifecycle import RunLifecycle
 from kinetoscope.recording.process import RUN_FILE_VARIABLE, this_process
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.training.event import Callback
 
@@ -36,7 +36,9 @@ def the_process_is_as_it_was_before(monkeypatch):
     yield
     assert signal.getsignal(signal.SIGINT) is interrupt
     assert RUN_FILE_VARIABLE not in os.environ
-    assert [function for function in called_at_exit if isinstance(getattr(function, "__self__", None), Run)] == []
+    assert [
+        function for function in called_at_exit if isinstance(getattr(function, "__self__", None), RunLifecycle)
+    ] == []
     with Profiler(ALWAYS):
         pass
 
@@ -92,7 +94,7 @@ class CtrlC:
 
     def _press(self, profiler, handler, signals):
         assert handler.has_begun.wait(60)
-        while not profiler.run._delivery.writer.is_awaited:
+        while not profiler.lifecycle.services.delivery.writer.is_awaited:
             handler.may_end.wait(0.001)
         for number in signals:
             os.kill(os.getpid(), number)
@@ -193,7 +195,7 @@ def test_the_limit_of_a_close_is_for_other_processes_and_not_for_what_is_in_memo
 def test_without_another_close_the_writer_thread_saves_its_jobs_in_the_background(tmp_path):
     profiler, handler = interrupted_in_its_close(tmp_path)
     handler.may_end.set()
-    assert profiler.run.drain(60)
+    assert profiler.lifecycle.drain(60)
     assert handler.num_spans == 5
     assert [len(part) for path in tmp_path.glob("live/*") for part in parts_in(path)] == []  # nothing to recover
     profiler.close()

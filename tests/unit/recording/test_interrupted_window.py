@@ -11,8 +11,9 @@ from kinetoscope import Profiler, cyclic_schedule
 from kinetoscope.clock.clock import SystemClock
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.ending import RunEnd
+from kinetoscope.recording.lifecycle import RunLifecycle
 from kinetoscope.recording.process import signals_held
-from kinetoscope.recording.run import Run
+from kinetoscope.recording.window_controller import WindowController
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.training.ranks import current_attempt, current_ranks
 from pressing import Presses
@@ -63,7 +64,7 @@ def close(profiler):
 @pytest.mark.parametrize("on_signal", [interrupt, close])
 def test_wherever_it_comes_the_window_is_saved_once(on_signal):
     num_trainings = 0
-    for went_on, handler in at_each_place(on_signal, Run.save_window, SIGNALS):
+    for went_on, handler in at_each_place(on_signal, WindowController.save, SIGNALS):
         assert went_on is (on_signal is close)
         assert ([cycle.number for cycle in handler.cycles], len(handler.spans("step"))) == ([0], 2)
         num_trainings += 1
@@ -72,7 +73,7 @@ def test_wherever_it_comes_the_window_is_saved_once(on_signal):
 
 def test_another_close_finishes_one_that_a_signal_breaks_off():
     """Ctrl-C waits for its end; the user's own handlers of other signals may raise anywhere."""
-    trainings = list(at_each_place(interrupt, Run._close, [signal.SIGTERM], every=4))
+    trainings = list(at_each_place(interrupt, RunLifecycle._close, [signal.SIGTERM], every=4))
     assert len(trainings) > 25
     for _, handler in trainings:
         assert ([cycle.number for cycle in handler.cycles], len(handler.spans("step"))) == ([0], 2)

@@ -27,7 +27,7 @@ def train(memory, grown_at, *, num_batches=30, has_limit=True, repeat=1):
     schedule = cyclic_schedule(skip_first=1, warmup=1, active=10, repeat=repeat, per="run")
     profiler = Profiler(schedule, handler, quiet=True, strict=True)
     if has_limit:
-        profiler.run.memory_limit.share = memory_limit.SHARE
+        profiler.lifecycle.windows.memory_limit.share = memory_limit.SHARE
     actions = []
     with profiler:
         for batch in profiler.batches(range(num_batches)):
@@ -66,7 +66,7 @@ def test_a_profiler_of_the_users_own_has_no_limit(memory):
 
 def test_profile_has_a_limit_which_is_lower_where_operators_are_recorded(tmp_path):
     shares = [
-        kinetoscope.profile(tmp_path / name, torch=torch).run.memory_limit.share
+        kinetoscope.profile(tmp_path / name, torch=torch).lifecycle.windows.memory_limit.share
         for name, torch in (("a", False), ("b", True))
     ]
     assert shares == [memory_limit.SHARE, memory_limit.SHARE_OF_OPERATORS]

@@ -101,7 +101,7 @@ def test_traces_that_were_deleted_meanwhile_are_not_told_as_saved(tmp_path, monk
     schedule = cyclic_schedule(warmup=0, active=1, per="run")
     profiler = Profiler(schedule, JSONTraceHandler("runs/mine/traces"), live_folder=False).start()
     profiler.step()
-    profiler.run.drain(60)
+    profiler.lifecycle.drain(60)
     shutil.rmtree("runs")
     profiler.close()
     said = capsys.readouterr().err

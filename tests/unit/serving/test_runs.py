@@ -23,7 +23,7 @@ from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 with Profiler(cyclic_schedule(wait=0, warmup=0, active=1), [JSONTraceHandler(sys.argv[1])]) as profiler:
     for batch in profiler.batches(range(3)):
         if batch == 2:
-            profiler.run.drain(60)
+            profiler.lifecycle.drain(60)
             print("recording", flush=True)
             sys.stdin.read()
 """

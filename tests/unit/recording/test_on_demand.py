@@ -13,7 +13,7 @@ NEVER = cyclic_schedule(skip_first=10**9, per="run")
 
 
 class Job:
-    """A loop of 40 batches that takes requests at the begin of some."""
+    """A loop of 40 batches that takes requests at the start of some."""
 
     def __init__(self, folder, schedule=NEVER, requests=(), num_batches=40, calls_step=False):
         self.folder, self.handler = folder, MemoryTraceHandler()
@@ -25,14 +25,14 @@ class Job:
             batches = range(num_batches) if calls_step else profiler.batches(range(num_batches))
             for batch in batches:
                 if batch in requests:
-                    profiler.run._asked.take(requests[batch])
+                    profiler.lifecycle.windows.on_demand.accept(requests[batch])
                 self.actions.append(profiler.get_action())
                 with profiler.marker("train"):
                     self.losses.append(batch * 2)
                 if calls_step:
                     profiler.step()
-        (glance,) = glance_at_pulses(folder).last
-        self.asked = glance.header.asked
+        (snapshot,) = glance_at_pulses(folder).last
+        self.asked = snapshot.header.asked
 
     @property
     def recorded(self):

@@ -1,0 +1,124 @@
+"""Guard around calls of sources, handlers and schedules: their errors do not reach training."""
+
+import logging
+import os
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kinetoscope.errors import KinetoscopeError
+
+_log = logging.getLogger("kinetoscope")
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Guard:
+    """Calls of sources, handlers and schedules, so that their errors do not reach training. One that raises is reported
+    once, switched off, and not called again until the run ends.
+
+    With ``strict`` the error is raised as well. On the writer thread no code of the user's could catch it, and once the
+    run is ``closing`` the rest must still be done. Then the first error is kept for `raise_first`, without its
+    traceback, whose frames would keep records alive.
+    """
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self.closing = False
+        self.wait_for: Callable[..., Any] | None = None
+        """While the run ends, calls are made through this, so that Ctrl-C can end them."""
+        self._first: BaseException | None = None
+        self._off: list[object] = []
+
+    def __call__(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> Any:
+        """The method's result, or None if it raised or its owner is switched off."""
+        if self._off and self.is_off(owner):
+            return None
+        try:
+            return self._call(method, arguments)
+        except Exception as error:
+            self.switch_off(owner, error)
+            if self.strict and not self.closing:
+                raise
+            self.keep(error)
+            return None
+
+    def in_hook(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+        """The same in a hook that other code calls and that must not raise: with ``strict`` the error is kept."""
+        if self._off and self.is_off(owner):
+            return None
+        try:
+            return method(*arguments)
+        except Exception as error:
+            self.switch_off(owner, error)
+            self.keep(error)
+            return None
+
+    def end(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> None:
+        """Calls a closing method of ``owner``, even if it was switched off."""
+        try:
+            self._call(method, arguments)
+        except Exception as error:
+            self.report(f"Closing {name_of(owner)}", error)
+
+    def _call(self, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+        wait_for = self.wait_for  # read once: the run may end on another thread meanwhile
+        return method(*arguments) if wait_for is None else wait_for(method, *arguments)
+
+    def is_off(self, owner: object) -> bool:
+        return any(other is owner for other in self._off)
+
+    def switch_off(self, owner: object, error: BaseException) -> None:
+        """Logs what failed, and makes sure that ``owner`` is not called again."""
+        if not self.is_off(owner):
+            self._off.append(owner)
+            is_own = type(owner).__module__.partition(".")[0] == _PACKAGE
+            _log.error(
+                "%s failed and is switched off for the rest of this run. Training continues. %s",
+                name_of(owner),
+                _in_one_line(error) if is_own else _describe(error),
+            )
+            if is_own:
+                _log.debug("Where %s failed: %s", name_of(owner), _text_of(error))
+
+    def report(self, job: str, error: BaseException) -> None:
+        """Logs and keeps an error that cannot be raised to the user, such as one on the writer thread."""
+        with suppress(OSError):  # a log that goes to a terminal which is gone
+            _log.error("%s failed: %s", job, _describe(error))
+        self.keep(error)
+
+    def keep(self, error: BaseException) -> None:
+        """With ``strict``: keeps a reported error for `raise_first`."""
+        if self.strict and self._first is None:
+            error.add_note(_text_of(error))
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            self._first = error
+
+    def raise_first(self) -> None:
+        """With ``strict``, raises the first error that was kept, once."""
+        first, self._first = self._first, None
+        if first is not None:
+            raise first
+
+
+def name_of(owner: object) -> str:
+    """The name of a source, a handler or a schedule in messages."""
+    return getattr(owner, "__qualname__", None) or type(owner).__name__
+
+
+def _describe(error: BaseException) -> str:
+    """Return an error for the log. Our own errors have the advice in their text, so they need no traceback."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, KinetoscopeError) else _text_of(error)
+
+
+def _in_one_line(error: BaseException) -> str:
+    """Return an error of our own code for a log that is the user's: its text, and the line that raised it."""
+    lines = str(error).splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{f': {lines[0]}' if lines else ''}{place}"
+
+
+def _text_of(error: BaseException) -> str:
+    """The error and its traceback as text, which unlike the traceback keeps no records alive."""
+    return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"
