@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,14 +21,14 @@ from kinetoscope.hooks.training_safe import training_safe
 from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.profiler import Profiler, active_profiler
-from kinetoscope.recording.schedule import PulseOnly, cyclic_schedule
+from kinetoscope.recording.schedule import CyclePlan, PulseOnly
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
+from kinetoscope.unmodified.first_window import FirstWindow
 from kinetoscope.unmodified.private_names import exit_of_threads
 from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, AutoSettings, CountBy, settings_of
 from kinetoscope.unmodified.sightings import NOTHING_SEEN, Sightings
 from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
-from kinetoscope.unmodified.timed_schedule import TimedSchedule
 from kinetoscope.unmodified.unseen import print_line, report_unseen
 
 if TYPE_CHECKING:
@@ -365,13 +364,16 @@ class ProcessRuns:
         asked = self._asked
         skip = max(0, asked.after - num_over)
         num_steps = DEFAULT_NUM_STEPS if asked.num_steps is None else asked.num_steps
-        schedule = cyclic_schedule(skip_first=skip, warmup=1, active=num_steps, per="run")
-        if asked.diagnose and asked.num_steps is None:
-            schedule = TimedSchedule(schedule.plan, schedule.per)
+        schedule = FirstWindow(
+            CyclePlan(skip_first=skip, wait=0, warmup=1, active=num_steps, repeat=1),
+            "run",
+            "Pass a smaller --after.",
+            is_timed=asked.diagnose and asked.num_steps is None,
+        )
         is_pulse_only = number > MAX_WINDOWS
         profiler = profile(
             asked.out if self._folder is None else f"{self._folder}/{number}",
-            schedule=PulseOnly(PULSE_ONLY) if is_pulse_only else replace(schedule, advice="Pass a smaller --after."),
+            schedule=PulseOnly(PULSE_ONLY) if is_pulse_only else schedule,
             first_step=num_over,
             diagnose=asked.diagnose,
             report=asked.report and not is_pulse_only,

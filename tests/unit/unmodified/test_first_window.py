@@ -1,4 +1,4 @@
-"""The schedule of `kinetoscope run --diagnose`: short steps are recorded for at least a second."""
+"""The window that `kinetoscope run` opens by itself; with `--diagnose`, short steps are recorded for a second."""
 
 from types import SimpleNamespace
 
@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope import ProfilerAction, Timestamp, cyclic_schedule
+from kinetoscope.unmodified.first_window import MIN_WINDOW_NS, FirstWindow, choose_num_steps
 from kinetoscope.unmodified.settings import AutoSettings
-from kinetoscope.unmodified.timed_schedule import MIN_WINDOW_NS, TimedSchedule, choose_num_steps
 from kinetoscope.unmodified.training import ProcessRuns
 
 MS = 1_000_000
 PLAN = cyclic_schedule(skip_first=10, warmup=1, active=10, per="run")
 
 
-def actions(step_ns, num_batches, first_batch=0):
+def actions(step_ns, num_batches, first_batch=0, is_timed=True):
     """The action of each batch of a run that takes so long for each."""
     driver = SimpleNamespace(first_step=first_batch, step_times_ns=lambda first, end: [step_ns] * (end - first))
-    schedule = TimedSchedule(PLAN.plan, PLAN.per)
+    schedule = FirstWindow(PLAN.plan, PLAN.per, is_timed=is_timed)
     profiler = SimpleNamespace(driver=driver, run=SimpleNamespace(first_batch=first_batch))
     batches = range(first_batch, first_batch + num_batches)
     states = [
@@ -48,6 +48,12 @@ def test_short_steps_of_any_length_are_recorded_for_a_second_and_not_for_much_mo
     assert MIN_WINDOW_NS <= num_steps * step_ns <= 4.01 * MIN_WINDOW_NS
 
 
+def test_without_diagnose_the_window_is_what_the_cyclic_schedule_records():
+    found, num_skipped = actions(2 * MS, 60, is_timed=False)
+    assert found == [PLAN.plan.action(index) for index in range(60)]
+    assert num_skipped == [PLAN.plan.num_skipped(index) for index in range(60)]
+
+
 def test_unknown_times_change_nothing():
     assert choose_num_steps([], 10) == 10
 
@@ -63,4 +69,4 @@ def test_unknown_times_change_nothing():
 def test_only_diagnose_without_a_number_of_steps_records_more(settings, is_timed, tmp_path):
     asked = AutoSettings(out=str(tmp_path), diagnose=settings.diagnose, num_steps=settings.num_steps)
     profiler = ProcessRuns(asked).make()
-    assert isinstance(profiler.run.settings.schedule, TimedSchedule) == is_timed
+    assert profiler.lifecycle.settings.schedule.is_timed == is_timed

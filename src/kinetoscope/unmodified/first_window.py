@@ -1,0 +1,66 @@
+"""First window of a run: some steps, or as many short ones as take a second, so that samples of stacks name a line."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING
+
+from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction, ScheduleState
+from kinetoscope.recording.triggered_window import TriggeredWindow
+from kinetoscope.training.timestamp import plain_value
+
+if TYPE_CHECKING:
+    from kinetoscope.recording.driver import Driver
+
+MAX_SHORT_STEP_NS = 5_000_000
+MIN_WINDOW_NS = 1_000_000_000
+_STEPS_RATIO = 4
+"""Ranks measure slightly different step times. The number of steps is one of few, so that they choose the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstWindow(CyclicSchedule):
+    """Records the steps of ``plan``; with ``is_timed``, more of them if the steps before took less than 5 ms."""
+
+    is_timed: bool = False
+    _opened: list[TriggeredWindow] = field(default_factory=list, init=False, compare=False)
+
+    def __call__(self, state: ScheduleState) -> ProfilerAction:
+        """Return the action for the current batch of ``state``."""
+        if not self._opened:
+            first_step = self.plan.first_recorded + self.plan.warmup
+            self._opened.append(TriggeredWindow(first_step, partial(self._choose_num_steps, state)))
+        index = plain_value(state.timestamp.batch) - _first_step_of(_driver_of(state))
+        return self._opened[0].action(index, ProfilerAction.SKIP)
+
+    def num_skipped(self, state: ScheduleState) -> int:
+        """Return for how many batches, from the current one on, the action is surely SKIP."""
+        num_steps = self._opened[0].num_steps if self._opened else 0
+        plan = replace(self.plan, active=num_steps or self.plan.active)
+        return CyclicSchedule(plan, self.per).num_skipped(state)
+
+    def _choose_num_steps(self, state: ScheduleState) -> int:
+        driver = _driver_of(state)
+        if driver is None or not self.is_timed:
+            return self.plan.active
+        first = driver.first_step
+        return choose_num_steps(driver.step_times_ns(first, first + self.plan.first_recorded), self.plan.active)
+
+
+def _driver_of(state: ScheduleState) -> "Driver | None":
+    return getattr(getattr(state, "profiler", None), "driver", None)
+
+
+def _first_step_of(driver: "Driver | None") -> int:
+    return 0 if driver is None else driver.first_step
+
+
+def choose_num_steps(times_ns: Sequence[int], num_steps: int) -> int:
+    """Return how many steps take a second, of steps that take ``times_ns``; ``num_steps`` if they are not short."""
+    step_ns = median(times_ns) if times_ns else 0
+    if not 0 < step_ns < MAX_SHORT_STEP_NS:
+        return num_steps
+    ratio = MIN_WINDOW_NS / step_ns / num_steps
+    return num_steps * _STEPS_RATIO ** max(0, math.ceil(math.log(ratio, _STEPS_RATIO)))
