@@ -19,7 +19,8 @@ class CountedSteps:
         self._run, self._state, self._pulse = run, state, run.services.pulse
         self.is_on: bool = False
         """True while the pulse counts steps."""
-        # Rebound, so that a skipped step is one call of C, without a question whether it is counted.
+        # Rebound, so that a skipped step is one call of C: with a method that asks whether steps are counted, it takes
+        # 212 ns instead of 180, 18 % more (Python 3.11, benchmarks/recording/step_calls.py).
         self.end_step: Callable[[int, int], bool] = _count_nothing
         """Ends a step of so many samples and tokens in a loop that calls `step`. Returns False if it is not counted."""
 
