@@ -447,6 +447,8 @@ export interface Comparison {
   rows: ComparisonRow[];
   more_steps: number | null;
   notes: string[];
+  fixed_findings: Finding[];
+  new_findings: Finding[];
 }
 
 export interface Track {

@@ -18,10 +18,10 @@ def hang(rank, late):
     [
         (
             {999},
-            "Ranks 0-998 waited in nccl:all_reduce (number 7 of group 0) for rank 999: check the stacks of rank 999.",
+            "Check the stacks of rank 999: ranks 0-998 waited for rank 999 in nccl:all_reduce (number 7 of group 0).",
         ),
-        ({0, 8, 9}, "for ranks 0, 8-9: check the stacks of ranks 0, 8-9."),
-        ({*RANKS} - {5}, "Rank 5 waited in nccl:all_reduce (number 7 of group 0) for ranks 0-4, 6-999"),
+        ({0, 8, 9}, "Check the stacks of ranks 0, 8-9: ranks 1-7, 10-999 waited for ranks 0, 8-9 in"),
+        ({*RANKS} - {5}, "rank 5 waited for ranks 0-4, 6-999 in nccl:all_reduce (number 7 of group 0)"),
     ],
 )
 def test_who_waits_for_whom_is_told_in_ranges_however_many_they_are(late, said):

@@ -30,7 +30,7 @@ def test_of_one_rank_alone_nobody_says_how_much_was_transfer(layout):
     assert len(found.title) <= 80
     assert found.confidence != "high"
     assert dict(found.evidence)["share_not_known"] == 1
-    assert found.advice.startswith("The recorded ranks wait for ranks 1-3, or transfer data meanwhile")
+    assert "The recorded ranks wait for ranks 1-3, or transfer data meanwhile" in found.advice
 
 
 @pytest.mark.parametrize("named", ["small", "some of unknown size", "large"])

@@ -2,6 +2,7 @@ import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
 import { counted, formatDuration, formatShare, rangesOf } from "../format";
 import type { Finding, PageData } from "../page_data";
 import { Name } from "../parts/name";
+import { Prose } from "../parts/prose";
 import { Term } from "../parts/term";
 import { placesOf } from "../places";
 
@@ -68,7 +69,7 @@ function Card({ finding, cost, saving, explanation }: CardProps & { explanation?
       </div>
       <Place finding={finding} />
       <p class="advice">
-        <Name text={finding.advice} most={1000} />
+        <Prose text={finding.advice} />
       </p>
       <dl class="evidence">
         {finding.cost_ns_per_step !== null && (

@@ -14,21 +14,21 @@ from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.texts.wording import format_ms, numbers_named, ranks_named
 
 _ADVICE_ON_BATCHES = (
-    "In each step another rank has the most to compute, and the others wait for it. Give all ranks batches of the same "
-    "length: sort samples into buckets of similar length in a batch_sampler= that all ranks draw alike, or pack "
-    "sequences to a fixed number of tokens."
+    "Give all ranks batches of the same length: sort samples into buckets of similar length in a `batch_sampler=` that "
+    "all ranks draw alike, or pack sequences to a fixed number of tokens. In each step another rank has the most to "
+    "compute, and the others wait for it."
 )
 _ADVICE_ON_EXPERTS = (
-    "Between two all-to-alls another rank has the most to compute each time, and the others wait for it. Balance the "
-    "tokens of experts (a load-balancing loss, a capacity factor that drops tokens, experts replicated on several "
-    "ranks), or the rows of embedding tables."
+    "Balance the tokens of experts (a load-balancing loss, a capacity factor that drops tokens, experts replicated on "
+    "several ranks), or the rows of embedding tables. Between two all-to-alls another rank has the most to compute "
+    "each time, and the others wait for it."
 )
 _SLOW_PARTS = {"device": " (slow kernels)", "host": " (slow CPU side)"}
 _ADVICE_ON_STAGES = {
-    "device": "Its kernels take longer than those of the other stages: move layers from it to other stages. If the "
-    "stages have equal layers, compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE.",
-    "host": "Its loop takes longer on the CPU than those of the other stages: look for work that only this stage does, "
-    "such as logging, saving or loading batches, and for other processes on its cores.",
+    "device": "Move layers from it to other stages: its kernels take longer than those of the others. If the "
+    "stages have equal layers, compare clocks and temperature with `nvidia-smi -q -d CLOCK,PERFORMANCE`.",
+    "host": "Look for work that only this stage does, such as logging, saving or loading batches, and for other "
+    "processes on its cores: its loop takes longer on the CPU than those of the other stages.",
 }
 _ADVICE_ON_STAGES_ON_CPU = (
     "It computes longer than the other stages: move layers from it to other stages. If the stages have equal layers, "

@@ -22,16 +22,16 @@ _STALLS_OF_CAUSES = {"data": ("data",), "host": ("python", "blocked", "gc", "com
 """Kinds of stalls that may have made a rank late, by cause."""
 
 ADVICE_ON_CAUSES = {
-    "data": "Give every rank the same num_workers, storage and work per sample. DistributedSampler gives each rank as "
-    "many samples, but not equally expensive ones: spread long samples over the ranks.",
+    "data": "Give every rank the same `num_workers`, storage and work per sample. DistributedSampler gives each rank "
+    "as many samples, but not equally expensive ones: spread long samples over the ranks.",
     "host": "Find CPU work that other ranks do not do, such as logging or saving: move it to a background thread, or "
-    "split it over all ranks. Check top for other processes on the same cores.",
-    "device": "Compare GPU clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and the sizes of the "
-    "batches: a batch_sampler that groups samples by length evens them out.",
-    "processor": "The loop was ready, but waited longer for a CPU than on other ranks. Check top for other processes "
-    "on the host, reserve cores for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
-    "threads (OMP_NUM_THREADS) than cores.",
-    "unknown": "The cause was not recorded: record with diagnose=True to see what the loop does in this time.",
+    "split it over all ranks. Check `top` for other processes on the same cores.",
+    "device": "Compare GPU clocks and temperature with `nvidia-smi -q -d CLOCK,PERFORMANCE`, and the sizes of the "
+    "batches: a `batch_sampler` that groups samples by length evens them out.",
+    "processor": "Reserve cores for each rank (taskset, numactl, a cpuset), and start no more ranks, workers and "
+    "threads (`OMP_NUM_THREADS`) than cores. The loop was ready, but waited longer for a CPU than on other ranks: "
+    "check `top` for other processes on the host.",
+    "unknown": "Record with `diagnose=True` to see what the loop does in this time: the cause was not recorded.",
 }
 _CAUSES = {
     "data": " (slow DataLoader)",

@@ -33,17 +33,17 @@ _MAX_WORKERS, _MAX_WAITING_WORKERS = 8, 32
 _USEFUL_SHARE = 0.3
 """Workers that reach less of the saving are not advised."""
 
-_CHEAPER = "make batches cheaper: decode smaller files, preprocess the dataset once, or move augmentation to the GPU"
+_CHEAPER = "decode smaller files, preprocess the dataset once, or move augmentation to the GPU"
 
 _VECTORIZE = (
-    "Read all samples of a batch at once: DataLoader(dataset, batch_size=None, "
-    "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)) passes lists of indices to the "
-    "dataset. TensorDataset accepts them; in your own dataset, index whole tensors in __getitem__."
+    "Read all samples of a batch at once: `DataLoader(dataset, batch_size=None, "
+    "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False))` passes lists of indices to the "
+    "dataset. TensorDataset accepts them; in your own dataset, index whole tensors in `__getitem__`."
 )
 _BUILT_BY_LOOP = "The loop builds its batches itself, in "
 _ON_STARTS = (
     "{} of this time is for the first batch of an epoch, when the workers start. Build the DataLoader once, before the "
-    "epochs, and keep its workers: DataLoader(..., persistent_workers=True)."
+    "epochs, and keep its workers: `DataLoader(..., persistent_workers=True)`."
 )
 
 
@@ -212,7 +212,7 @@ class _Loop:
         batch_ms = (self._worker_ns or 0.0) / self.num_batches / 1e6
         return (
             f"A worker needs at most {batch_ms:.2f} ms per batch, about {self.sending_ns / 1e6:.1f} ms of it to send "
-            f"the batch, so more workers would save little. {_VECTORIZE} With num_workers=0 no batch is sent."
+            f"the batch, so more workers would save little. {_VECTORIZE} With `num_workers=0` no batch is sent."
         )
 
     def _on_busy_cores(self) -> str:
@@ -220,13 +220,16 @@ class _Loop:
         if self._busy_percent < 100 * BUSY_SHARE and self.cores is not None and self.cores.num_free is not None:
             busy = f"Only {self.cores.num_free:.1f} of {self.cores.num} cores were idle, so more workers would"
         if self.waits is None:
-            return f"{busy} help only if they mostly wait, which this recording does not show. Else {_CHEAPER}."
-        return f"{busy} not help. Instead, {_CHEAPER}."
+            return (
+                f"Make batches cheaper: {_CHEAPER}. {busy} help only if they mostly wait, which this recording does "
+                "not show."
+            )
+        return f"Make batches cheaper: {_CHEAPER}. {busy} not help."
 
     def _on_workers(self, wanted: int | None) -> str:
         keeps = "" if self.settings.get("persistent_workers") is True else ", persistent_workers=True"
         to = f"num_workers={wanted}" if wanted else "a larger num_workers"
-        use = f"DataLoader(..., {to}{keeps})." if wanted else f"pass {to}{keeps} to the DataLoader."
+        use = f"`DataLoader(..., {to}{keeps})`." if wanted else f"pass {to}{keeps} to the DataLoader."
         if self.is_waiting:
             share = f"{100 * (self.waits or 0):.0f} %"
             return f"Building a batch waits for {share} of its time, for example for storage or the network: {use}"
@@ -240,7 +243,7 @@ class _Loop:
         if self.cores is None:
             if is_short:
                 return "This helps if cores are idle; the recording is too short to show it: record for 2 s or more."
-            return "This helps if cores are idle: record with system=True to see it."
+            return "This helps if cores are idle: record with `system=True` to see it."
         if self.cores.num_free is None:
             return f"The machine's cores were only {self._busy_percent:.0f} % busy."
         return f"{self.cores.num_free:.1f} of {self.cores.num} cores were idle."
@@ -249,7 +252,7 @@ class _Loop:
         if reachable_ns is None or self._is_reached(reachable_ns):
             return ""
         saved = f"{reachable_ns / 1e6:.2f} ms of the {self.saving_ns / 1e6:.2f} ms"
-        return f" This saves about {saved}. To save the rest, {_CHEAPER}."
+        return f" This saves about {saved}. To save the rest, make batches cheaper: {_CHEAPER}."
 
     @property
     def _busy_percent(self) -> float:

@@ -22,7 +22,7 @@ def notes_on_loaders(graph: ReplayGraph | None, findings: Sequence[Finding]) -> 
         return []
     return [
         "Savings hold only if the DataLoader keeps up with a faster loop: its batches were in time, and the time of "
-        "its workers was not recorded. Pass diagnose=True to record it."
+        "its workers was not recorded. Pass `diagnose=True` to record it."
     ]
 
 
@@ -34,9 +34,9 @@ def notes_on_steps(num_steps: int) -> list[str]:
         only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"
         return [
             f"{only} recorded: the step time is uncertain, and faults of every few steps cannot be found. "
-            "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
+            "Record 10: `schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)`."
         ]
     return [
         f"Only {num_steps} steps were recorded: too few to find growth, or faults of every few steps. "
-        "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
+        "Record 10: `schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)`."
     ]

@@ -24,10 +24,10 @@ _WAITS = {
     "another thread": WaitReason(
         "waiting for another thread",
         "The loop waits at a lock, queue, event or join: hold the lock for less time, start the other thread's work a "
-        "step earlier, or poll, as with queue.get_nowait().",
+        "step earlier, or poll: `queue.get_nowait()`.",
     ),
-    "sleep": WaitReason("in sleep", "Remove time.sleep() from the loop, or wait with threading.Event.wait()."),
-    "fsync": WaitReason("in fsync", f"os.fsync() returns only after the disk has written: {_IN_BACKGROUND}"),
+    "sleep": WaitReason("in sleep", "Remove `time.sleep()` from the loop, or wait with `threading.Event.wait()`."),
+    "fsync": WaitReason("in fsync", f"`os.fsync()` returns only after the disk has written: {_IN_BACKGROUND}"),
     "file": WaitReason(
         "in file I/O",
         "Write from a background thread with a queue, many values at a time, and read the next piece ahead.",
@@ -44,12 +44,12 @@ _WAITS = {
     ),
     "pipe": WaitReason(
         "in I/O on a pipe or local socket",
-        "Start the work at the other end a step earlier, or poll with Connection.poll().",
+        "Start the work at the other end a step earlier, or poll with `Connection.poll()`.",
     ),
     "events": WaitReason("in select or poll", "Wait in a background thread, and pass its results on with a queue."),
     "child process": WaitReason(
         "waiting for a child process",
-        "Start it with subprocess.Popen() and check poll() in a later step, or do its work in this process.",
+        "Start it with `subprocess.Popen()` and check `poll()` in a later step, or do its work in this process.",
     ),
     "device": WaitReason("in a device driver", f"Calls into a driver wait for the device: {_IN_BACKGROUND}"),
     "page fault": WaitReason(
@@ -60,12 +60,12 @@ _WAITS = {
     "system call": WaitReason("in a system call", f"System calls can wait for the kernel: {_IN_BACKGROUND}"),
 }
 _UNKNOWN_WAIT = WaitReason(
-    "for an unknown reason", "Record the reason: StackSampler() does so on Linux with the native extension."
+    "for an unknown reason", "Record the reason: `StackSampler()` does so on Linux with the native extension."
 )
 _SAVE = WaitReason(
     "saving a checkpoint",
-    "Save less often, copy the state to the CPU and call torch.save() from a background thread, or call "
-    "torch.distributed.checkpoint.async_save().",
+    "Save less often, copy the state to the CPU and call `torch.save()` from a background thread, or save in the "
+    "background: `torch.distributed.checkpoint.async_save(state, checkpoint_id=path)`.",
 )
 _CALLS = ((re.compile(r"^(?:_?save|_legacy_save) of torch/serialization\.py"), _SAVE),)
 """Functions of libraries whose advice is better than that of the system call that they wait in."""

@@ -26,7 +26,7 @@ def test_the_librarys_function_is_named_and_not_the_users_line_which_is_in_every
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, logging_in_the_trainer)]
     found = found_in(events, "python_overhead", tmp_path, told=True)
     assert found.where.lines == ("torch/trainer.py:340",)
-    assert found.advice.startswith("torch/trainer.py:340 (_log) takes most of this time. ")
+    assert "torch/trainer.py:340 (_log) takes most of this time." in found.advice
     assert "train.py:30" not in found.advice
 
 
@@ -34,7 +34,7 @@ def test_where_samples_may_be_late_no_line_is_named(tmp_path):
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, logging_in_the_trainer)]
     found = found_in(events, "python_overhead", tmp_path)
     assert found.where.lines == ()
-    assert found.advice.startswith("The line is unknown: every sample shows the same call into a library")
+    assert "The line is unknown: every sample shows the same call into a library" in found.advice
 
 
 def spread(begin):

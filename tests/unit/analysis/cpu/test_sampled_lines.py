@@ -41,7 +41,7 @@ def test_a_loop_that_waits_for_its_workers_is_told_which_of_their_lines_takes_th
     assert found.where.lines == ("dataset.py:41", "dataset.py:31")
     assert dict(found.evidence)["share_of_line"] == pytest.approx(0.8)
     assert dict(found.evidence)["num_workers"] == 1
-    assert found.advice.startswith("dataset.py:41 takes 80 % of the workers' time (at least ")
+    assert "dataset.py:41 takes 80 % of the workers' time (at least" in found.advice
 
 
 def test_a_worker_that_makes_no_batch_does_not_count_beside_one_that_does(tmp_path):
@@ -51,7 +51,7 @@ def test_a_worker_that_makes_no_batch_does_not_count_beside_one_that_does(tmp_pa
     idle.append(span("waits: pipe", "stack_sample,state", ENDED_SAMPLES, 0, STEP_US * NUM_STEPS))
     events = each_step(waiting_steps, loop_that_waits, worker) + idle
     found = found_in(events, "input_bound", tmp_path, told=True)
-    assert found.advice.startswith("dataset.py:41 takes 80 % of the workers' time (at least ")
+    assert "dataset.py:41 takes 80 % of the workers' time (at least" in found.advice
     assert dict(found.evidence)["waiting_share_of_batches"] == 0
 
 
@@ -63,7 +63,7 @@ def test_idle_workers_of_a_validation_loader_say_nothing_about_those_of_training
     found = found_in([*each_step(waiting_steps, loop_that_waits), *samples], "input_bound", tmp_path, told=True)
     assert "waiting_share_of_batches" not in dict(found.evidence)
     assert found.where.lines == ()
-    assert found.advice.startswith("The workers started before the recording, so their lines were not sampled. ")
+    assert "The workers started before the recording, so their lines were not sampled." in found.advice
 
 
 def test_batches_that_workers_make_for_an_evaluation_are_not_those_of_training(tmp_path):
@@ -83,7 +83,7 @@ def test_a_loop_that_makes_its_batches_itself_is_told_which_line_takes_the_time(
 
     found = found_in(each_step(waiting_steps, loop), "input_bound", tmp_path, told=True)
     assert found.where.lines == ("data.py:5",)
-    assert found.advice.startswith("data.py:5 takes 100 % of this time (at least ")
+    assert "data.py:5 takes 100 % of this time (at least" in found.advice
 
 
 def test_python_between_operators_is_named_by_the_line_that_was_executing(tmp_path):
@@ -176,7 +176,7 @@ def test_few_samples_name_a_line_only_where_nearly_all_steps_agree(tmp_path, pla
 def test_the_advice_says_which_share_a_line_has_at_least(tmp_path):
     samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, told=True)
-    assert found.advice.startswith("a.py:3 takes 100 % of this time (at least 37 % with 95 % confidence). ")
+    assert "a.py:3 takes 100 % of this time (at least 37 % with 95 % confidence)." in found.advice
     assert dict(found.evidence)["least_share_of_line"] == pytest.approx(0.05 ** (1 / 3), abs=0.001)
 
 
@@ -190,7 +190,7 @@ def read_late(begin):
 def test_of_a_line_that_was_read_late_nothing_is_said_to_be_sure(tmp_path):
     found = found_in(each_step(busy_steps, read_late), "python_overhead", tmp_path)
     assert found.where.lines == ("a.py:3", "a.py:4")
-    assert found.advice.startswith("a.py:3, or code shortly before it, takes 71 % of this time. ")
+    assert "a.py:3, or code shortly before it, takes 71 % of this time." in found.advice
     evidence = dict(found.evidence)
     assert (evidence["late_share_of_line"], evidence["least_share_of_line"]) == (1, 0)
 
@@ -198,7 +198,7 @@ def test_of_a_line_that_was_read_late_nothing_is_said_to_be_sure(tmp_path):
 def test_where_nobody_knows_which_samples_were_late_nothing_is_said_to_be_sure(tmp_path):
     samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20)
-    assert found.advice.startswith("a.py:3, or code shortly before it, takes 100 % of this time. ")
+    assert "a.py:3, or code shortly before it, takes 100 % of this time." in found.advice
     assert not {"late_share_of_line", "least_share_of_line"} & {name for name, _ in found.evidence}
 
 
@@ -209,8 +209,8 @@ def test_what_a_line_surely_takes_rests_on_the_samples_that_were_read_in_time(tm
     some_late = found_in(each_step(busy_steps) + samples + late, "python_overhead", tmp_path, interval_ms=20, told=True)
     shares = [dict(found.evidence)["least_share_of_line"] for found in (in_time, some_late)]
     assert shares[1] < shares[0]
-    assert in_time.advice.startswith("a.py:3 takes 100 % of this time (at least 69 % with 95 % confidence). ")
-    assert some_late.advice.startswith("a.py:3 takes 100 % of this time (at least 22 % with 95 % confidence). ")
+    assert "a.py:3 takes 100 % of this time (at least 69 % with 95 % confidence)." in in_time.advice
+    assert "a.py:3 takes 100 % of this time (at least 22 % with 95 % confidence)." in some_late.advice
 
 
 NUM_VALUES = 600
@@ -242,7 +242,7 @@ def test_a_loop_that_calls_small_operators_is_named_by_the_line_that_calls_them(
     events = each_step(reading_steps, seen_reading)
     found = found_in(events, "small_kernels", tmp_path, interval_ms=20, told=True)
     assert found.where.lines == ("train.py:23",)
-    assert found.advice.startswith("train.py:23 takes 100 % of this time")
+    assert "train.py:23 takes 100 % of this time" in found.advice
 
 
 def test_values_that_are_read_one_by_one_are_told_as_such(tmp_path):
@@ -271,7 +271,7 @@ def test_values_that_the_optimizer_reads_are_told_as_its_own(tmp_path):
         yield span("Optimizer.step#LBFGS.step", "user_annotation", LOOP, begin + 19_900, 35_000)
 
     found = found_in(each_step(steps, seen_reading), "small_kernels", tmp_path, interval_ms=20)
-    assert "a smaller history_size" in found.advice
+    assert "a smaller history" in found.advice
     assert ".tolist()" not in found.advice
 
 
@@ -287,7 +287,7 @@ def test_a_late_line_that_calls_a_library_is_hedged_itself(tmp_path, told):
             yield span(LATE, "stack_sample,state", LOOP_SAMPLES, begin + 20_010, 69_980)
 
     found = found_in(each_step(busy_steps, loop), "python_overhead", tmp_path, told=told)
-    assert found.advice.startswith("train.py:10, or code shortly before it, takes 100 % of this time. ")
+    assert "train.py:10, or code shortly before it, takes 100 % of this time." in found.advice
 
 
 def reading_and_adding_steps(begin):
@@ -310,7 +310,7 @@ def test_values_that_are_read_one_by_one_are_at_the_line_that_reads_them(tmp_pat
     found = found_in(events, "small_kernels", tmp_path, interval_ms=1, told=True)
     assert found.title.startswith("Small operators: 600 .item() calls/step take ")
     assert found.where.lines == ("train.py:4",)
-    assert found.advice.startswith("train.py:4 takes 100 % of this time")
+    assert "train.py:4 takes 100 % of this time" in found.advice
 
 
 def test_values_that_a_library_reads_one_by_one_are_said_to_be_read_in_it(tmp_path):

@@ -86,7 +86,7 @@ def test_of_python_that_is_blocked_half_of_the_time_the_other_half_is_overhead()
 
 
 def test_the_advice_is_that_of_the_call():
-    assert "os.fsync() returns only after the disk has written" in found(report_on(WAIT), "blocked").advice
+    assert "`os.fsync()` returns only after the disk has written" in found(report_on(WAIT), "blocked").advice
 
 
 def test_short_gaps_between_operators_are_not_blocked_where_no_stack_was_sampled(tmp_path):
@@ -225,7 +225,7 @@ NEIGHBOURS = {"own_ns": SECOND // 2, "busy_ns": 2 * SECOND}
         (
             {"own_ns": 2 * SECOND, "busy_ns": 2 * SECOND, "threads": 1},
             "this job's processes and threads share 2 cores",
-            "pass a smaller num_workers",
+            "pass a smaller `num_workers`",
         ),
         (
             {"own_ns": SECOND // 2, "command_ns": 2 * SECOND, "busy_ns": 2 * SECOND, "threads": 1},

@@ -221,7 +221,7 @@ def test_a_rank_that_is_late_in_one_step_is_told_as_that_and_nothing_else_is(cau
     said = {
         "host": "CPU work that other ranks do not do",
         "device": "Compare GPU clocks",
-        "data": "the same num_workers",
+        "data": "the same `num_workers`",
     }
     assert said[cause] in found.advice
     truth = run.saving_ns_per_step(run.without())

@@ -366,21 +366,19 @@ def test_who_holds_what_grows_comes_before_who_allocates_it(tmp_path):
     found = growing(tmp_path, note, SEEN_ALL, frame="train.py(36): remember")
     assert found.title.endswith(", retained by losses")
     assert found.where.lines == ("train.py:12", "train.py:36")
-    assert found.advice.startswith(
-        "losses (list, variable of train) gained 10 tensors in 10 steps, 10 of them with their "
-    )
+    assert "losses (list, variable of train) gained 10 tensors in 10 steps, 10 of them with their " in found.advice
 
 
 def test_a_sum_with_its_graphs_is_named_though_their_size_is_not_known(tmp_path):
     note = LOSSES | {"holder": "total", "kind": "tensor", "graphs": 10}
     found = growing(tmp_path, note, SEEN_ALL)
-    assert found.advice.startswith("total (tensor, variable of train) retains the autograd graphs of all 10 steps.")
+    assert "total (tensor, variable of train) retains the autograd graphs of all 10 steps." in found.advice
 
 
 def test_what_holds_far_less_than_what_grows_is_not_named(tmp_path):
     found = growing(tmp_path, LOSSES | {"graphs": 0, "bytes": 40}, SEEN_ALL)
     assert "losses" not in found.title
-    assert found.advice.startswith("No object within reach of the loop's functions retains it")
+    assert "No object within reach of the loop's functions retains it" in found.advice
 
 
 def test_what_is_on_another_device_does_not_hold_it(tmp_path):

@@ -29,12 +29,12 @@ def find_blocked(evidence: Evidence) -> Iterator[Diagnosis]:
     line, call, share = first.get("line"), first.get("call"), first.get("share", 0.0)
     reason = find_wait_reason(first)
     at_line = f" at {line}" if line and share >= _MIN_TITLE_SHARE else ""
-    on_line = f"{line}{f', in {call},' if call else ''} takes {100 * share:.0f} % of this time. " if line else ""
+    on_line = f"{line}{f', in {call},' if call else ''} takes {100 * share:.0f} % of this time." if line else ""
     # Few samples name a line only if all agree.
     lines = stalls.where().lines or tuple(one["line"] for one in samples[:1] if one["line"] and one["share"] == 1)
     yield Diagnosis(
         title=lambda cost_ns: add_detail(f"Blocked: {format_ms(cost_ns)} ms/step {reason.title}", at_line),
-        advice=on_line + reason.advice,
+        advice=f"{reason.advice} {on_line}".rstrip(),
         cost_ns=min(blocked_ns, evidence.without_work_ns),
         fix=Fix(Change(frozenset(["blocked"]))) if has_operators else None,
         where=Where(lines=lines),

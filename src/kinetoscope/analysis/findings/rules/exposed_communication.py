@@ -17,16 +17,16 @@ _MIN_CROWDED_SHARE = 0.5
 """If other processes use this share of the CPU time, the threads of collectives on CPUs wait for them."""
 
 _ADVICE = (
-    "Overlap transfers with the backward pass: DistributedDataParallel(model, bucket_cap_mb=10) starts them earlier; "
-    "larger buckets use the network better. Accumulate gradients under model.no_sync() to skip transfers."
+    "Overlap transfers with the backward pass: `DistributedDataParallel(model, bucket_cap_mb=10)` starts them earlier; "
+    "larger buckets use the network better. Accumulate gradients under `model.no_sync()` to skip transfers."
 )
 _ADVICE_ON_SMALL_TRANSFERS = (
-    "A step transfers less than 1 MB, so latency dominates, and smaller buckets do not help. Communicate less often: "
-    "accumulate gradients under model.no_sync(), or use a larger batch per rank."
+    "Communicate less often: accumulate gradients under `model.no_sync()`, or use a larger batch per rank. A step "
+    "transfers less than 1 MB, so latency dominates, and smaller buckets do not help."
 )
 _ADVICE_ON_MISSING = (
-    "The recorded ranks wait for {0}, or transfer data meanwhile. Only the trace of {0} shows which of both. "
-    "Analyze the traces of all ranks together, or record the others: kinetoscope record RUN."
+    "Analyze the traces of all ranks together, or record the others: `kinetoscope record RUN`. The recorded ranks wait "
+    "for {0}, or transfer data meanwhile, and only the trace of {0} shows which of both."
 )
 _ON_HIDDEN_GAPS = (
     " Kernels that need no communication started late as well, for an unknown reason. They may do so without the "

@@ -15,10 +15,10 @@ _AT_ONCE = 1e18
 """A copy that is so many times as fast takes no time."""
 
 _ADVICE_ON_PINNING = (
-    "Pin the source: DataLoader(..., pin_memory=True). A copy from pinned memory is faster even if it blocks. "
+    "Pin the source: `DataLoader(..., pin_memory=True)`. A copy from pinned memory is faster even if it blocks. "
 )
 _ADVICE = (
-    "Overlap copies with kernels: batch.to(device, non_blocking=True), and copy the next batch on a second stream "
+    "Overlap copies with kernels: `batch.to(device, non_blocking=True)`, and copy the next batch on a second stream "
     "during this step."
 )
 

@@ -22,6 +22,6 @@ def find_float32_matmul(evidence: Evidence) -> Iterator[Diagnosis]:
         evidence,
         find_kernels(evidence.rows.kernels, FULL_FLOAT32, unless=TENSOR_FLOAT32),
         "float32 matmuls without tensor cores",
-        'Call torch.set_float32_matmul_precision("high") to use TF32 tensor cores, or run the model under '
-        'torch.autocast("cuda", dtype=torch.bfloat16), which is faster still.',
+        'Use TF32 tensor cores: `torch.set_float32_matmul_precision("high")`. Or run the model under '
+        '`torch.autocast("cuda", dtype=torch.bfloat16)`, which is faster still.',
     )

@@ -15,8 +15,8 @@ _FLOAT64 = r"(?:^|[^A-Za-z])dgemm(?:[^a-z]|$)|f64f64|_d884|<double\b"
 """Case matters: ``BatchedGemm`` and ``GroupedGemm`` contain ``dGemm``."""
 
 _ADVICE = (
-    "Convert it with .float(). It often comes from numpy, where float64 is the default: use torch.as_tensor(array, "
-    "dtype=torch.float32)."
+    "Convert it with `.float()`. It often comes from numpy, where float64 is the default: `torch.as_tensor(array, "
+    "dtype=torch.float32)`."
 )
 _ON_CPU = " A vector register holds twice as many float32 values."
 _ON_GPU = " Most GPUs compute float64 at a fraction of their float32 speed."

@@ -55,8 +55,8 @@ def _are_requested(stalls: Stalls) -> bool:
 def _advise_on_requests(line: str, inside: str) -> str:
     location = f" at {line}{inside}" if line else ""
     return (
-        f"Move gc.collect(){location} out of the step, for example between epochs: every collection was a full one, "
-        "which Python rarely starts by itself. Call gc.freeze() once the model is built to make it faster."
+        f"Move `gc.collect()`{location} out of the step, for example between epochs: every collection was a full one, "
+        "which Python rarely starts by itself. Call `gc.freeze()` once the model is built to make it faster."
     )
 
 
@@ -66,6 +66,6 @@ def _advise(line: str, inside: str, share: float | None) -> str:
     if line and share is not None:
         on_line = f"Allocate fewer objects at {line}, where {in_percent(share)} of the collections started{inside}. "
     return (
-        f"{on_line}Call gc.freeze() once the model is built: collections then skip the objects that stay. Or call "
-        "gc.disable(), and gc.collect() between epochs."
+        f"{on_line}Let collections skip the objects that stay, once the model is built: `gc.collect(); gc.freeze()`. "
+        "Or call `gc.disable()`, and `gc.collect()` between epochs."
     )

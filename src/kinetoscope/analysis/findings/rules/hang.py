@@ -62,13 +62,13 @@ def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, has_ended
 
 def _advice(left: Sequence[tuple[int, StuckPhase]]) -> str:
     """Return the advice: the ranks that wait for each other, by the phases that they have not left."""
-    stacks = "The stacks of all threads are in the run's folder, in pulse/*.stuck."
+    stacks = "Read the stacks of all threads, in the run's folder: pulse/*.stuck."
     return " ".join([*map(_on_unarrived, unarrived(left)), stacks])
 
 
 def _on_unarrived(found: Unarrived) -> str:
     waiting, missing = map(ranks_named, (found.waiting, found.missing))
     return (
-        f"{waiting.capitalize()} waited in {found.collective or 'a collective'} (number {found.sequence:,} of group "
-        f"{found.group}) for {missing}: check the stacks of {missing}."
+        f"Check the stacks of {missing}: {waiting} waited for {missing} in {found.collective or 'a collective'} "
+        f"(number {found.sequence:,} of group {found.group})."
     )

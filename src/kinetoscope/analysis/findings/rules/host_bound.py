@@ -20,8 +20,8 @@ _ON_GAPS = (
 _TITLES = {"cpu_optimizer": "CPU optimizer", "cpu_operator": "CPU operator"}
 _ADVICE = {
     "cpu_optimizer": "Keep the optimizer's state on the GPU if its memory allows: create the optimizer after "
-    "model.to(device), with fused=True, or switch off its offload. Else give it more threads with "
-    "torch.set_num_threads(), or shard its state over more GPUs.",
+    "`model.to(device)`, with `fused=True`, or switch off its offload. Else give it more threads with "
+    "`torch.set_num_threads()`, or shard its state over more GPUs.",
     "cpu_operator": "Move its tensors to the GPU before the call, or compute it in the DataLoader's workers. If it "
     "must stay on the CPU, call it after the kernels of the next step were launched.",
 }
@@ -41,7 +41,7 @@ def find_host_bound(evidence: Evidence) -> Iterator[Diagnosis]:
     has_gaps = gpu.unexplained_idle_ns >= MIN_SHARE_OF_HIGH * HIGH_SHARE * evidence.step_ns
     yield Diagnosis(
         title=lambda cost_ns: f"Launch-bound: the GPU idles {format_ms(cost_ns)} ms/step between kernel launches",
-        advice='Capture the step in a CUDA graph: model = torch.compile(model, mode="reduce-overhead"). One launch '
+        advice='Capture the step in a CUDA graph: `model = torch.compile(model, mode="reduce-overhead")`. One launch '
         "then replaces many. A larger batch also gives the GPU more work per launch." + (_ON_GAPS if has_gaps else ""),
         cost_ns=min(launch_ns, idle_ns),
         fix=Fix(Change(frozenset(["launch"])), variant="without_launches"),

@@ -29,9 +29,8 @@ def find_hot_line(evidence: Evidence) -> Iterator[Diagnosis]:
 
     yield Diagnosis(
         title=title,
-        advice=f"{stalls.describe_line('the time of the loop without another finding')}"
-        f"{advise_on_call(stalls, evidence.stalls('blocked'))}To record the operators that it calls, leave torch=True, "
-        "the default.",
+        advice=f"{advise_on_call(stalls, evidence.stalls('blocked'))}Record the operators that it calls: leave "
+        f"`torch=True`, the default. {stalls.describe_line('the time of the loop without another finding')}".rstrip(),
         cost_ns=found.share * stalls.total_ns,
         fix=None,
         where=Where(lines=stalls.where().lines or (found.line,)),

@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import format_ms
 
-_ON_UNSAMPLED_WORKERS = "The workers started before the recording, so their lines were not sampled. "
+_ON_UNSAMPLED_WORKERS = " The workers started before the recording, so their lines were not sampled."
 
 
 @rule("input_bound", requires=("loader",), excludes=("straggler",))
@@ -29,7 +29,7 @@ def find_input_bound(evidence: Evidence) -> Iterator[Diagnosis]:
     on_line = fetches.describe_line("the workers' time" if loader.num_workers else "this time")
     yield Diagnosis(
         title=lambda cost_ns: f"Input-bound: the loop waits {format_ms(cost_ns)} ms/step for {waits_for}",
-        advice=on_workers + on_line + advice.text,
+        advice=f"{advice.text} {on_line}".rstrip() + on_workers,
         cost_ns=loader.wait_ns,
         fix=fix,
         where=Where(lines=fetches.where().lines),

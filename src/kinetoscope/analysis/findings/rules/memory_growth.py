@@ -26,18 +26,16 @@ _MIN_OWNED_SHARE = 0.2
 """Owners of less than this share of the growth are not named."""
 
 _ADVICE_ON_TENSORS = (
-    "Keep numbers, not tensors, across steps: losses.append(loss.item()), or loss.detach() where you need a tensor. A "
-    "tensor with a grad_fn keeps everything alive that its backward pass needs."
+    "Keep numbers, not tensors, across steps: `losses.append(loss.item())`, or `loss.detach()` where you need a "
+    "tensor. A tensor with a `grad_fn` keeps everything alive that its backward pass needs."
 )
 _ADVICE_ON_OPTIMIZERS = (
-    "The optimizer's step allocated it. LBFGS keeps its last history_size directions and stops growing when its "
-    "history is full: record later steps to check, or pass a smaller history_size. If the growth continues, the "
-    "optimizer retains tensors of old steps."
+    "Record later steps, or pass a smaller `history_size`: the optimizer's step allocated it, and LBFGS stops growing "
+    "when its history is full. If the growth continues, the optimizer retains tensors of old steps."
 )
 _ADVICE_ON_BATCHES = (
-    "It was allocated while batches were fetched. A dataset with a cache stops growing once it has read all samples: "
-    "record a later epoch to check, or limit the cache. If the growth continues, something retains batches of old "
-    "steps."
+    "Record a later epoch, or limit the dataset's cache: it was allocated while batches were fetched, and a cache "
+    "stops growing once all samples are read. If the growth continues, something retains batches of old steps."
 )
 
 
@@ -63,7 +61,7 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding]:
     yield build_finding(
         "memory_growth",
         add_detail(title, retained_by),
-        _describe_owners(worst, owners) + (of_part if may_end else _ADVICE_ON_TENSORS),
+        f"{of_part if may_end else _ADVICE_ON_TENSORS} {_describe_owners(worst, owners)}".rstrip(),
         confidence=confidence_if(is_sure),
         evidence={
             "bytes_per_step": growth,

@@ -24,8 +24,8 @@ def find_memory_limit(evidence: Evidence) -> Iterator[Finding]:
     yield build_finding(
         "memory_limit",
         f"Memory limit: the GPU's memory is {in_percent(share)} full at its peak",
-        "Use smaller batches, or recompute activations: torch.utils.checkpoint.checkpoint(block, x, "
-        "use_reentrant=False). Set PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF in older "
+        "Use smaller batches, or recompute activations: `torch.utils.checkpoint.checkpoint(block, x, "
+        "use_reentrant=False)`. Set `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older "
         "versions) to reduce fragmentation.",
         confidence=confidence_if(True),
         evidence={"peak_bytes": row.peak_bytes, "share_of_device": share},

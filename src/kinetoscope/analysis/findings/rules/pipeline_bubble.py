@@ -8,8 +8,9 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.texts.wording import in_percent
 
 _ADVICE = (
-    "A balanced schedule with as many microbatches would wait for {} of a step. Pass n_microbatches={} or more to the "
-    "schedule, give all stages as much to compute, or use ScheduleInterleaved1F1B with several stages per rank."
+    "Pass `n_microbatches={1}` or more to the schedule, give all stages as much to compute, or use "
+    "`ScheduleInterleaved1F1B` with several stages per rank. A balanced schedule with as many microbatches would wait "
+    "for {0} of a step."
 )
 
 

@@ -35,9 +35,9 @@ def find_processor_contention(evidence: Evidence) -> Iterator[Diagnosis]:
 def _on_limit(use: CpuUse) -> tuple[str, str]:
     """Return a title and advice for a job that reaches the CPU limit of its container."""
     return "the container's CPU limit throttles the loop", (
-        f"The cgroup's CPU limit throttled this process {use.num_throttled:.0f} times (nr_throttled in cpu.stat), even "
-        "while CPUs were idle. Raise it (docker run --cpus=N, limits.cpu in Kubernetes), or start fewer threads and "
-        "workers."
+        "Raise the container's CPU limit (`docker run --cpus=N`, `limits.cpu` in Kubernetes), or start fewer threads "
+        f"and workers. The limit throttled this process {use.num_throttled:.0f} times (nr_throttled in the cgroup's "
+        "cpu.stat), even while CPUs were idle."
     )
 
 
@@ -49,7 +49,7 @@ def _on_own_threads(use: CpuUse) -> tuple[str, str]:
         who = f"this job's processes and threads share {cores}"
     others = f", other processes {in_percent(use.others_share)}" if use.others_share is not None else ""
     return who, (
-        f"This job used {in_percent(use.own_share or 0)} of the CPU time{others}. Set OMP_NUM_THREADS or call "
-        "torch.set_num_threads() so that each rank, worker and torch thread has a core, or pass a smaller num_workers "
-        "or n_jobs."
+        "Set `OMP_NUM_THREADS` or call `torch.set_num_threads()` so that each rank, worker and torch thread has a "
+        f"core, or pass a smaller `num_workers` or `n_jobs`. This job used {in_percent(use.own_share or 0)} of the CPU "
+        f"time{others}."
     )

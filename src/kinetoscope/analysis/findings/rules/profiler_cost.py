@@ -17,7 +17,7 @@ def find_profiler_cost(evidence: Evidence) -> Iterator[Diagnosis]:
     recurring = stalls.recurring
     yield Diagnosis(
         title=lambda cost_ns: f"Profiler overhead: {format_ms(cost_ns)} ms/step of this recording",
-        advice="Switch off what you do not need: with_stack=False, record_shapes=False, profile_memory=False. The "
+        advice="Switch off what you do not need: `with_stack=False, record_shapes=False, profile_memory=False`. The "
         "other findings leave this time out.",
         cost_ns=recurring.total_ns,
         fix=Fix(Change(frozenset(["profiler"]))),

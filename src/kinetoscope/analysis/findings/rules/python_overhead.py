@@ -22,8 +22,8 @@ _MAX_RUNNING_SHARE = 0.5
 """A process with a smaller share of a core was idle, not busy in Python."""
 
 _ADVICE = (
-    "Move Python code between operators out of the loop, or compile the model: model = torch.compile(model). Pass "
-    "fused=True to an optimizer that has it, as in torch.optim.AdamW(..., fused=True): one call replaces many."
+    "Move Python code between operators out of the loop, or compile the model: `model = torch.compile(model)`. Pass "
+    "`fused=True` to an optimizer that has it, as in `torch.optim.AdamW(..., fused=True)`: one call replaces many."
 )
 _ON_LONG_PAUSES = (
     "{share} of this time is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it "
@@ -34,7 +34,7 @@ _RUNS_OR_WAITS = "runs Python code, reads or writes files, or waits"
 _WAITS = "waits, for example for a lock, a file, the network or another process"
 _ADVICE_ON_LOOPS = "Replace loops over elements, if there are any, with tensor operators. "
 _ADVICE_ON_LONG_PAUSES = "Do this work every n-th step, or ahead of the step in a background thread or process."
-_WITHOUT_LINES = "Pass diagnose=True to record the lines, and what the loop waits for there. "
+_WITHOUT_LINES = "Pass `diagnose=True` to record the lines, and what the loop waits for there. "
 
 
 @rule("python_overhead")
@@ -54,7 +54,7 @@ def find_python_overhead(evidence: Evidence) -> Iterator[Diagnosis]:
     advice = advise_on_call(stalls, evidence.stalls("blocked")).rstrip() or _advise(evidence, is_idle=is_idle)
     yield Diagnosis(
         title=title,
-        advice=stalls.describe_line() + advice,
+        advice=f"{advice} {stalls.describe_line()}".rstrip(),
         cost_ns=min(python_ns, idle_ns),
         fix=Fix(
             Change(frozenset(["python"])),
@@ -101,4 +101,4 @@ def _advise(evidence: Evidence, *, is_idle: bool) -> str:
         activity=_WAITS if is_idle else _RUNS if cpu.delay.is_known else _RUNS_OR_WAITS,
     )
     on_loops = "" if is_idle else _ADVICE_ON_LOOPS
-    return on_pauses + ("" if cpu.is_sampled else _WITHOUT_LINES) + on_loops + _ADVICE_ON_LONG_PAUSES
+    return f"{on_loops}{_ADVICE_ON_LONG_PAUSES} {on_pauses}{'' if cpu.is_sampled else _WITHOUT_LINES}".rstrip()

@@ -50,14 +50,14 @@ def find_recompilation(evidence: Evidence) -> Iterator[Diagnosis]:
 def _advise_on_guard(stalls: pl.DataFrame) -> str:
     """Return the advice, with the failed guard that cost most where one was recorded."""
     advice = (
-        "Give each batch the same shape: DataLoader(..., drop_last=True), pad to a multiple, or "
-        "torch.compile(model, dynamic=True)."
+        "Give each batch the same shape: `DataLoader(..., drop_last=True)`, pad to a multiple, or compile for all "
+        "shapes: `torch.compile(model, dynamic=True)`."
     )
     failed = stalls.drop_nulls("guard").head(1).to_dicts()
     if not failed:
-        return f"{advice} Set TORCH_LOGS=recompiles to print the guards that fail."
+        return f"{advice} Set `TORCH_LOGS=recompiles` to print the guards that fail."
     name, guard = shown(failed[0]["name"].removeprefix("compile/")), shown(failed[0]["guard"], _MAX_GUARD_LENGTH)
-    return f"{name} was compiled again because {guard}. {advice}"
+    return f"{advice} {name} was compiled again because {guard}."
 
 
 def _function_name(stalls: pl.DataFrame) -> str:

@@ -68,7 +68,7 @@ def _advice(rows: Sequence[SlowStepRow], num_machines: int) -> str:
     sentences = list[str]()
     if regular:
         recurring = "; ".join(regular[:MAX_NAMED])
-        sentences.append(f"The fault recurs ({recurring}): do this work less often, or in the background.")
+        sentences.append(f"Do this work less often, or in the background: the fault recurs ({recurring}).")
     if num_machines:
         sentences.append(
             f"In {num_machines:,} of them the loop waited for a CPU for half of the excess or more: other processes, "

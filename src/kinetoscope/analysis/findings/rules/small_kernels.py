@@ -24,20 +24,20 @@ _MIN_SHARE_OF_ITEMS = 0.8
 """Advice is about the library or the optimizer that reads this share of the values."""
 
 _ADVICE = (
-    "Fuse them: model = torch.compile(model), and fused=True for an optimizer that has it. Work on one large tensor "
-    "instead of many small ones in a loop."
+    "Fuse them: `model = torch.compile(model)`, and `fused=True` for an optimizer that has it. Work on one large "
+    "tensor instead of many small ones in a loop."
 )
 _ADVICE_ON_OPERATORS = (
-    "Fuse them: model = torch.compile(model), and fused=True for an optimizer that has it. A larger batch gives each "
-    "call more work."
+    "Fuse them: `model = torch.compile(model)`, and `fused=True` for an optimizer that has it. A larger batch gives "
+    "each call more work."
 )
 _ADVICE_ON_ITEMS = (
-    "Compute on the whole tensor, and read all values with one values.tolist(). Keep values that you only log or sum "
+    "Compute on the whole tensor, and read all values with one `values.tolist()`. Keep values that you only log or sum "
     "in a tensor until the end of the epoch."
 )
 _ADVICE_ON_ITEMS_OF_OPTIMIZER = (
-    "The optimizer's step reads them. LBFGS reads some for each direction in its history: pass a smaller "
-    "history_size, as in torch.optim.LBFGS(..., history_size=10)."
+    "Pass a smaller history to LBFGS, which reads some for each direction in it: "
+    "`torch.optim.LBFGS(..., history_size=10)`. The optimizer's step reads them."
 )
 
 
@@ -87,7 +87,9 @@ def _diagnose_operators(evidence: Evidence) -> Iterator[Diagnosis]:
 
     yield Diagnosis(
         title=title,
-        advice=stalls.describe_line() + (_advise_on_items(evidence) if num_items else _ADVICE_ON_OPERATORS),
+        advice=" ".join(
+            [_advise_on_items(evidence) if num_items else _ADVICE_ON_OPERATORS, stalls.describe_line()]
+        ).rstrip(),
         cost_ns=self_ns + python_ns,
         fix=None,
         where=Where(spans=names[:MAX_NAMED], lines=stalls.where().lines),
@@ -120,4 +122,4 @@ def _advise_on_items(evidence: Evidence) -> str:
         return _ADVICE_ON_ITEMS_OF_OPTIMIZER
     calls = evidence.stalls("item").by_call.drop_nulls("call").to_dicts()
     of_library = [row["call"] for row in calls if row["share"] >= _MIN_SHARE_OF_ITEMS]
-    return (f"{of_library[0]}, a library, reads them. " if of_library else "") + _ADVICE_ON_ITEMS
+    return _ADVICE_ON_ITEMS + (f" {of_library[0]}, a library, reads them." if of_library else "")

@@ -13,8 +13,8 @@ from kinetoscope.texts.wording import format_ms
 
 _DISTRIBUTIONS = "torch/distributions/"
 _ON_DISTRIBUTIONS = (
-    "torch.distributions validates its arguments with a sync: pass validate_args=False, or call "
-    "torch.distributions.Distribution.set_default_validate_args(False). "
+    "torch.distributions validates its arguments with a sync. Switch that off: "
+    "`torch.distributions.Distribution.set_default_validate_args(False)`. "
 )
 
 
@@ -32,8 +32,8 @@ def find_synchronisation(evidence: Evidence) -> Iterator[Diagnosis]:
     yield Diagnosis(
         title=lambda cost_ns: f"Host-device sync: {calls} the GPU for {format_ms(cost_ns)} ms",
         advice=(_ON_DISTRIBUTIONS if is_in_distributions else "")
-        + "Read values such as the loss every n-th step, or one step late from a copy: loss.detach().to('cpu', "
-        "non_blocking=True). torch.cuda.set_sync_debug_mode(1) warns at each blocking call.",
+        + "Read values such as the loss every n-th step, or one step late from a copy: `loss.detach().to('cpu', "
+        "non_blocking=True)`. `torch.cuda.set_sync_debug_mode(1)` warns at each blocking call.",
         cost_ns=min(stalls.total_ns, idle_ns),
         fix=Fix(
             Change(frozenset(["sync", "transfer", "launch"])),

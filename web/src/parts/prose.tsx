@@ -1,0 +1,24 @@
+import { Name } from "./name";
+
+const MAX_CHARACTERS = 1000;
+
+/** Sentences whose code is between backticks, as in a finding's advice. */
+export function Prose({ text }: { text: string }) {
+  const pieces = text.split("`");
+  // Without a closing backtick, the last one is a character like any other.
+  const isPaired = pieces.length % 2 === 1;
+  if (!isPaired) return <Name text={text} most={MAX_CHARACTERS} />;
+  return (
+    <>
+      {pieces.map((piece, index) =>
+        index % 2 ? (
+          <code key={index}>
+            <Name text={piece} most={MAX_CHARACTERS} />
+          </code>
+        ) : (
+          <Name key={index} text={piece} most={MAX_CHARACTERS} />
+        ),
+      )}
+    </>
+  );
+}
