@@ -4,15 +4,18 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from itertools import takewhile
 
 import pytest
 from rich.console import Console
 
 from kinetoscope.report.sections.build import build_page
-from kinetoscope.report.terminal import render_report
+from kinetoscope.report.terminal.screen import print_trimmed
+from kinetoscope.report.terminal.summary import render_summary
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, LEAD_LOST, SIDES
 
 _MS = 1e6
+_GLYPHS = "█▓▒░"
 
 
 def assert_one_truth(report):
@@ -40,39 +43,43 @@ def _assert_adds_up(step_ns, parts):
 
 
 def screen(report, width=400):
-    """The lines that a terminal shows."""
+    """Return the lines that a terminal shows with all details."""
     out = io.StringIO()
-    Console(file=out, width=width, highlight=False).print(render_report(report, width))
-    return [line.rstrip() for line in out.getvalue().splitlines()]
+    console = Console(file=out, width=width, highlight=False)
+    print_trimmed(console, render_summary(report, width, with_details=True))
+    return out.getvalue().splitlines()
 
 
 def _assert_screen(report, run):
     lines = screen(report)
     if run["step_ns"] is None:
-        assert " ms" not in lines[0]
+        assert "ms/step" not in lines[0]
         return
-    told = re.search(r" steps?, ([\d.,]+) ms( each)?", lines[0])
-    assert _is_rounded(told[1], run["step_ns"] / _MS)
-    assert bool(told[2]) == (run["num_steps"] > 1)
-    assert (run["state"] == "killed") == lines[1].startswith("This run was killed")
+    step = re.search(r" (?:steps?|profiled), ([\d.,]+) ms/step", lines[0])
+    assert _is_rounded(step[1], run["step_ns"] / _MS)
+    assert (run["state"] == "killed") == any(line.startswith("! This run was killed") for line in lines)
     for name, words in (("host", HOST_PARTS), ("device", DEVICE_PARTS)):
-        _assert_told(lines, name, words, run["parts"][name])
-    title = lines.index("Step time by rank, in ms")
+        _assert_breakdown(lines, name, words, run["parts"][name])
+    title = lines.index("Step time by rank, ms/step")
     names = re.split(r"\s{2,}", lines[title + 1].strip())
     for line, row in zip(lines[title + 2 :], {row.rank: row for row in report.ranks}.values(), strict=False):
         cells = re.split(r"\s{2,}", line.strip()) if row.rank is not None else ["", *re.split(r"\s{2,}", line.strip())]
         assert _is_rounded(cells[names.index("step")], row.step_ns / _MS)
 
 
-def _assert_told(lines, name, words, ledger):
-    told = [line for line in lines if line.startswith(f"  {SIDES[name]}, ms/step: ")]
-    assert len(told) == (ledger is not None)
-    for part, word in words.items() if ledger is not None else ():
+def _assert_breakdown(lines, name, words, ledger):
+    """Assert that a bar and its legend show each part of at least half a microsecond."""
+    bars = [index for index, line in enumerate(lines) if re.match(f"{SIDES[name]:<5}[{_GLYPHS}]+$", line)]
+    assert len(bars) == (ledger is not None)
+    if ledger is None:
+        return
+    legend = "  ".join(takewhile(lambda line: line.startswith("     "), lines[bars[0] + 1 :]))
+    for part, word in words.items():
         value = ledger[part]
         word = LEAD_LOST if part == "ahead_ns" and (value or 0) < 0 else word
-        found = re.search(rf"(?:: |, ){re.escape(word)} (-?[\d.,]*\d)", told[0])
-        assert (found is not None) == (abs(value or 0) >= 500), (word, told[0])
-        assert found is None or _is_rounded(found[1], value / _MS), (word, told[0])
+        found = re.search(rf"[{_GLYPHS}] {re.escape(word)} (-?[\d.,]*\d) ms", legend)
+        assert (found is not None) == (abs(value or 0) >= 500), (word, legend)
+        assert found is None or _is_rounded(found[1], value / _MS), (word, legend)
 
 
 # -- a page and a notebook
@@ -116,23 +123,31 @@ def _assert_told_on_page(page, report, run):
                 assert part.word == (LEAD_LOST if part.part == "ahead_ns" and (part.time_ns or 0) < 0 else word)
     assert (page.tensor_cores_said is None) == (run["tensor_core_share"] is None)
     assert page.tensor_cores_said is None or page.tensor_cores_said in screen(report)
-    _assert_same_calls(page, screen(report))
+    _assert_same_calls(page, report, screen(report))
 
 
-def _assert_same_calls(page, lines):
-    for title, of, column, field in (
-        ("Operators", "operators", "self ms", "self_ns"),
-        ("Kernels and copies", "kernels", "total ms", "total_ns"),
-    ):
+def _assert_same_calls(page, report, lines):
+    """Assert that a terminal's calls per step equal the page's."""
+    num_steps = sum({row.rank: row.num_steps for row in report.ranks}.values())
+    unit = "per step" if num_steps else "in all"
+    fields = {"self ms": "self_ns", "total ms": "total_ns", "GPU ms": "device_ns"}
+    for title, of in (("Operators", "operators"), ("Kernels and copies", "kernels")):
         rows = next((table.rows for table in page.call_tables if (table.of, table.by) == (of, "name")), [])
-        if title not in lines or not rows:
+        if f"{title} {unit}" not in lines:
+            assert not rows
             continue
-        first = lines[lines.index(title) + 1 :]
-        names = re.split(r"\s{2,}", first[0].strip())
-        for line, row in zip(first[1:6], rows, strict=False):
-            cells = re.split(r"\s{2,}", line.strip())
-            assert int(cells[1].replace(",", "")) == row.num_calls
-            assert _is_rounded(cells[names.index(column)], getattr(row, field) / _MS)
+        header, *shown = (re.split(r"\s{2,}", line.strip()) for line in lines[lines.index(f"{title} {unit}") + 1 :][:6])
+        by_name = {row.name.removeprefix("void ").replace("at::native::", "", 1): row for row in rows}
+        by_name |= {row.name: row for row in rows}
+        known = [cells for cells in shown if cells[0] in by_name and len(cells) == len(header)]
+        assert known or any("…" in cells[0] for cells in shown)
+        for cells in known:
+            row = by_name[cells[0]]
+            assert _is_rounded(cells[-1], row.num_calls / (num_steps or 1))
+            for name in fields.keys() & {*header}:
+                field = "total_ns" if of == "kernels" else fields[name]
+                if getattr(row, field) is not None:
+                    assert _is_rounded(cells[header.index(name)], getattr(row, field) / (num_steps or 1) / _MS)
 
 
 def _share(time_ns, run):

@@ -9,12 +9,14 @@ import pytest
 from rich.console import Console
 
 import kinetoscope
-from kinetoscope.report.terminal import render_report
+from kinetoscope.report.terminal.summary import render_summary
 from simulated_training import planted_settings, simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "summary.md").read_text(encoding="utf-8")
 TITLES = {title: title for title in re.findall(r"^## (.*)$", PAGE, re.M)}
-TITLES["Step time by rank"] += ", in ms"
+TITLES["Step time by rank"] += ", ms/step"
+TITLES["Operators"] += " per step"
+TITLES["Kernels and copies"] += " per step"
 TITLES["Each GPU, from its first event to its last"] += ", in ms"
 
 
@@ -41,7 +43,7 @@ def each_part(parts, ahead_ns):
 def shown(report):
     """The columns of each table that a wide terminal shows."""
     out = io.StringIO()
-    Console(file=out, width=400, highlight=False).print(render_report(report, 400))
+    Console(file=out, width=400, highlight=False).print(render_summary(report, 400))
     lines = [line.strip() for line in out.getvalue().splitlines()]
     of = {title: lines[lines.index(whole) + 1] for title, whole in TITLES.items() if whole in lines}
     return {title: re.split(r"\s{2,}", header) for title, header in of.items()}

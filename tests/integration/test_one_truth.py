@@ -36,6 +36,6 @@ def test_a_killed_run_says_so_everywhere_and_has_the_same_numbers(tmp_path):
     assert run_command("recover", tmp_path / "run").returncode == 0
     report = kinetoscope.analyze(tmp_path / "run", cache=False)
     assert report.run["state"] == "killed"
-    assert screen(report)[1].startswith("This run was killed")
-    assert screen(report)[1].endswith(" The last step that is here is 8.")
+    (warning,) = (line for line in screen(report) if line.startswith("! This run was killed"))
+    assert warning.endswith(" The last step that is here is 8.")
     assert_one_truth(report)

@@ -11,7 +11,7 @@ from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.merging import require_merged
-from kinetoscope.cli.options import PATH, add_json
+from kinetoscope.cli.options import PATH, add_details, add_json
 from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.summary import add_selection, selection_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fail at this change, as in 5%% or 0.05 (default: 5%%)",
     )
     add_json(parser)
+    add_details(parser)
     add_selection(parser)
 
 
@@ -58,12 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(comparison.to_json())
     else:
-        from rich.console import Console
-
         from kinetoscope.report.comparison import render_comparison
+        from kinetoscope.report.terminal.screen import print_screen
 
-        console = Console(highlight=False)
-        console.print(render_comparison(comparison, console.width))
+        print_screen(lambda width: render_comparison(comparison, width, with_details=arguments.details))
     return 0 if _are_the_same(arguments.before, arguments.after) else _exit_code(comparison)
 
 

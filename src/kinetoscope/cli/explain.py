@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from kinetoscope.analysis.findings.explanations import Explanation, explanations, introduction, link_to
-from kinetoscope.cli.options import add_json
+from kinetoscope.cli.options import add_details, add_json
 from kinetoscope.errors import SettingsError
 from kinetoscope.texts.wording import shown
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     kind = parser.add_argument("kind", metavar="KIND", nargs="?", help="kind of finding (default: list all)")
     vars(kind)["completer"] = lambda **_: list(explanations())  # for argcomplete
-    parser.add_argument("--details", action="store_true", help="print all of the explanation")
+    add_details(parser)
     add_json(parser)
 
 
@@ -47,36 +47,33 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_explanation(explanation: Explanation, *, is_whole: bool) -> None:
-    from rich.console import Console
+    from rich.console import Group
     from rich.text import Text
 
     from kinetoscope.report.explanations import render_sections
+    from kinetoscope.report.terminal.screen import print_screen
 
     sections = dict(explanation.sections if is_whole else explanation.first_sections())
     meaning = sections.pop("Meaning")
-    console = Console(highlight=False)
-    console.print(Text.assemble((f"{explanation.kind}: ", "bold"), meaning), "", sep="\n")
-    console.print(render_sections(sections))
-    if not is_whole:
-        console.print(f"\nMore: {link_to(explanation.kind)} --details", markup=False)
+    title = Text.assemble((f"{explanation.kind}: ", "bold"), meaning)
+    more = [] if is_whole else [f"\nMore: {link_to(explanation.kind)} --details"]
+    print_screen(lambda width: Group(title, "", render_sections(sections), *map(Text, more)))
 
 
 def _print_list(known: Mapping[str, Explanation], *, is_whole: bool) -> None:
     """Print one line per kind; with ``is_whole`` also the fields of all findings."""
-    from rich.console import Console
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     from kinetoscope.report.explanations import render_markdown
+    from kinetoscope.report.terminal.screen import print_screen
 
-    console = Console(highlight=False)
     table = Table.grid("kind", "meaning", padding=(0, 2, 0, 0))
     for kind, explanation in known.items():
         table.add_row(kind, explanation.meaning)
-    console.print(table)
-    if is_whole:
-        console.print("", render_markdown(introduction()), sep="\n")
-    else:
-        console.print(f"\nThe fields of findings: {_FIELDS}", markup=False)
+    fields = render_markdown(introduction()) if is_whole else Text(f"The fields of findings: {_FIELDS}")
+    print_screen(lambda width: Group(table, "", fields))
 
 
 def _describe_unknown(kind: str, known: Mapping[str, Explanation]) -> str:

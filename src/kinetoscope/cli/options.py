@@ -35,6 +35,11 @@ def add_num_steps(parser: argparse.ArgumentParser, default: int | None, more: st
     )
 
 
+def add_details(parser: argparse.ArgumentParser) -> None:
+    """Add the option for what is left out of the first screen."""
+    parser.add_argument("--details", action="store_true", help="print all details, not only the most important ones")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Adds ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON")

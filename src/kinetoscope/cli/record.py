@@ -290,12 +290,11 @@ def _said_meanwhile() -> Iterator[Callable[[str], object]]:
 
 
 def _show(traces: Mapping[int, _Recorded]) -> None:
-    from rich.console import Console
+    from kinetoscope.report.terminal.screen import print_screen
+    from kinetoscope.report.terminal.summary import render_summary
 
-    from kinetoscope.report.terminal import render_report
-
-    console = Console(highlight=False)
-    console.print(render_report(report_of([found.path for found in traces.values()], Selection()), console.width))
+    report = report_of([found.path for found in traces.values()], Selection())
+    print_screen(lambda width: render_summary(report, width))
     for found in traces.values():
         print(f"Recorded: {printable_lines(found.path)}")
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from kinetoscope.cli.ends import requests_to_end, wait_for_one
 from kinetoscope.cli.options import add_json, add_run
 from kinetoscope.cli.paths import nothing_of, print_later_run, run_folder_of
+from kinetoscope.report.terminal.screen import print_screen
 from kinetoscope.status.judging import RunState, RunStatus, look_at_run
 from kinetoscope.status.table import run_now
 from kinetoscope.status.terminal import render_now
@@ -105,8 +106,7 @@ def _print(status: RunStatus, run_folder: Path, *, is_json: bool) -> None:
     if is_json:
         print(json.dumps(as_json(status)), flush=True)
     else:
-        console = _console()
-        console.print(_rendered(status, run_folder, console.width))
+        print_screen(lambda width: _rendered(status, run_folder, width))
 
 
 def _console() -> Console:

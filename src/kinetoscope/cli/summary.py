@@ -9,7 +9,7 @@ from kinetoscope.analysis.steps.all_steps import about_all_steps
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.merging import require_merged
-from kinetoscope.cli.options import PATH, add_attempt, add_json, add_last, add_no_cache, add_ranks
+from kinetoscope.cli.options import PATH, add_attempt, add_details, add_json, add_last, add_no_cache, add_ranks
 from kinetoscope.cli.paths import newest_run, print_later_run, require_there
 from kinetoscope.errors import TraceFileError
 from kinetoscope.table.all_steps import pulses_of, stuck_phases_of
@@ -20,6 +20,8 @@ examples:
       summarize the newest run in ./runs
   kinetoscope summary runs/digits
       show findings with cost and saving, time breakdowns, and the slowest operators
+  kinetoscope summary runs/digits --details
+      add the evidence of each finding, its location and the full advice
   kinetoscope summary trace.json.gz --step train_step
       read a trace of any profiler, with the spans called train_step as steps
   kinetoscope summary runs/digits -r 0,4-7 --json
@@ -41,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{PATH}, or URLs; - is stdin (default: the newest run in ./runs)",
     )
     add_json(parser)
+    add_details(parser)
     add_selection(parser)
 
 
@@ -52,12 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(report.to_json())
         return 0
-    from rich.console import Console
+    from kinetoscope.report.terminal.screen import print_screen
+    from kinetoscope.report.terminal.summary import render_summary
 
-    from kinetoscope.report.terminal import render_report
-
-    console = Console(highlight=False)
-    console.print(render_report(report, console.width))
+    print_screen(lambda width: render_summary(report, width, with_details=arguments.details))
     return 0
 
 

@@ -99,11 +99,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(_as_json(report, found))
         return 0
-    from rich.console import Console
-
+    from kinetoscope.report.terminal.screen import print_screen
     from kinetoscope.report.what_if import render_what_ifs
 
-    Console(highlight=False).print(render_what_ifs(report, found))
+    print_screen(lambda width: render_what_ifs(report, found))
     return 0
 
 

@@ -21,33 +21,14 @@ from kinetoscope.report.sentences import (
     headline,
     loop_lines,
     one_line,
+    split_code,
     told_parts,
     unknown_parts,
 )
 from kinetoscope.report.what_if import words_of_change
-from kinetoscope.report.words import NOT_KNOWN, SIDES, device_ledger, device_times, host_ledger
+from kinetoscope.report.words import NOT_KNOWN, PART_COLOURS, SIDES, device_ledger, device_times, host_ledger
 from kinetoscope.texts.templates import load_macros
 from kinetoscope.texts.wording import counted, format_ms, in_percent, memory_size
-
-COLOURS = {
-    "data_wait_ns": "#e69f00",
-    "forward_ns": "#0072b2",
-    "backward_ns": "#009e73",
-    "optimizer_ns": "#cc79a7",
-    "communication_wait_ns": "#d55e00",
-    "gc_ns": "#8c564b",
-    "python_ns": "#8a8f98",
-    "evaluation_ns": "#f0e442",
-    "between_ns": "#56b4e9",
-    "compute_ns": "#0072b2",
-    "exposed_communication_ns": "#d55e00",
-    "exposed_copy_ns": "#56b4e9",
-    "sync_ns": "#6b7486",
-    "unknown_ns": "#a9afb9",
-    "ahead_ns": "#c9cdd4",
-    "idle_ns": "#c9cdd4",
-}
-"""Those of web/src/style.css, where these are the same light and dark; else one between both."""
 
 _MOST_FINDINGS, _MOST_NOTES = 3, 3
 _LEAST_SHARE = 0.005  # what takes less of a step would be told as nothing of it
@@ -135,7 +116,7 @@ def _ledger(title: str, ledger: Sequence[LedgerPart]) -> Iterable[str]:
 
 
 def _colour(part: LedgerPart) -> str:
-    return COLOURS.get(part.part, COLOURS["unknown_ns"])
+    return PART_COLOURS.get(part.part, PART_COLOURS["unknown_ns"])
 
 
 def _part(part: LedgerPart) -> str:
@@ -175,8 +156,8 @@ def _some_findings(told: _Told) -> Iterable[str]:
 def _finding(finding: Finding, run: RunFacts | None) -> Iterable[str]:
     """The title, what it costs and saves, where it is, what to change, and what explains it."""
     yield _line(finding.title, is_bold=True)
-    *said, link = below_title(finding, run)
-    yield from map(_line, said)
+    *lines, link = below_title(finding, run)
+    yield from (_html().prose(split_code(line)) for line in lines)
     yield _line("In a terminal:", link)
 
 

@@ -3,14 +3,17 @@
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts, ending
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
 from kinetoscope.texts.wording import counted, printable, shortened, shown, told_apart
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
+_MAX_WORSE, _MAX_FINDINGS = 3, 5
 _LONGEST_NAME, _SHORTEST_NAME = 100, 12
 _GAP = 2
 _MANY_TIMES = 9
@@ -22,21 +25,48 @@ _WHOLES = ("step", "phase", "memory")
 _SPARED = ("between, %", "before", "after", "change")
 """The columns that a narrow screen lacks, the first of them first."""
 
-UNITS = "times in ms, memory in MiB"
+UNITS = "times in ms, memory in MiB; n.s.: no significant change"
+VERDICTS = {
+    "slower": "slower",
+    "faster": "faster",
+    "same": "n.s.",
+    "unsure": "inconclusive",
+    "new": "added",
+    "gone": "removed",
+}
+"""Labels of verdicts on screens."""
+
 _LARGER = {"slower": "larger", "faster": "smaller"}
 _STYLES = {"slower": "red", "faster": "green", "new": "yellow", "gone": "yellow"}
 
 
-def render_comparison(comparison: Comparison, width: int = 100) -> RenderableType:
-    """What changed, what changed first; then what did not; in ``width`` columns."""
+def render_comparison(comparison: Comparison, width: int = 100, *, with_details: bool = False) -> RenderableType:
+    """Return the verdict on the step, its phases, and findings fixed and new, in ``width`` characters.
+
+    Args:
+        with_details: show operators and kernels too, what changed first.
+    """
     parts: list[RenderableType] = [
+        *(Text(sentence, style="bold" if index == 0 else "") for index, sentence in enumerate(_said(comparison))),
         Text(f"before: {about_run(comparison.before)}"),
         Text(f"after:  {about_run(comparison.after)}"),
-        *(Text(f"  {printable(note)}") for note in [*_endings(comparison), *comparison.notes]),
+        *(Text(printable(note), style="dim") for note in [*_endings(comparison), *comparison.notes]),
     ]
     if comparison.rows:
-        parts += ["", *map(Text, _said(comparison)), "", _table(comparison, width)]
+        rows = comparison.rows if with_details else _main_rows(comparison)
+        parts += ["", _table(rows, width, num_all=len(comparison.rows), with_details=with_details)]
+    for title, findings in (("Fixed", comparison.fixed_findings), ("New", comparison.new_findings)):
+        if findings:
+            parts += ["", Text(f"{title}: {counted(len(findings), 'finding')}", style="bold")]
+            parts += [Padding(Text(printable(found.title)), (0, 0, 0, 2)) for found in findings[:_MAX_FINDINGS]]
     return Group(*parts)
+
+
+def _main_rows(comparison: Comparison) -> list[ComparisonRow]:
+    """Return the step, its phases and memory, and the first of the other rows that got worse."""
+    whole = [row for row in comparison.rows if row.kind in _WHOLES]
+    worse = [row for row in comparison.worse if row.kind not in _WHOLES]
+    return [*sorted(whole, key=lambda row: _WHOLES.index(row.kind)), *worse[:_MAX_WORSE]]
 
 
 def comparison_sentences(comparison: Comparison) -> list[str]:
@@ -101,8 +131,8 @@ def _step_said(step: ComparisonRow, percent: str) -> str:
     return {
         "slower": "The typical step got slower",
         "faster": "The typical step got faster",
-        "same": f"The typical step is the same, within {percent}",
-    }.get(step.verdict, "Cannot tell whether the typical step changed")
+        "same": f"No significant change of the typical step, within {percent}",
+    }.get(step.verdict, "Inconclusive: the typical step may or may not have changed")
 
 
 def _range(row: ComparisonRow) -> str:
@@ -121,8 +151,8 @@ def _how_to_tell(more_steps: int | None) -> str:
     )
 
 
-def _table(comparison: Comparison, width: int) -> RenderableType:
-    shown = shown_rows(comparison.rows)
+def _table(rows: Sequence[ComparisonRow], width: int, *, num_all: int, with_details: bool) -> RenderableType:
+    shown = shown_rows(rows) if with_details else rows
     lacks, room = _narrowed(shown, width)
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
@@ -133,10 +163,12 @@ def _table(comparison: Comparison, width: int) -> RenderableType:
         table.add_row(
             *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=_STYLES.get(row.verdict, "")
         )
-    num_left = len(comparison.rows) - len(shown)
-    left = f"; {counted(num_left, 'more row')}: --json has all" if num_left else ""
-    narrow = f"; the screen is too narrow for {', '.join(name.removesuffix(', %') for name in lacks)}" if lacks else ""
-    return Group(table, Text(f"{UNITS}{left}{narrow}", style="table.caption"))
+    num_left = num_all - len(shown)
+    where = "--json has all" if with_details else "--details"
+    left = f"; {counted(num_left, 'more row')}: {where}" if num_left else ""
+    columns = ", ".join(name.removesuffix(", %") for name in lacks)
+    narrow = f"; {counted(len(lacks), 'column')} hidden at this width: {columns}" if lacks else ""
+    return Group(table, Text(f"{UNITS}{left}{narrow}", style="dim"))
 
 
 def _narrowed(rows: Sequence[ComparisonRow], width: int) -> tuple[list[str], int]:
@@ -174,16 +206,23 @@ def _cells(row: ComparisonRow, name: str) -> list[str]:
     is_memory = row.unit == "bytes"
     low, high = row.interval or (None, None)
     between = f"{_bound(low, '')} {_bound(high, '')}" if row.interval else ""
-    verdict = _LARGER.get(row.verdict, row.verdict) if is_memory else row.verdict
+    verdict = (_LARGER if is_memory else {}).get(row.verdict) or VERDICTS[row.verdict]
     values = [_in_unit(row.before, row.unit), _in_unit(row.after, row.unit), _percent(row.change, "%"), between]
     return [_KINDS.get(row.kind, row.kind), name, *values, verdict]
 
 
 def _whole_name(row: ComparisonRow) -> str:
-    where = " ".join(
-        part for part in (row.name.replace("_", " ") if row.kind == "phase" else row.name, row.shapes) if part
-    )
+    """Return the name with shapes and module; of a phase the label of the time breakdown."""
+    if row.kind == "phase":
+        return _phase_label(row.name)
+    where = " ".join(filter(None, (row.name, row.shapes)))
     return f"{where} in {row.module}" if row.module else where
+
+
+def _phase_label(name: str) -> str:
+    if (part := f"{name.removeprefix('device_')}_ns") in DEVICE_PARTS and name.startswith("device_"):
+        return f"GPU {DEVICE_PARTS[part]}"
+    return HOST_PARTS.get(f"{name}_ns", name.replace("_", " "))
 
 
 def _in_unit(value: float | None, unit: str) -> str:

@@ -1,5 +1,6 @@
 """Sentences on a run and its findings, shared by terminals and notebooks."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from kinetoscope.analysis.findings.finding import Finding, Where
@@ -11,7 +12,16 @@ from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
-from kinetoscope.texts.wording import counted, format_ms, in_percent, numbers_named, printable, shortened, shown
+from kinetoscope.texts.wording import (
+    counted,
+    format_ms,
+    in_percent,
+    memory_size,
+    numbers_named,
+    printable,
+    shortened,
+    shown,
+)
 
 _MOST_STEPS, _LONGEST_NAME = 6, 60
 _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
@@ -22,15 +32,10 @@ _WHY_LATE = {
     "processor": "CPU contention",
     "unknown": "unknown cause",
 }
+_FIX = re.compile(r": `([^`]+)`")
+_SENTENCE_END = re.compile(r"(?<=[.;]) ")
 _LEAST_NS = 500
 """A shorter time would be shown as 0.000 ms."""
-
-
-def ledger_line(title: str, ledger: Sequence[LedgerPart]) -> str:
-    """One ledger of a step: its parts add up to it."""
-    parts = ", ".join(f"{part.word} {format_ms(part.time_ns)}" for part in told_parts(ledger))
-    unknown = unknown_parts(ledger)
-    return f"{title}: {parts}" + (f"; {unknown}" if unknown else "")
 
 
 def told_parts(ledger: Iterable[LedgerPart]) -> list[LedgerPart]:
@@ -59,31 +64,33 @@ def device_line(devices: Sequence[DeviceTimes]) -> str:
 
 
 def headline(run: RunFacts) -> str:
-    """Which run it is, its ranks and steps, and how long a step takes."""
-    of = f" of {run['world_size']}" if run["world_size"] else ""
-    noun = "recorded step" if run["all_steps"] is not None else "step"
-    steps = counted(run["num_steps"], noun) if run["num_steps"] else "no step was recorded"
-    each = " each" if run["num_steps"] > 1 else ""
-    typical = f", {format_ms(run['step_ns'])} ms{each}" if run["step_ns"] is not None else ""
-    why = f", {said}" if typical and (said := bound(run)) else ""
-    return f"{shown(run['title'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}{why}"
+    """Return the run, its ranks and steps, the step time and what bounds it."""
+    num_ranks, num_steps, about = len(run["ranks"]) or 1, run["num_steps"], run["all_steps"]
+    ranks = (
+        f"{num_ranks:,} of {counted(run['world_size'], 'rank')}" if run["world_size"] else counted(num_ranks, "rank")
+    )
+    steps = counted(num_steps, "step") if num_steps else "no step was recorded"
+    if num_steps and about is not None and about["num_steps"] >= num_steps:
+        steps = f"{num_steps:,} of {counted(about['num_steps'], 'step')} profiled"
+    step = f", {format_ms(run['step_ns'])} ms/step" if run["step_ns"] is not None else ""
+    why = f", {bounds}" if step and (bounds := bound(run)) else ""
+    return f"{shown(run['title'] or 'run')}: {ranks}, {steps}{step}{why}"
 
 
 def all_steps_line(about: AllSteps) -> str:
-    """What the run took for all its steps, recorded or not."""
-    steps = counted(about["num_steps"], "step")
-    recorded = f"Of {steps}, {about['num_recorded']:,} were recorded" if about["num_recorded"] else f"{steps} in all"
-    slowest = f"the slowest, step {about['slowest_step']:,}, {format_ms(about['most_ns'])} ms"
+    """Return sentences on all steps, recorded or not: mean, slowest, a change, and recorded steps that differ."""
+    slowest = f"slowest {format_ms(about['most_ns'])} ms (step {about['slowest_step']:,}"
     if about["slowest_phase"] is not None:
-        slowest += f", most of it in {PHASE_LABELS[about['slowest_phase']]}"
-    sentences = [f"{recorded}. All steps take {format_ms(about['mean_ns'])} ms on average on the CPU, {slowest}."]
+        slowest += f", mostly {PHASE_LABELS[about['slowest_phase']]}"
+    steps = f"All {counted(about['num_steps'], 'step')}" if about["num_steps"] > 1 else "1 step"
+    sentences = [f"{steps}: {format_ms(about['mean_ns'])} ms on average on the CPU, {slowest})."]
     if about["changed_at"] is not None and about["change"] is not None:
         how = "longer" if about["change"] > 0 else "less"
         sentences.append(
             f"Since step {about['changed_at']:,} it takes {in_percent(abs(about['change']))} {how} than before."
         )
-    if said := on_odd_steps(about, "The recorded steps"):
-        sentences.append(said)
+    if difference := on_odd_steps(about, "The recorded steps"):
+        sentences.append(difference)
     return " ".join(sentences)
 
 
@@ -169,6 +176,42 @@ def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
         yield location
     yield printable(finding.advice)
     yield finding.link
+
+
+def fix_of(finding: Finding) -> str:
+    """Return the fix as one line: the code that the advice ends a sentence with, else its first sentence.
+
+    Code in advice is between backticks; code after a colon is the fix.
+    """
+    if code := _FIX.search(finding.advice):
+        return f"Fix: `{code[1]}`"
+    return f"Fix: {_SENTENCE_END.split(finding.advice, maxsplit=1)[0]}"
+
+
+def split_code(text: str) -> list[tuple[str, bool]]:
+    """Split sentences with code between backticks into pairs of a text and whether it is code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # a backtick without its pair, as in a foreign name, is no mark
+        return [(text, False)]
+    return [(piece, index % 2 == 1) for index, piece in enumerate(pieces) if piece]
+
+
+def evidence_line(finding: Finding) -> str:
+    """Return the numbers that a finding rests on; "" without any."""
+    pairs = [_format_evidence(name, value) for name, value in finding.evidence]
+    numbers = [f"{name.replace('_', ' ')} {value}" for name, value in pairs]
+    return f"Evidence: {', '.join(numbers)}" if numbers else ""
+
+
+def _format_evidence(name: str, value: float) -> tuple[str, str]:
+    """Return a name without its unit, and the number with it."""
+    if name.endswith("_ns"):
+        return name.removesuffix("_ns"), f"{format_ms(value)} ms"
+    if "bytes" in name:
+        return name.replace("_bytes", "").replace("bytes_", ""), memory_size(round(value))
+    if "share" in name or name.endswith("_percent"):
+        return name.removesuffix("_percent"), in_percent(value / 100 if name.endswith("_percent") else value)
+    return name, f"{value:,.4g}"
 
 
 def worth(finding: Finding, run: RunFacts | None = None) -> str:

@@ -43,6 +43,26 @@ DEVICE_PARTS = {
 }
 """Parts of the GPU's time breakdown."""
 
+PART_COLOURS = {
+    "data_wait_ns": "#e69f00",
+    "forward_ns": "#0072b2",
+    "backward_ns": "#009e73",
+    "optimizer_ns": "#cc79a7",
+    "communication_wait_ns": "#d55e00",
+    "gc_ns": "#8c564b",
+    "python_ns": "#8a8f98",
+    "evaluation_ns": "#f0e442",
+    "between_ns": "#56b4e9",
+    "compute_ns": "#0072b2",
+    "exposed_communication_ns": "#d55e00",
+    "exposed_copy_ns": "#56b4e9",
+    "sync_ns": "#6b7486",
+    "unknown_ns": "#a9afb9",
+    "ahead_ns": "#c9cdd4",
+    "idle_ns": "#c9cdd4",
+}
+"""Colours of parts where no style sheet applies: those of web/src/style.css that suit light and dark."""
+
 _USES = {
     "compute_ns": "compute",
     "exposed_communication_ns": "exposed communication",

@@ -79,7 +79,7 @@ def test_what_the_device_of_one_rank_did_is_not_known_and_not_0(tmp_path):
     files = simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path)
     files[1].write_text(files[1].read_text().replace('"kernel"', '"npu_kernel"'))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))
-    rows = lines[lines.index("Step time by rank, in ms") + 1 :]
+    rows = lines[lines.index("Step time by rank, ms/step") + 1 :]
     assert "compute" in rows[0]
     assert "unknown" not in rows[1]
     assert "unknown" in rows[2]

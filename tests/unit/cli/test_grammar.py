@@ -301,7 +301,7 @@ def test_a_run_is_the_same_as_itself(after, run, capsys):
     assert called("diff", "mine", after) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "Both are the same recording." in said
-    assert "The typical step is the same" in said
+    assert "No significant change of the typical step" in said
 
 
 def test_a_trace_without_steps_is_the_same_as_itself(run):

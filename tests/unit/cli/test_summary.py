@@ -20,12 +20,20 @@ def traces(tmp_path_factory):
 def test_the_screen_begins_with_the_late_rank_and_what_a_step_would_gain(traces, capsys):
     assert main(["summary", "--no-cache", str(traces)]) == 0
     screen = capsys.readouterr().out
-    assert "4 ranks of 4, 12 steps" in screen
-    assert "Rank 2 delays every 3rd step: slow CPU code" in screen
-    assert screen.index("1. Straggler: rank 2 delays every 3rd step") < screen.index("Step time by rank")
-    assert "estimated saving" in screen
+    assert "4 of 4 ranks, 12 steps" in screen
+    assert screen.index("1  Straggler: rank 2 delays every 3rd step") < screen.index("Step time by rank")
+    assert "saving/step" in screen
+    assert "Fix: " in screen
     assert "kinetoscope explain straggler" in screen
     assert "aten::mm" in screen
+
+
+def test_details_add_the_evidence(traces, capsys):
+    assert main(["summary", "--no-cache", "--details", str(traces)]) == 0
+    screen = capsys.readouterr().out
+    assert "Rank 2 delays every 3rd step: slow CPU code" in screen
+    assert "estimated saving" in screen
+    assert "Evidence: num late steps 4" in screen
 
 
 def test_json_has_all_rows_of_the_ranks_that_were_asked_for(traces, capsys):

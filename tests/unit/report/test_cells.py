@@ -12,10 +12,9 @@ from rich.console import Console
 import kinetoscope
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.report.cells import COLOURS
 from kinetoscope.report.comparison import render_comparison
-from kinetoscope.report.terminal import render_report
-from kinetoscope.report.words import SIDES
+from kinetoscope.report.terminal.summary import render_summary
+from kinetoscope.report.words import PART_COLOURS, SIDES
 from simulated_training import Settings, planted_settings, simulate
 
 HOSTILE = [
@@ -75,11 +74,11 @@ def report(tmp_path_factory):
 
 
 def test_a_report_shows_the_first_lines_and_findings_of_the_screen(report):
-    shown, on_screen = lines(report), screen(render_report(report, 400))
+    shown, on_screen = lines(report), screen(render_summary(report, 400, with_details=True))
     assert shown[0] == on_screen[0]
-    assert shown[0].startswith("digits: 4 ranks of 4, ")
+    assert shown[0].startswith("digits: 4 of 4 ranks, ")
     first = report.findings[0]
-    below = on_screen.index(f"1. {first.title}") + 1
+    below = next(index for index, line in enumerate(on_screen) if line.startswith(f"1  {first.title}")) + 1
     assert [line for line in on_screen[below : below + 3] if line not in shown] == []
     assert f"In a terminal: {first.link}" in shown
     assert "A rank's throughput: unknown" in shown
@@ -156,8 +155,9 @@ def test_no_home_and_no_user_is_in_a_cell(report):
 def test_a_comparison_and_its_rows_have_the_words_of_the_screen(report):
     slower = replace(report, run=report.run | {"title": "mine"})
     found = kinetoscope.compare(report, slower)
-    shown, on_screen = lines(found), screen(render_comparison(found, 400))
-    assert [re.sub(r"\s+", " ", line) for line in on_screen[:2]] == shown[:2]
+    shown, on_screen = lines(found), screen(render_comparison(found, 400, with_details=True))
+    runs = [re.sub(r"\s+", " ", line) for line in on_screen if line.startswith(("before:", "after:"))]
+    assert runs == shown[:2]
     header = next(place for place, line in enumerate(on_screen) if line.startswith("kind "))
     table = [re.sub(r"\s+", " ", line) for line in on_screen[header:-1]]
     assert [line for line in table if line not in map(squeezed, shown)] == []
@@ -183,5 +183,5 @@ def test_a_change_and_a_finding_say_what_they_are_in_one_line(report):
 
 def test_colours_are_those_of_the_page():
     known = set(re.findall(r"#[0-9a-f]{6}", STYLES.read_text(encoding="utf-8")))
-    between = {part for part, colour in COLOURS.items() if colour not in known}
+    between = {part for part, colour in PART_COLOURS.items() if colour not in known}
     assert between == {"sync_ns", "unknown_ns", "ahead_ns", "idle_ns"}

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.report.comparison import COLUMNS, comparison_sentences, render_comparison
+from kinetoscope.analysis.findings.finding import build_finding
+from kinetoscope.report.comparison import COLUMNS, UNITS, comparison_sentences, render_comparison
+from kinetoscope.report.terminal.screen import print_trimmed
 from simulated_training import Settings
 from simulated_training.analysed import analysed
 from small_pages import RUN
@@ -52,7 +54,7 @@ def test_a_change_of_which_nothing_is_known_is_no_number_of_billions():
     step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
     idle = row("phase", "device_idle", "unsure", 18.0, (-1.0, 9e9))
     said = " ".join(comparison_sentences(comparison(step, idle)))
-    assert "such as device idle (more than 10x)" in said
+    assert "such as GPU idle (more than 10x)" in said
 
 
 def test_nothing_got_slower_is_said_where_that_is_sure_of_every_row():
@@ -80,7 +82,7 @@ def test_runs_on_different_devices_are_said_to_be_so():
 def screen(found, width=160):
     """The rows of the table on a screen, as cells, and its last line."""
     out = io.StringIO()
-    Console(file=out, width=width).print(render_comparison(found, width))
+    Console(file=out, width=width).print(render_comparison(found, width, with_details=True))
     lines = out.getvalue().splitlines()
     begin = next(place for place, line in enumerate(lines) if line.startswith("kind "))
     return [re.split(r"\s{2,}", line.strip()) for line in lines[begin + 1 : -1]], lines[-1].strip()
@@ -96,7 +98,7 @@ def test_a_table_shows_each_row_before_and_after_how_much_it_changed_and_between
         ["operator", "aten::add", "0.400", "0.300", "-25.0%", "faster"],
         ["memory", "peak", "3.00", "30.00", "x10", "larger"],
     ]
-    assert caption == "times in ms, memory in MiB"
+    assert caption == UNITS
 
 
 def test_rows_that_did_not_change_are_shown_where_there_is_room_and_at_least_8_of_them():
@@ -105,7 +107,7 @@ def test_rows_that_did_not_change_are_shown_where_there_is_room_and_at_least_8_o
     for changed, num_same in ((slower[:2], 14), (slower, 8)):
         cells, caption = screen(comparison(*changed, *same))
         assert [line[0] for line in cells] == ["kernel"] * len(changed) + ["operator"] * num_same
-        assert caption == f"times in ms, memory in MiB; {40 - num_same} more rows: --json has all"
+        assert caption == f"{UNITS}; {40 - num_same} more rows: --json has all"
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -125,7 +127,7 @@ def test_a_narrow_screen_cuts_no_number_and_says_which_columns_it_lacks(width):
     ]
     whole, _ = screen(comparison(*rows))
     out = io.StringIO()
-    Console(file=out, width=width).print(render_comparison(comparison(*rows), width))
+    Console(file=out, width=width).print(render_comparison(comparison(*rows), width, with_details=True))
     header, *lines = (
         re.split(r"\s{2,}", line.strip()) for line in out.getvalue()[out.getvalue().index("kind ") :].splitlines()
     )
@@ -136,7 +138,55 @@ def test_a_narrow_screen_cuts_no_number_and_says_which_columns_it_lacks(width):
     lacks = [name for name in COLUMNS if name not in header]
     assert lacks
     assert all(
-        name in re.sub(r"\s+", " ", out.getvalue()).partition("too narrow for")[2]
+        name in re.sub(r"\s+", " ", out.getvalue()).partition("hidden at this width")[2]
         for name in lacks
         if name != "between, %"
     )
+
+
+def render(found, *, with_details=False):
+    out = io.StringIO()
+    print_trimmed(Console(file=out, width=160), render_comparison(found, 160, with_details=with_details))
+    return out.getvalue().splitlines()
+
+
+def test_the_verdict_on_the_step_comes_first_and_operators_only_with_details():
+    step = row("step", "typical step", "faster", -0.5, (-0.6, -0.4))
+    found = comparison(
+        row("operator", "aten::mm", "faster", -0.5, (-0.6, -0.4)), row("phase", "data_wait", "same", 0.0), step
+    )
+    lines = render(found)
+    assert (
+        lines[0]
+        == "The typical step got faster: 10.00 ms before, 5.00 ms after, -50.0 % (between -60.0 % and -40.0 %)."
+    )
+    assert any("waiting for data" in line for line in lines)
+    assert not any("aten::mm" in line for line in lines)
+    assert lines[-1] == f"{UNITS}; 1 more row: --details"
+    assert any("aten::mm" in line for line in render(found, with_details=True))
+
+
+def test_what_got_worse_is_shown_without_details_too():
+    worse = replace(row("operator", "aten::mm", "slower", 0.5, (0.4, 0.6)), is_worse=True)
+    assert any("aten::mm" in line for line in render(comparison(row("step", "typical step", "same", 0.0), worse)))
+
+
+def test_findings_of_one_run_alone_are_fixed_or_new():
+    def report(*kinds, confidence="high"):
+        _, base = analysed(Settings(num_ranks=1))
+        found = [
+            build_finding(kind, f"{kind} of it", "", confidence=confidence, evidence={}, cost_ns=1) for kind in kinds
+        ]
+        return replace(base, findings=found)
+
+    found = compare_reports(report("input_bound", "blocked"), report("blocked", "hot_line"))
+    assert [one.kind for one in found.fixed_findings] == ["input_bound"]
+    assert [one.kind for one in found.new_findings] == ["hot_line"]
+    assert [one["kind"] for one in found.to_dict()["new_findings"]] == ["hot_line"]
+    lines = render(found)
+    assert lines.index("Fixed: 1 finding") + 1 == lines.index("  input_bound of it")
+    assert lines.index("New: 1 finding") + 1 == lines.index("  hot_line of it")
+    unsure = compare_reports(report("input_bound"), report("input_bound", confidence="low"))
+    assert (unsure.fixed_findings, unsure.new_findings) == ([], [])
+    unjudged = compare_reports(report("input_bound"), replace(report(), is_judged=False))
+    assert unjudged.fixed_findings == []

@@ -44,6 +44,7 @@ def test_a_device_bound_step_is_told_with_what_the_host_is_ahead():
     report = analysed(_RUNS["a device that the loop never waits for"])[1]
     head = screen(report)
     assert report.run["bound_by"] == "compute"
-    assert head[0].endswith("ms each, compute-bound (GPU)")
-    assert "CPU run-ahead" in head[1]
-    assert "idle" in head[2]
+    assert head[0].endswith(" ms/step, compute-bound (GPU)")
+    bars = [index for index, line in enumerate(head) if line.startswith(("CPU  ", "GPU  "))]
+    assert "CPU run-ahead" in head[bars[0] + 1]
+    assert "idle" in head[bars[1] + 1]

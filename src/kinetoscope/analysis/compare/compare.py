@@ -28,6 +28,7 @@ from kinetoscope.analysis.compare.series import (
 )
 from kinetoscope.analysis.compare.unrecorded import StepChange, compare_with_recorded
 from kinetoscope.analysis.compressed_pickle import each_by
+from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
 from kinetoscope.table.display import some
@@ -144,8 +145,23 @@ def compare_reports(
         else:
             about += [*_notes_on_operators(rows), *_notes_on_all_steps(runs.all_steps)]
     return Comparison(
-        before=before.run, after=after.run, threshold=threshold, rows=rows, more_steps=more_steps, notes=about
+        before=before.run,
+        after=after.run,
+        threshold=threshold,
+        rows=rows,
+        more_steps=more_steps,
+        notes=about,
+        fixed_findings=_findings_only_in(before, after),
+        new_findings=_findings_only_in(after, before),
     )
+
+
+def _findings_only_in(report: RunReport, other: RunReport) -> list[Finding]:
+    """Return the findings above low confidence that the other run has not, not even at low confidence."""
+    if not (report.is_judged and other.is_judged):
+        return []
+    known = {finding.id for finding in other.findings}
+    return [found for found in report.findings if found.confidence != "low" and found.id not in known]
 
 
 def _alike(before: _Series, after: _Series) -> tuple[_Series, _Series]:

@@ -1,11 +1,12 @@
 """analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
@@ -14,6 +15,7 @@ from kinetoscope.texts.wording import printable_json, shown
 
 SCHEMA = 1
 _MOST_LINES = 8
+_FINDINGS = ("fixed_findings", "new_findings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,10 @@ class Comparison(PlainData, ShownInNotebooks):
     rows: list[ComparisonRow]
     more_steps: int | None
     notes: list[str]
+    fixed_findings: list[Finding] = field(default_factory=list)
+    """Findings of ``before``, above low confidence, whose id ``after`` has not; most urgent first."""
+    new_findings: list[Finding] = field(default_factory=list)
+    """The same of ``after``. Both are empty where faults were not looked for in one of the runs."""
 
     def __repr__(self) -> str:
         before, after = name_of_run(self.before), name_of_run(self.after)
@@ -102,7 +108,8 @@ class Comparison(PlainData, ShownInNotebooks):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data."""
-        return {"schema": SCHEMA, **super().to_dict()}
+        findings = {name: [found.to_dict() for found in getattr(self, name)] for name in _FINDINGS}
+        return {"schema": SCHEMA, **super().to_dict(), **findings}
 
     def to_json(self) -> str:
         """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""

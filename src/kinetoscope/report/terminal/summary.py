@@ -1,46 +1,55 @@
-"""report: a `RunReport` on one screen of a terminal. Names from traces are plain text there, whatever they hold."""
+"""The screen of ``kinetoscope summary``: what bounds a run, its findings, and where the time goes.
+
+Names from traces are plain text, whatever they contain.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import cast
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.ranks.contention import notes_on_contention
 from kinetoscope.analysis.ranks.ranks import RankRow
-from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.run_report import ending
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.pages.page_data import CallSums
 from kinetoscope.report.calls import kernels_by_name, operators_by_name
-from kinetoscope.report.no_findings import no_findings
 from kinetoscope.report.sentences import (
     all_steps_line,
-    below_title,
     computed_lines,
     device_line,
     headline,
     late_line,
-    ledger_line,
     loop_lines,
-    one_line,
     place_of_slow_step,
     ranks_of_slow_step,
+    told_parts,
+    unknown_parts,
     why_slow,
 )
-from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, SIDES, device_ledger, device_times, host_ledger
+from kinetoscope.report.terminal.breakdown import Breakdown, shown_parts
+from kinetoscope.report.terminal.findings import render_findings
+from kinetoscope.report.terminal.tables import (
+    MAX_ROWS,
+    MIN_NAME_LENGTH,
+    column_width,
+    name_width,
+    render_table,
+    select_columns,
+)
+from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, SIDES, bound_side, device_ledger, device_times, host_ledger
 from kinetoscope.texts.wording import counted, format_ms, memory_size, printable, told_apart
 
-_MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS = 5, 16, 8
-_LONGEST_NAME, _SHORTEST_NAME = 60, 20
-_INDENT, _GAP = 3, 2
+_MAX_RANKS = 16
+_MAX_NOTES = 2
+"""Without details, notes that are no warning."""
+
 _COLUMNS = {
     "data_wait_ns": "data",
     "forward_ns": "forward",
@@ -59,9 +68,9 @@ _COLUMNS = {
     "exposed_copy_ns": "exposed copy",
     "idle_ns": "idle",
 }
-"""The parts of both ledgers in a few letters: of the host, then of the device."""
+"""Short names of the parts of both time breakdowns: of the CPU, then of the GPU."""
 
-_OF_DEVICES = {
+_DEVICE_COLUMNS = {
     "window": "window_ns",
     "busy": "busy_ns",
     "compute": "compute_ns",
@@ -69,207 +78,264 @@ _OF_DEVICES = {
     "exposed copy": "exposed_copy_ns",
     "idle": "idle_ns",
 }
-_FIRST = "step"
-_NOT_TELLING = re.compile(r"^void |at::native::(\(anonymous namespace\)::)?")
-"""What the names of most kernels begin with, and which would be all that is left of them."""
+_STEP = "step"
+_COMMON_PREFIX = re.compile(r"^void |at::native::(\(anonymous namespace\)::)?")
+"""Most kernels' names start like this, which would be all that is left of them in a narrow column."""
 
-_SMALL_SHARE = 0.001
-"""A phase that takes less of a step on every rank is left out."""
+_MIN_COLUMN_SHARE = 0.001
+"""A part that takes less of a step on every rank has no column."""
 
 
-def render_report(report: RunReport, width: int = 100) -> RenderableType:
-    """What is wrong with a run, and what its time went to, in ``width`` columns."""
-    parts: list[RenderableType] = [*_heads(report)]
-    parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
+def render_summary(report: RunReport, width: int = 100, *, with_details: bool = False) -> RenderableType:
+    """Return the screen of a report, in ``width`` characters.
+
+    Args:
+        with_details: show the evidence and the whole advice of findings, all notes, and small parts of a step.
+    """
+    is_on_gpu = bound_side(report.run) == "device"
+    parts: list[RenderableType] = [*_header(report, with_details=with_details)]
     if report.steps or report.findings or report.kernels:
-        parts += ["", *_findings(report)]
+        parts += ["", *render_findings(report, width, with_details=with_details)]
     if report.steps:
-        parts += ["", *_step_table(report, width)]
+        parts += ["", _step_table(report, width)]
     elif any(row.window_ns is not None for row in report.ranks):
-        parts += ["", _devices(report.ranks, width)]
-    parts += [Text(_straggler(row, report.run["num_steps"])) for row in report.stragglers]
+        parts += ["", _device_table(report.ranks, width)]
+    if with_details:
+        parts += [Text(_describe_straggler(report, index)) for index in range(len(report.stragglers))]
     if report.run["slow_steps"]:
-        parts += ["", _slow_steps(report.run["slow_steps"], width)]
-    operators = operators_by_name(report.operators)
-    if operators:
-        parts += ["", _calls("Operators", operators, ("self_ns", "total_ns", "device_ns"), width)]
-    if report.kernels:
-        kernels = [replace(row, name=_NOT_TELLING.sub("", row.name)) for row in kernels_by_name(report.kernels)]
-        parts += ["", _calls("Kernels and copies", kernels, ("total_ns", "mean_ns"), width)]
+        parts += ["", _slow_step_table(report.run["slow_steps"], width)]
+    tables = [_operator_table(report, width, is_on_gpu=is_on_gpu), _kernel_table(report, width)]
+    for table in reversed(tables) if is_on_gpu else tables:
+        parts += ["", table] if table is not None else []
     if report.memory:
-        parts += ["", _memory(report.memory, width)]
+        parts += ["", _memory_table(report.memory, width)]
     return Group(*parts)
 
 
-def _heads(report: RunReport) -> Iterable[RenderableType]:
-    """What is said first: which run it is, how it ended, what its step takes its time for, and what it computes."""
+# -- header
+
+
+def _header(report: RunReport, *, with_details: bool) -> Iterable[RenderableType]:
+    """Yield the run, its time breakdowns, warnings, and what else holds for the run as a whole."""
     run = report.run
-    yield Text(headline(run))
-    if said := ending(run):
-        yield Text(said, style="bold")
+    yield Text(headline(run), style="bold")
     if run["parts"] is not None and run["step_ns"] is not None:
-        host, device = host_ledger(run["parts"], run["step_ns"]), device_ledger(run["parts"], run["step_ns"])
-        yield Padding(Text(ledger_line(f"{SIDES['host']}, ms/step", host)), (0, 0, 0, 2))
-        if device is not None:
-            yield Padding(Text(ledger_line(f"{SIDES['device']}, ms/step", device)), (0, 0, 0, 2))
+        ledgers = {
+            "host": host_ledger(run["parts"], run["step_ns"]),
+            "device": device_ledger(run["parts"], run["step_ns"]),
+        }
+        for side, ledger in ledgers.items():
+            if ledger is not None:
+                parts = shown_parts(told_parts(ledger), with_all=with_details)
+                yield Breakdown(SIDES[side], parts, unknown_parts(ledger))
     elif devices := device_times(report.ranks):
         yield Padding(Text(device_line(devices)), (0, 0, 0, 2))
+    contention = notes_on_contention(run["contention"]) if run["contention"] is not None else []
+    health = [ended] if (ended := ending(run)) else []
+    health += [note for note in run["notes"] if note in report.why_unjudged]
+    for warning in [*health, *(note for note in contention if note in run["notes"])]:
+        yield _hanging("! ", printable(warning), "yellow")
+    notes = [note for note in run["notes"] if note not in contention and note not in report.why_unjudged]
     if run["all_steps"] is not None:
         yield Text(all_steps_line(run["all_steps"]))
     yield from map(Text, loop_lines(run))
     yield from map(Text, computed_lines(run))
+    num_shown = len(notes) if with_details else min(len(notes), _MAX_NOTES)
+    for note in notes[:num_shown]:
+        yield Text(printable(note), style="dim")
+    if len(notes) > num_shown:
+        yield Text(f"{counted(len(notes) - num_shown, 'more note')}: --details", style="dim")
 
 
-# -- findings
+def _hanging(mark: str, text: str, style: str) -> RenderableType:
+    from rich.table import Table
+
+    grid = Table.grid()
+    grid.add_row(Text(mark, style=f"bold {style}"), Text(text, style=style))
+    return grid
 
 
-def _findings(report: RunReport) -> Iterable[RenderableType]:
-    if not report.findings:
-        yield from map(Text, no_findings(report))
-        return
-    if all(finding.confidence == "low" for finding in report.findings):
-        yield Text("No finding is above low confidence. Possible small savings:")
-    step_ns = report.run["step_ns"]
-    for place, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
-        if is_minor(finding, step_ns):
-            yield _numbered(place, one_line(finding, report.run))
-            continue
-        yield _numbered(place, printable(finding.title), style="bold")
-        yield Padding(Text("\n".join(below_title(finding, report.run))), (0, 0, 0, _INDENT))
-    if len(report.findings) > _MOST_FINDINGS:
-        yield Text(f"and {counted(len(report.findings) - _MOST_FINDINGS, 'more finding')}; --json has all")
-    if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
-        yield Text("Savings do not add up.")
-
-
-def _numbered(place: int, text: str, style: str = "") -> RenderableType:
-    """A text with a number before it, which goes on below its own begin."""
-    line = Table.grid()
-    line.add_row(Text(f"{place}. ", style=style), Text(text, style=style))
-    return line
-
-
-def _straggler(row: StragglerRow, num_steps: int) -> str:
+def _describe_straggler(report: RunReport, index: int) -> str:
+    row = report.stragglers[index]
     waits = f"Each other rank waits {format_ms(row.cost_ns_per_step)} ms/step for it."
-    return f"{late_line(row, num_steps)}. {waits}"
+    return f"{late_line(row, report.run['num_steps'])}. {waits}"
 
 
-def _slow_steps(rows: Sequence[SlowStepRow], width: int) -> RenderableType:
-    """The slowest of the steps that were kept while nothing was recorded."""
-    first = rows[:_MOST_ROWS]
-    columns = {
-        "ms": [format_ms(row["duration_ns"]) for row in first],
-        "longer by": [format_ms(row["excess_ns"]) for row in first],
-        "rank": [ranks_of_slow_step(row) for row in first],
-        "why": [why_slow(row) for row in first],
-    }
-    columns = _that_fit(columns, width - _SHORTEST_NAME)
-    longest = max(_SHORTEST_NAME, min(_LONGEST_NAME, width - sum(map(_width, columns.items()))))
-    names = told_apart([place_of_slow_step(row) for row in first], longest)
-    return _table(
-        "Slow steps outside profiling windows", {"step": names} | columns, len(rows) - len(first), "slow step"
+# -- tables
+
+
+def _step_table(report: RunReport, width: int) -> RenderableType:
+    """Return the step time of each rank and its parts, as many as fit, the longest ones."""
+    by_rank = {row.rank: _parts_of(row) for row in report.ranks}
+    names, hidden = _fit_parts(by_rank.values(), width)
+    shown = dict(list(by_rank.items())[:_MAX_RANKS])
+    columns = {name: [_known_ms(values.get(name)) for values in shown.values()] for name in names}
+    return render_table(
+        "Step time by rank, ms/step",
+        {"rank": [*map(_number, shown)]} | columns,
+        num_hidden_rows=len(by_rank) - len(shown),
+        hidden_columns=hidden,
     )
 
 
-# -- where the time went
-
-
-def _step_table(report: RunReport, width: int) -> Iterable[RenderableType]:
-    """The step of each rank and its parts, in milliseconds, with as many columns as fit, the longest ones."""
-    means = {row.rank: _parts_of(row) for row in report.ranks}
-    names = _fitting(means.values(), width)
-    first = dict(list(means.items())[:_MOST_RANKS])
-    columns = {name: [_known_ms(values.get(name)) for values in first.values()] for name in names}
-    yield _table("Step time by rank, in ms", {"rank": [*map(_number, first)]} | columns, len(means) - len(first))
-
-
 def _parts_of(row: RankRow) -> dict[str, float | None]:
-    """The step of a rank, and both of its ledgers, by their columns."""
+    """Return the step time of a rank and the parts of both breakdowns, by their columns."""
     if row.parts is None:
-        return {_FIRST: row.step_ns}
+        return {_STEP: row.step_ns}
     of_host, of_device = (cast("Mapping[str, float | None]", side or {}) for side in row.parts.values())
     both = {_COLUMNS[name]: time_ns for name, time_ns in {**of_host, **of_device}.items()}
     ahead_ns = both.get(_COLUMNS["ahead_ns"]) or 0
-    return {_FIRST: row.step_ns} | both | {_COLUMNS["ahead_ns"]: max(0, ahead_ns), LEAD_LOST: min(0, ahead_ns)}
+    return {_STEP: row.step_ns} | both | {_COLUMNS["ahead_ns"]: max(0, ahead_ns), LEAD_LOST: min(0, ahead_ns)}
 
 
-def _fitting(means: Iterable[Mapping[str, float | None]], width: int) -> list[str]:
-    """The parts that take something on some rank; where not all fit, those that take most."""
-    means = list(means)
-    all_names = [_FIRST, *_COLUMNS.values(), LEAD_LOST]
-    most = {name: max((abs(values.get(name) or 0) for values in means), default=0) for name in all_names}
-    wanted = [name for name in all_names[1:] if most[name] > _SMALL_SHARE * most[_FIRST]]
-    shown, left = [_FIRST], width - len("rank")
-    for name in [_FIRST, *sorted(wanted, key=lambda name: -most[name])]:
-        unknown = [NOT_KNOWN] * any(values.get(name) is None for values in means)
-        left -= _width((name, [format_ms(-most[name]), *unknown]))
-        if left >= 0:
+def _fit_parts(by_rank: Iterable[Mapping[str, float | None]], width: int) -> tuple[list[str], list[str]]:
+    """Return the columns of parts that take time on some rank: those that fit, and the hidden ones."""
+    by_rank = list(by_rank)
+    all_names = [_STEP, *_COLUMNS.values(), LEAD_LOST]
+    longest = {name: max((abs(values.get(name) or 0) for values in by_rank), default=0) for name in all_names}
+    wanted = [name for name in all_names[1:] if longest[name] > _MIN_COLUMN_SHARE * longest[_STEP]]
+    shown, left = list[str](), width - len("rank")
+    for name in [_STEP, *sorted(wanted, key=lambda name: -longest[name])]:
+        unknown = [NOT_KNOWN] * any(values.get(name) is None for values in by_rank)
+        left -= column_width(name, [format_ms(-longest[name]), *unknown])
+        if left >= 0 or name == _STEP:
             shown.append(name)
-    return [name for name in all_names if name in shown]
+    return [name for name in all_names if name in shown], [name for name in wanted if name not in shown]
 
 
-def _devices(rows: Sequence[RankRow], width: int) -> RenderableType:
-    """What devices did from their first event to their last, where no step says what it was for. Idle is the rest."""
+def _device_table(rows: Sequence[RankRow], width: int) -> RenderableType:
+    """Return the time of devices from their first event to their last, for traces without steps."""
     known = [row for row in rows if row.window_ns is not None]
-    shown = {word: name for word, name in _OF_DEVICES.items() if any(getattr(row, name) for row in known)}
-    first = known[:_MOST_RANKS]
-    columns = {word: [format_ms(getattr(row, name)) for row in first] for word, name in shown.items()}
-    ranks, devices = ([_number(getattr(row, what)) for row in first] for what in ("rank", "device"))
-    columns = _that_fit({"rank": ranks, "device": devices} | columns, width + _GAP)
-    title = "Each GPU, from its first event to its last, in ms"
-    return _table(title, columns, len(known) - len(first), "device")
+    names = {word: name for word, name in _DEVICE_COLUMNS.items() if any(getattr(row, name) for row in known)}
+    shown = known[:_MAX_RANKS]
+    columns = {word: [format_ms(getattr(row, name)) for row in shown] for word, name in names.items()}
+    ranks, devices = ([_number(getattr(row, name)) for row in shown] for name in ("rank", "device"))
+    columns = {"rank": ranks, "device": devices} | columns
+    fitting = select_columns(columns, width + 2)
+    return render_table(
+        "Each GPU, from its first event to its last, in ms",
+        fitting,
+        num_hidden_rows=len(known) - len(shown),
+        row_noun="device",
+        hidden_columns=[name for name in columns if name not in fitting],
+    )
 
 
-def _calls(title: str, rows: Sequence[CallSums], fields: Sequence[str], width: int) -> RenderableType:
-    known = [field for field in fields if any(getattr(row, field) is not None for row in rows)] or fields[:1]
-    rows = rows[:_MOST_ROWS]
-    columns = {"calls": [f"{row.num_calls:,}" for row in rows]}
-    columns |= {f"{field.removesuffix('_ns')} ms": [format_ms(getattr(row, field)) for row in rows] for field in known}
-    columns = _that_fit(columns, width - _SHORTEST_NAME)
-    longest = max(_SHORTEST_NAME, min(_LONGEST_NAME, width - sum(map(_width, columns.items()))))
-    return _table(title, {"name": told_apart([row.name for row in rows], longest)} | columns)
+def _slow_step_table(rows: Sequence[SlowStepRow], width: int) -> RenderableType:
+    """Return the slowest of the steps that were kept while nothing was recorded."""
+    shown = rows[:MAX_ROWS]
+    columns = {
+        "ms": [format_ms(row["duration_ns"]) for row in shown],
+        "longer by": [format_ms(row["excess_ns"]) for row in shown],
+        "rank": [ranks_of_slow_step(row) for row in shown],
+        "why": [why_slow(row) for row in shown],
+    }
+    return _named_table(
+        "Slow steps outside profiling windows",
+        ("step", [place_of_slow_step(row) for row in shown]),
+        columns,
+        width,
+        num_hidden_rows=len(rows) - len(shown),
+        row_noun="slow step",
+    )
 
 
-def _memory(all_rows: Sequence[MemoryRow], width: int) -> RenderableType:
-    rows = all_rows[:_MOST_RANKS]
+def _operator_table(report: RunReport, width: int, *, is_on_gpu: bool) -> RenderableType | None:
+    """Return the operators with most time: of the GPU if it limits the step, else of the CPU."""
+    rows = operators_by_name(report.operators)
+    fields = {"self_ns": "self ms", "total_ns": "total ms", "device_ns": "GPU ms"}
+    if is_on_gpu and any(row.device_ns is not None for row in rows):
+        rows = sorted(rows, key=lambda row: -(row.device_ns or 0))
+        fields = {"device_ns": "GPU ms", "self_ns": "self ms", "total_ns": "total ms"}
+    return _call_table("Operators", rows, fields, report, width) if rows else None
+
+
+def _kernel_table(report: RunReport, width: int) -> RenderableType | None:
+    """Return the kernels and copies with most time."""
+    rows = [replace(row, name=_COMMON_PREFIX.sub("", row.name)) for row in kernels_by_name(report.kernels)]
+    return _call_table("Kernels and copies", rows, {"total_ns": "GPU ms"}, report, width) if rows else None
+
+
+def _call_table(
+    title: str, rows: Sequence[CallSums], fields: Mapping[str, str], report: RunReport, width: int
+) -> RenderableType:
+    """Return calls by name: per step and rank with the share of the step, or totals where no steps were recorded.
+
+    Args:
+        fields: columns of times by field, the one that the rows are sorted by first.
+    """
+    num_steps = sum({row.rank: row.num_steps for row in report.ranks}.values())
+    step_ns = report.run["step_ns"]
+    rows = rows[:MAX_ROWS]
+    known = {name: word for name, word in fields.items() if any(getattr(row, name) is not None for row in rows)}
+    known = known or dict(list(fields.items())[:1])
+    columns: dict[str, list[str]] = {}
+    for index, (name, word) in enumerate(known.items()):
+        times = [getattr(row, name) for row in rows]
+        columns[word] = [format_ms(_per_step(time_ns, num_steps)) for time_ns in times]
+        if index == 0 and num_steps and step_ns:
+            columns["%"] = [_percent(_per_step(time_ns, num_steps), step_ns) for time_ns in times]
+    columns["calls"] = [_count(row.num_calls / (num_steps or 1)) for row in rows]
+    unit = "per step" if num_steps else "in all"
+    return _named_table(f"{title} {unit}", ("name", [row.name for row in rows]), columns, width)
+
+
+def _named_table(
+    title: str,
+    names: tuple[str, Sequence[str]],
+    columns: Mapping[str, Sequence[str]],
+    width: int,
+    *,
+    num_hidden_rows: int = 0,
+    row_noun: str = "row",
+) -> RenderableType:
+    """Return a table whose first column has long names, shortened so that they differ."""
+    fitting = select_columns(columns, width - MIN_NAME_LENGTH)
+    header, texts = names
+    return render_table(
+        title,
+        {header: told_apart(texts, name_width(fitting, width)), **fitting},
+        num_hidden_rows=num_hidden_rows,
+        row_noun=row_noun,
+        hidden_columns=[name for name in columns if name not in fitting],
+    )
+
+
+def _memory_table(all_rows: Sequence[MemoryRow], width: int) -> RenderableType:
+    rows = all_rows[:_MAX_RANKS]
     columns = {
         "rank": [_number(row.rank) for row in rows],
-        "device": ["host" if row.device is None else _number(row.device) for row in rows],
+        "device": ["CPU" if row.device is None else _number(row.device) for row in rows],
         "peak": [memory_size(row.peak_bytes) for row in rows],
         "in step": [_number(row.peak_step) for row in rows],
         "growth/step": [
             "" if row.growth_bytes_per_step is None else memory_size(row.growth_bytes_per_step) for row in rows
         ],
     }
-    return _table("Memory", _that_fit(columns, width + _GAP), len(all_rows) - len(rows), "row")
+    fitting = select_columns(columns, width + 2)
+    return render_table(
+        "Memory",
+        fitting,
+        num_hidden_rows=len(all_rows) - len(rows),
+        row_noun="row",
+        hidden_columns=[name for name in columns if name not in fitting],
+    )
 
 
-def _table(title: str, columns: Mapping[str, Sequence[str]], num_more: int = 0, noun: str = "rank") -> RenderableType:
-    """Columns beside each other, the first of which becomes narrower where the screen is too narrow for its letters;
-    and how many more there are."""
-    table = Table(box=None, pad_edge=False)
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left", no_wrap=place > 0)
-    for first, *others in zip(*columns.values(), strict=True):
-        table.add_row(Text(first, no_wrap=True, overflow="ellipsis"), *others)
-    more = [Text(f"and {counted(num_more, f'more {noun}')}; --json has all, --ranks chooses")] if num_more > 0 else []
-    return Group(Text(title, style="table.title"), table, *more)
+def _per_step(time_ns: float | None, num_steps: int) -> float | None:
+    return None if time_ns is None else time_ns / (num_steps or 1)
 
 
-def _that_fit(columns: Mapping[str, Sequence[str]], width: int) -> dict[str, Sequence[str]]:
-    """The first of the columns, as many as fit into so many letters: no number is cut."""
-    ends = accumulate(map(_width, columns.items()))
-    return {name: texts for (name, texts), end in zip(columns.items(), ends, strict=True) if end <= width}
+def _percent(time_ns: float | None, step_ns: float) -> str:
+    return "" if time_ns is None else f"{100 * time_ns / step_ns:.1f}"
 
 
-def _width(column: tuple[str, Sequence[str]]) -> int:
-    """The letters of a column and of the gap before it."""
-    name, texts = column
-    return _GAP + max(map(len, [name, *texts]))
+def _count(per_step: float) -> str:
+    return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
 
 
 def _number(number: int | None) -> str:
-    """The number of a rank, a device or a step; "" if it is not known."""
+    """Return the number of a rank, a device or a step; "" if it is unknown."""
     return "" if number is None else str(number)
 
 

@@ -46,9 +46,7 @@ def test_all_steps_are_counted_and_timed_though_few_are_recorded(tmp_path):
     assert (said["mean_ns"], said["most_ns"]) == (pytest.approx(5.15 * MS), 50 * MS)
     assert sum(piece["num_steps"] for piece in said["pieces"]) == 300
     assert [piece["step"] for piece in said["pieces"] if piece["num_recorded"]] == [10, 12]
-    assert all_steps_line(said) == (
-        "Of 300 steps, 4 were recorded. All steps take 5.15 ms on average on the CPU, the slowest, step 299, 50.0 ms."
-    )
+    assert all_steps_line(said) == ("All 300 steps: 5.15 ms on average on the CPU, slowest 50.0 ms (step 299).")
 
 
 def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
@@ -62,7 +60,7 @@ def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
             clock.advance(50 * MS)
     said = about_all_steps(find_pulses(tmp_path)[0], [], 0)
     assert (said["slowest_step"], said["slowest_phase"]) == (119, "evaluation")
-    assert "the slowest, step 119, 189.0 ms, most of it in evaluation." in all_steps_line(said)
+    assert "slowest 189.0 ms (step 119, mostly evaluation)." in all_steps_line(said)
 
 
 def test_a_run_that_gets_slower_says_since_when(tmp_path):

@@ -1,0 +1,120 @@
+"""Findings on a terminal: a row each with its saving, confidence and fix, or with all evidence."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from kinetoscope.analysis.analyze import RunReport
+from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.ranking import is_minor
+from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.report.no_findings import no_findings
+from kinetoscope.report.sentences import below_title, evidence_line, fix_of, split_code
+from kinetoscope.report.words import share_of_step
+from kinetoscope.texts.wording import counted, format_ms, printable
+
+MAX_FINDINGS = 5
+"""Without details."""
+
+_MIN_TABLE_WIDTH = 70
+"""Narrower screens have the saving below the title instead of beside it."""
+
+_SEVERITIES = ((0.2, "bold red"), (0.05, "yellow"))
+"""Colours of savings by their share of the step, the largest first."""
+
+_INDENT = 3
+_LOCATION = re.compile(r"(?<![\w/])([\w./-]+\.py):(\d+)")
+
+
+def render_findings(report: RunReport, width: int, *, with_details: bool) -> Iterable[RenderableType]:
+    """Yield the findings, the most urgent first; or sentences on a run without any."""
+    if not report.findings:
+        yield from (_prose(sentence) for sentence in no_findings(report))
+        return
+    if all(finding.confidence == "low" for finding in report.findings):
+        yield Text("No finding is above low confidence. Possible small savings:")
+    shown = report.findings if with_details else report.findings[:MAX_FINDINGS]
+    render = _table if width >= _MIN_TABLE_WIDTH else _list
+    yield render(shown, report.run, with_details=with_details)
+    if len(report.findings) > len(shown):
+        yield Text(f"{counted(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
+    if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
+        yield Text("Savings do not add up.", style="dim")
+    if not with_details:
+        kind = report.findings[0].kind
+        yield Text(f"Evidence: --details. Explanation and fixes: kinetoscope explain {kind}", style="dim")
+
+
+def _table(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
+    table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    table.add_column("Findings", ratio=1, header_style="bold")
+    table.add_column("saving/step", justify="right", no_wrap=True)
+    table.add_column("confidence", no_wrap=True)
+    for number, finding in enumerate(findings, start=1):
+        saving = _saving(finding, run)
+        body = Group(_title(finding, run), *_below(finding, run, with_details=with_details))
+        table.add_row(Text(f"{number}"), body, saving, finding.confidence)
+    return table
+
+
+def _list(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
+    lines: list[RenderableType] = []
+    for number, finding in enumerate(findings, start=1):
+        grid = Table.grid()
+        grid.add_row(Text(f"{number}. "), _title(finding, run))
+        saving = Text.assemble(_saving(finding, run), f", confidence {finding.confidence}")
+        body = Group(saving, *_below(finding, run, with_details=with_details))
+        lines += [grid, Padding(body, (0, 0, 0, _INDENT))]
+    return Group(*lines)
+
+
+def _title(finding: Finding, run: RunFacts) -> Text:
+    """Return the title, in bold unless the finding is minor."""
+    return _with_links(Text(printable(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold"))
+
+
+def _with_links(text: Text) -> Text:
+    """Colour source lines, and make them links where the files are in the working folder."""
+    for found in _LOCATION.finditer(text.plain):
+        path = Path(found[1])
+        link = path.resolve().as_uri() if path.is_file() else None
+        text.stylize(Style(color="cyan", link=link), *found.span())
+    return text
+
+
+def _saving(finding: Finding, run: RunFacts) -> Text:
+    """Return the estimated saving and its share of the step; the cost where no replay applies."""
+    saving_ns, share = shown_saving_ns(finding, run), finding.saving_share
+    if saving_ns is None:
+        saving_ns, share = finding.cost_ns_per_step, share_of_step(finding.cost_ns_per_step, run, finding.kind)
+        if saving_ns is None:
+            return Text("-")
+    prefix = "" if finding.saving_ns_per_step is not None else "cost "
+    style = next((style for least, style in _SEVERITIES if (share or 0) >= least), "")
+    return Text(f"{prefix}{format_ms(saving_ns)} ms" + ("" if share is None else f" {100 * share:3.0f} %"), style=style)
+
+
+def _below(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[RenderableType]:
+    if with_details:
+        *lines, link = below_title(finding, run)
+        yield from map(_prose, lines)
+        if evidence := evidence_line(finding):
+            yield Text(evidence, style="dim")
+        yield Text(link, style="dim")
+    elif not is_minor(finding, run["step_ns"]):
+        if lines := [line for line in finding.where.lines if line not in finding.title]:
+            yield _with_links(Text(f"At {printable(', '.join(lines))}"))
+        yield _prose(fix_of(finding))
+
+
+def _prose(text: str) -> Text:
+    """Return sentences with their code in colour."""
+    return Text.assemble(*((piece, "cyan" if is_code else "") for piece, is_code in split_code(printable(text))))
