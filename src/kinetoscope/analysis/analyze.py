@@ -60,7 +60,7 @@ from kinetoscope.analysis.summaries import (
 )
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
-from kinetoscope.analysis.windows.communication import notes_on_communication
+from kinetoscope.analysis.windows.kernel_names import notes_on_communication
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import (

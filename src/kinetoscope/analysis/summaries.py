@@ -24,10 +24,16 @@ from kinetoscope.analysis.steps.host_ledger import recorded_by_torch
 from kinetoscope.analysis.steps.step_parts import StretchParts, pace_of, stretch_parts
 from kinetoscope.analysis.steps.step_work import ComputedSums, work_by_step
 from kinetoscope.analysis.steps.steps import StepRow, num_devices, step_rows
-from kinetoscope.analysis.windows.filtered_traces import is_thinned
-from kinetoscope.analysis.windows.inferred_steps import step_candidates
-from kinetoscope.analysis.windows.truncation import last_whole_step, up_to_step, without_unfinished_step
-from kinetoscope.analysis.windows.window import ANNOTATIONS, RankWindow, read_recorded
+from kinetoscope.analysis.windows.incomplete_traces import (
+    is_thinned,
+    last_whole_step,
+    up_to_step,
+    without_unfinished_step,
+)
+from kinetoscope.analysis.windows.reading import read_recorded
+from kinetoscope.analysis.windows.span_names import ANNOTATIONS
+from kinetoscope.analysis.windows.step_spans import step_candidates
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.load import load_one

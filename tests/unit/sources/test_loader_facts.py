@@ -8,7 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope import JSONTraceHandler, LoaderFacts, ProfilerAction, cyclic_schedule
 from kinetoscope.analysis.cpu.host_time import HostTime
-from kinetoscope.analysis.windows.window import read_recorded
+from kinetoscope.analysis.windows.reading import read_recorded
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 

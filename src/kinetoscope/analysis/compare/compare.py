@@ -36,7 +36,7 @@ from kinetoscope.table.load import PathLike
 from kinetoscope.table.trace import Trace, TraceSet
 from kinetoscope.texts.wording import ranks_named, shown
 
-FEWEST_STEPS = 8
+MIN_STEPS = 8
 _LEAST_SHARE = 0.005
 """What takes less of a step in both runs is not compared."""
 
@@ -223,7 +223,7 @@ class _Runs:
             return None
         change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
         if change is None:
-            return FEWEST_STEPS - self._num_steps
+            return MIN_STEPS - self._num_steps
         for exponent in range(_MOST_DOUBLINGS * 4):
             times_longer = 2 ** (exponent / 4)
             half = self._intervals.half_width(change, times_longer)
@@ -242,8 +242,8 @@ class _Runs:
 
     def _is_long_enough(self, key: SeriesKey) -> bool:
         # The last step's end is not known where the next one's begin is what ends it.
-        has_values = all(len(side.get(key, ())) >= FEWEST_STEPS - 1 for side in (self._before, self._after))
-        return has_values and self._num_steps >= FEWEST_STEPS
+        has_values = all(len(side.get(key, ())) >= MIN_STEPS - 1 for side in (self._before, self._after))
+        return has_values and self._num_steps >= MIN_STEPS
 
     def _change(self, key: SeriesKey) -> Change:
         sides = zip((self._before, self._after), self._parts, strict=True)
@@ -376,9 +376,9 @@ def _notes_on_steps(before: RunReport, after: RunReport) -> list[str]:
                 f"{when}: no step was recorded, so nothing can be compared. If the steps have a name of their own, "
                 "pass it with --step."
             )
-        elif num_steps < FEWEST_STEPS:
+        elif num_steps < MIN_STEPS:
             notes.append(
-                f"{when}: {num_steps} of the {FEWEST_STEPS} steps that an interval needs. Record more, with "
+                f"{when}: {num_steps} of the {MIN_STEPS} steps that an interval needs. Record more, with "
                 "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
             )
     sizes = [report.run["world_size"] for report in (before, after)]

@@ -10,8 +10,8 @@ from typing import cast
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.steps.step_time import timed_stretches
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.communication import is_communication
-from kinetoscope.analysis.windows.window import COMMUNICATION_CALLS
+from kinetoscope.analysis.windows.kernel_names import is_communication
+from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS
 
 _HOST_PHASES = {
     name: (f"{name}_ns",)

@@ -8,13 +8,9 @@ import polars as pl
 from kinetoscope.analysis.windows.columns import frame_of, known_rows, rows_where
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_HOST
-from kinetoscope.analysis.windows.window import (
-    COMMUNICATION_CALLS,
-    FEWEST_RECURRING,
-    RankWindow,
-    innermost,
-    place_in,
-)
+from kinetoscope.analysis.windows.nesting import innermost, place_in
+from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS
+from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, RankWindow
 
 CPU_OPERATORS = ("cpu_optimizer", "cpu_operator")
 """Parts of the CPU's time in replays, and kinds of stalls: operators of the optimizer, and all others."""
@@ -104,7 +100,7 @@ def _own_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.Dat
 def _recurring(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the stretches of operators that recur: a busy machine stops any operator now and then."""
     step = place_in(window.steps, stretches["begin"]).alias("step")
-    at_least = min(FEWEST_RECURRING, max(1, len(window.steps)))
+    at_least = min(MIN_RECURRING_STEPS, max(1, len(window.steps)))
     is_recurring = pl.col("step").drop_nulls().n_unique().over("name") >= at_least
     return stretches.hstack([step]).filter(is_recurring).drop("step")
 

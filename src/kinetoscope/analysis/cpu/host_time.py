@@ -19,55 +19,31 @@ from kinetoscope.analysis.windows.columns import (
     with_constant,
 )
 from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_begun, outer_times
-from kinetoscope.analysis.windows.window import (
+from kinetoscope.analysis.windows.nesting import around, outermost, place_in
+from kinetoscope.analysis.windows.span_names import (
+    BACKWARD_FUNCTIONS,
     COMMUNICATION_CALLS,
+    COMPILER,
     CPU_COLLECTIVES,
+    EPOCH,
+    EVALUATION,
     FETCH,
-    FEWEST_RECURRING,
-    FEWEST_STEPS,
+    FETCH_WITHOUT_WORKERS,
+    NAMED_PHASES,
+    OLD_BACKWARD_FUNCTIONS,
     OPERATORS,
+    OPTIMIZER_STEP,
+    PYTHON_FUNCTION,
+    RECORDING,
     RUNTIME_CALLS,
-    RankWindow,
-    around,
-    outermost,
-    place_in,
-    said_in,
+    WORKER_TRACK,
+    phase_pattern,
 )
+from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, MIN_STEPS, RankWindow, decode_args
 from kinetoscope.formats.own_names import LOADER
 
-_NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
-_WORKER = r"^DataLoader worker (\d+)(?:$|: )"
-_EVALUATION = r"^event/eval$"
-_EPOCH = r"^event/epoch$"
 _FEWEST_EPOCHS, _LEAST_BATCHES = 2, 4
-_FORWARD = r"^event/forward$"
-_BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
-_OLD_BACKWARD = r"(Backward\d*$|^torch::autograd::AccumulateGrad$|^AccumulateGrad$)"
-_OPTIMIZER = r"^Optimizer\.step#"
-
-_PHASE = r"(?i)^[\s#=*_-]*(?:%s)[\s#=*_-]*$"
-"""A name that is a phase, also in a frame, as in ``## forward ##``."""
-
-_NAMES = {
-    "forward": r"forward|forward[ _.-]?pass|forward-compute|fwd",
-    "backward": r"backward|backward[ _.-]?pass|backward-compute|bwd",
-    "optimizer": r"optimizer|optim|optimizer[ _.-]?step|opt[ _.]step",
-    "data": r"data|dataloader|data[ _-]?load(?:ing|er)?|load[ _-]data|next[ _]batch|get[ _]batch",
-}
-_LIGHTNING = {
-    "forward": r"\[Strategy\]\w+\.training_step$",
-    "backward": r"\[Strategy\]\w+\.backward$",
-    "optimizer": r"\[LightningModule\]\w+\.optimizer_step$",
-    "data": r"\[_TrainingEpochLoop\]\.train_dataloader_next$",
-}
-_ACCELERATE = {
-    "backward": r"^Accelerator\.backward$",
-    "optimizer": r"^AcceleratedOptimizer\.step$",
-}
-_EVENTS = {"forward": _FORWARD, "backward": r"^event/backward$"}
-"""Names of phases: people's own, those of Lightning's and accelerate's actions, and our events."""
-
-_IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, "python_function"])
+_IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, PYTHON_FUNCTION])
 """Whether a span has a name to say what a step does: not with these categories."""
 
 ORDINARY_PYTHON_NS = 100_000
@@ -83,9 +59,6 @@ _MOST_LATE_NS, _LITTLE_SHARE = 5_000_000, 0.1
 
 _LARGEST_NUMBER = 2**31 - 1
 """No number of a loader is larger, unless its trace is damaged."""
-
-_OF_TORCHS_COMPILER = r" \(dynamo_timed\)$"
-"""So end the names of the spans that torch itself records of its compiler."""
 
 _OF_COMPILER = ", of the compiler"
 """So ends the name of a garbage collection that began while torch's compiler was running."""
@@ -119,7 +92,7 @@ class HostTime:
     def epoch_start_share(self) -> float | None:
         """How much of the waiting for data is for the first batch of an epoch; None with fewer than two such waits, or
         where epochs are so short that it is much of the waiting anyway."""
-        epochs = self.window.on_loop(self.window.named(_EPOCH))
+        epochs = self.window.on_loop(self.window.named(EPOCH))
         if len(epochs) < _FEWEST_EPOCHS:
             return None
         fetches, epochs = self.fetches.sort("begin"), epochs.select("begin").unique().sort("begin")
@@ -138,7 +111,7 @@ class HostTime:
         if not len(notes):
             return {}
         is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
-        said = [*said_in(notes.filter(is_outside)), {}][0]
+        said = [*decode_args(notes.filter(is_outside)), {}][0]
         return {
             fact: value for fact, value in said.items() if not isinstance(value, int) or 0 <= value <= _LARGEST_NUMBER
         }
@@ -148,22 +121,20 @@ class HostTime:
         """How many workers the loop's loader has, or the trace shows; 0 where the loop made its batches itself."""
         if isinstance(said := self.loader.get("num_workers"), int):
             return said
-        if len(self.window.named(_NO_WORKERS)):
+        if len(self.window.named(FETCH_WITHOUT_WORKERS)):
             return 0
         names = pl.Series(sorted(self.window.trace.names_of_tracks), dtype=pl.String)
-        return names.str.extract(_WORKER).drop_nulls().n_unique() or None
+        return names.str.extract(WORKER_TRACK).drop_nulls().n_unique() or None
 
     @cached_property
     def evaluations(self) -> pl.DataFrame:
         """Evaluations within the loop."""
-        return self.window.on_loop(self.window.named(_EVALUATION))
+        return self.window.on_loop(self.window.named(EVALUATION))
 
     def of_phase(self, phase: str) -> pl.DataFrame:
         """The spans of the loop's thread whose name says that they are ``forward``, ``backward``, ``optimizer`` or
         ``data``."""
-        others = (names[phase] for names in (_LIGHTNING, _ACCELERATE, _EVENTS) if phase in names)
-        spans = self.window.named("|".join([_PHASE % _NAMES[phase], *others]))
-        spans = self.window.on_loop(spans)
+        spans = self.window.on_loop(self.window.named(phase_pattern(phase)))
         return spans.filter(_IS_NAMED) if len(spans) else spans
 
     def watched_phase(self, phase: str) -> pl.DataFrame:
@@ -174,7 +145,7 @@ class HostTime:
     @cached_property
     def named_phases(self) -> dict[str, pl.DataFrame]:
         """Those spans of ``forward``, ``backward`` and ``optimizer``."""
-        return {phase: self.of_phase(phase) for phase in _EVENTS | _ACCELERATE}
+        return {phase: self.of_phase(phase) for phase in NAMED_PHASES}
 
     @property
     def forward(self) -> pl.DataFrame:
@@ -184,17 +155,17 @@ class HostTime:
     @cached_property
     def backward(self) -> pl.DataFrame:
         """The backward pass: the engine's spans, or, in old traces, its functions off the loop's thread."""
-        spans = self.window.named(_BACKWARD)
+        spans = self.window.named(BACKWARD_FUNCTIONS)
         if len(spans):
             return spans
-        spans = self.window.named(_OLD_BACKWARD)
+        spans = self.window.named(OLD_BACKWARD_FUNCTIONS)
         return rows_where(spans, spans["track"] != self.window.loop_track)
 
     @cached_property
     def optimizer(self) -> pl.DataFrame:
         """The optimizer's steps. Where a hook of the optimizer ends the loop's step, torch's span of it is on another
         track, since it does not nest in the step: then what hooks told stands for all of them."""
-        spans, watched = self.window.named(_OPTIMIZER), self.watched_phase("optimizer")[["begin", "end"]]
+        spans, watched = self.window.named(OPTIMIZER_STEP), self.watched_phase("optimizer")[["begin", "end"]]
         if len(self.window.on_loop(spans)) == len(spans) or not len(watched):
             return spans
         return with_constant(watched, "track", self.window.loop_track, pl.UInt32)
@@ -255,7 +226,7 @@ class HostTime:
         """Compilations, with the ``line`` of what was compiled and the ``guard`` that failed, if that was recorded;
         else the outermost spans that torch has of its compiler, of which neither is known."""
         noted = self.window.of_source("compile", "line", "guard")
-        if len(noted) or not len(spans := self.window.named(_OF_TORCHS_COMPILER)):
+        if len(noted) or not len(spans := self.window.named(COMPILER)):
             return noted
         unknown = (all_the_same(column, None, pl.String, len(spans)) for column in ("line", "guard"))
         return outermost(spans.hstack([*unknown]))
@@ -424,7 +395,7 @@ class HostTime:
     @cached_property
     def recordings(self) -> pl.DataFrame:
         """The spans of torch's recordings."""
-        return self.window.named(r"^PyTorch Profiler \(\d+\)$")
+        return self.window.named(RECORDING)
 
     @cached_property
     def python(self) -> pl.DataFrame:
@@ -458,7 +429,7 @@ class HostTime:
         """As much of those stretches as a loop could do without. On the CPU, where operators begin at once, each needs
         some Python before it: a stretch counts from `ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
         before the same operator, as in a loop over elements. It counts only before operators that it comes before in
-        `FEWEST_RECURRING` steps, and for as long as it lasts in that many: a busy machine stops a loop anywhere, and
+        `MIN_RECURRING_STEPS` steps, and for as long as it lasts in that many: a busy machine stops a loop anywhere, and
         one time slice is no pattern. What a device waits for counts whole."""
         stretches, window = self.python_before, self.window
         if len(window.device):
@@ -466,7 +437,7 @@ class HostTime:
         is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MANY_BEFORE_ONE * len(window.steps))
         ordinary = pl.when(is_in_loop).then(0).otherwise(ORDINARY_PYTHON_NS)
         spare = stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
-        if len(window.steps) < FEWEST_STEPS:
+        if len(window.steps) < MIN_STEPS:
             return spare
         spare = spare.with_columns(
             place=pl.Series(window.steps["end"].search_sorted(spare["end"])), length=pl.col("end") - pl.col("begin")
@@ -475,8 +446,8 @@ class HostTime:
         recurring = (
             longest.group_by("name")
             .agg(pl.col("length").sort(descending=True))
-            .filter(pl.col("length").list.len() >= FEWEST_RECURRING)
-            .select("name", recurs_ns=pl.col("length").list.get(FEWEST_RECURRING - 1))
+            .filter(pl.col("length").list.len() >= MIN_RECURRING_STEPS)
+            .select("name", recurs_ns=pl.col("length").list.get(MIN_RECURRING_STEPS - 1))
         )
         spare = spare.join(recurring, on="name", nulls_equal=True, maintain_order="left")
         spare = spare.with_columns(begin=pl.max_horizontal("begin", pl.col("end") - pl.col("recurs_ns")))

@@ -8,8 +8,10 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.sampled_lines import WORKER_TRACK
 from kinetoscope.analysis.windows.intervals import IntervalUnion
+from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.schemas import LIBRARY_CALLS
 from kinetoscope.analysis.windows.source_lines import FRAME
-from kinetoscope.analysis.windows.window import RankWindow, innermost
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import SAMPLED_STATE
 from kinetoscope.table.tracks import nest_spans
 
@@ -22,7 +24,6 @@ _NAMED_SHARE = 0.5
 _EVERY_SAMPLE = 0.995
 _KEPT_SHARE = 0.25
 _NEARLY_ALL = 0.9
-_COLUMNS = ("kind", "line", "function", "library_line", "total_ns", "depth_ns")
 
 
 class LibraryCall(NamedTuple):
@@ -36,7 +37,7 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     """How much time the functions of libraries had in ``spans`` of each kind (``begin``, ``end``), of all that the
     user's lines called in which the loop itself is: ``kind``, ``line``, ``function``, ``library_line``, ``total_ns``,
     and ``depth_ns``, that times how far inside it is. Without a function: the time of the line."""
-    nothing = pl.DataFrame(schema={name: pl.Int64 if name.endswith("_ns") else pl.String for name in _COLUMNS})
+    nothing = pl.DataFrame(schema=LIBRARY_CALLS)
     if not len(window.samples):
         return nothing
     frames = _loop_frames(window)
@@ -48,7 +49,7 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     for kind, of_kind in spans.items():
         time_ns = IntervalUnion(of_kind).overlap_ns(stretches["begin"], stretches["end"]).alias("time_ns")
         timed = stretches.select("stretch", "line").with_columns(time_ns).filter(pl.col("time_ns") > 0)
-        found.append(_totals(timed, on_stack).with_columns(kind=pl.lit(kind)).select(*_COLUMNS))
+        found.append(_totals(timed, on_stack).with_columns(kind=pl.lit(kind)).select(*LIBRARY_CALLS))
     return pl.concat(found)
 
 

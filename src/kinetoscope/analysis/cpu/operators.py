@@ -11,7 +11,8 @@ from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.windows.call_times import add_calls, sum_calls, with_quantiles_by_name
 from kinetoscope.analysis.windows.columns import all_the_same, columns_of, frame_of, known_rows, rows_where, sorted_by
 from kinetoscope.analysis.windows.intervals import zeros
-from kinetoscope.analysis.windows.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, RankWindow
+from kinetoscope.analysis.windows.span_names import ANNOTATIONS, OPERATORS, RUNTIME_CALLS
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.table.tracks import nest_spans
 
 _KEY = ("name", "shapes")

@@ -7,7 +7,8 @@ import polars as pl
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, sorted_by, with_constant
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.window import OPERATORS, innermost, place_in
+from kinetoscope.analysis.windows.nesting import innermost, place_in
+from kinetoscope.analysis.windows.span_names import OPERATORS
 
 FORWARD, BACKWARD, OPTIMIZER, CLOSURE = "forward", "backward", "optimizer", "closure"
 

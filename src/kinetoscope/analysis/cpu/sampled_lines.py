@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.windows import schemas
 from kinetoscope.analysis.windows.intervals import IntervalUnion
+from kinetoscope.analysis.windows.nesting import innermost
 from kinetoscope.analysis.windows.source_lines import FRAME
-from kinetoscope.analysis.windows.window import RankWindow, innermost
+from kinetoscope.analysis.windows.span_names import WORKER_TRACK
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_EVERY, SAMPLED_STATE, WAITS
 from kinetoscope.table.tracks import nest_spans
 
@@ -40,10 +43,8 @@ _MIN_TITLE_SHARE = 0.5
 _WAITS = f"^{WAITS}(.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
 _SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
-WORKER_TRACK = r"^DataLoader worker (\d+)"
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
-_SAMPLE = {"line": pl.String, "call": pl.String, "state": pl.String, "lasts_ns": pl.Int64, "at": pl.Int64}
 
 
 class SampledLine(NamedTuple):
@@ -80,7 +81,7 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
     """
     frames = window.samples
     if not len(frames):
-        return (nothing := pl.DataFrame(schema=_SAMPLE)), nothing
+        return (nothing := pl.DataFrame(schema=schemas.SAMPLES)), nothing
     sampling = _sampling(window)
     tracks = window.trace.tracks.select("track", "thread").collect()
     workers = tracks.filter(pl.col("thread").str.contains(WORKER_TRACK))["track"]
@@ -145,7 +146,7 @@ def _sampling(window: RankWindow) -> _Sampling:
 
 def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     """Return the samples that were taken while a worker made a batch."""
-    found = [pl.DataFrame(schema=_SAMPLE)]
+    found = [pl.DataFrame(schema=schemas.SAMPLES)]
     is_fetch = pl.col("name").str.contains(_FETCHING)
     for of_track in frames.partition_by("track"):
         samples = _samples(of_track, sampling)
@@ -157,7 +158,7 @@ def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
 def _samples(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
     if not len(frames):
-        return pl.DataFrame(schema=_SAMPLE)
+        return pl.DataFrame(schema=schemas.SAMPLES)
     lasts_ns = pl.col("end") - pl.col("begin")
     number = (lasts_ns / sampling.interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
     samples = _stretches(frames, sampling.told).with_columns(number=number, lasts_ns=lasts_ns // number)

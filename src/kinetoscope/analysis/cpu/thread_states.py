@@ -8,7 +8,8 @@ import polars as pl
 from kinetoscope.analysis.cpu.sampled_lines import RUNNING
 from kinetoscope.analysis.windows.columns import rows_where
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.window import RankWindow, place_in
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
 
 _STATES = ("running_ns", "starved_ns", "blocked_ns")

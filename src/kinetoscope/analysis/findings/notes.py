@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME
-from kinetoscope.analysis.windows.window import FEWEST_STEPS
+from kinetoscope.analysis.windows.window import MIN_STEPS
 
 
 def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
@@ -28,7 +28,7 @@ def notes_on_loaders(graph: ReplayGraph | None, findings: Sequence[Finding]) -> 
 
 def notes_on_steps(num_steps: int) -> list[str]:
     """Return a note on too few steps to see growth and periods, or to know the step time."""
-    if not 0 < num_steps < FEWEST_STEPS:
+    if not 0 < num_steps < MIN_STEPS:
         return []
     if num_steps < FEWEST_TO_TIME:
         only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"

@@ -16,7 +16,8 @@ from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, work_of
 from kinetoscope.analysis.gpu.product_kernels import is_product
 from kinetoscope.analysis.windows.call_times import known_sum
 from kinetoscope.analysis.windows.columns import columns_of, known_rows, rows_where
-from kinetoscope.analysis.windows.window import RankWindow, around
+from kinetoscope.analysis.windows.nesting import around
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.table.tracks import nest_spans
 
 FLOP_SUMS = ("flops", "timed_flops", "timed_ns", "peak_ns")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.windows.intervals import ended_before
+from kinetoscope.analysis.windows.span_names import GRAPH_LAUNCH
 
 KERNEL_WAIT_BELOW_NS = 30_000
 """A shorter rest of a gap, once its event was launched, is the device's own pause between two kernels (HTA's bound)."""
@@ -35,9 +36,9 @@ def idle_time(device: pl.DataFrame) -> IdleTime:
 
 def idle_before_graphs_ns(device: pl.DataFrame) -> int:
     """The part of ``other_ns`` that ends in a kernel of a CUDA graph, which was launched with all of its others."""
-    if not device["launch_name"].unique().cast(pl.String).str.contains("GraphLaunch").any():
+    if not device["launch_name"].unique().cast(pl.String).str.contains(GRAPH_LAUNCH).any():
         return 0
-    is_of_graph = pl.col("launch_name").cast(pl.String).str.contains("GraphLaunch").fill_null(False)
+    is_of_graph = pl.col("launch_name").cast(pl.String).str.contains(GRAPH_LAUNCH).fill_null(False)
     return int(_gaps(device).filter(~pl.col("is_short") & is_of_graph)["rest"].sum())
 
 

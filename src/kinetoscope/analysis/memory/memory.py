@@ -11,7 +11,8 @@ from kinetoscope.analysis.memory.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory.memory_owners import MemoryOwner, memory_owners
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.windows.columns import known_rows, rows_where
-from kinetoscope.analysis.windows.window import RankWindow, place_in
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.window import RankWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class MemoryRow(PlainData):
     ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the host's memory torch sees
     what is allocated and freed in a window: what was there before it, and was not freed in it, does not count.
     ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
-    None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
+    None where fewer than `MIN_STEPS` steps follow each other, or where addresses are missing, as in old traces.
     ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that hold
     it, where `GrowingMemory` looked for them, else None. ``by_category`` shares ``peak_bytes`` out to what allocated it
     (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor memory

@@ -9,7 +9,8 @@ import polars as pl
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.cpu.phases import Phases
 from kinetoscope.analysis.windows.columns import all_the_same, columns_of, known_rows, with_constant
-from kinetoscope.analysis.windows.window import RankWindow, innermost, place_in
+from kinetoscope.analysis.windows.nesting import innermost, place_in
+from kinetoscope.analysis.windows.window import RankWindow
 
 BEFORE = "before_recording"
 CATEGORIES = (BEFORE, "data", "forward", "backward", "optimizer", "evaluation", "other")

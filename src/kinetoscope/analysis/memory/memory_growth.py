@@ -12,8 +12,9 @@ import polars as pl
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.memory.memory_categories import categories
 from kinetoscope.analysis.windows.columns import columns_of, rows_where
+from kinetoscope.analysis.windows.nesting import innermost
 from kinetoscope.analysis.windows.source_lines import source_lines
-from kinetoscope.analysis.windows.window import FEWEST_STEPS, RankWindow, innermost
+from kinetoscope.analysis.windows.window import MIN_STEPS, RankWindow
 
 _FEWEST_RISES = 2
 _LEAST_OVER_GIVEN_BACK = 3
@@ -45,7 +46,7 @@ class MemoryGrowth:
     def holders(self, events: pl.DataFrame, lives: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
         """Who allocated what grows, the most first, of the allocations of one device and their `lifetimes`; None if
         steps are too few, or nothing tells which memory was freed."""
-        if len(self._steps) < FEWEST_STEPS or not len(lives):
+        if len(self._steps) < MIN_STEPS or not len(lives):
             return None
         alive = self._alive(lives)
         growing = self._growing(alive)

@@ -20,7 +20,9 @@ from kinetoscope.analysis.ranks.point_to_point import (
 from kinetoscope.analysis.windows.call_order import in_order
 from kinetoscope.analysis.windows.columns import all_the_same, frame_of, known_rows, rows_where
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
+from kinetoscope.analysis.windows.nesting import around, place_in
+from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS, CPU_COLLECTIVES
+from kinetoscope.analysis.windows.window import RankWindow
 
 _NAMES = {
     name.replace("_", ""): name

@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.ranks.collectives import MOMENTS, ClockShift, collective_calls, join_collectives
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS
-from kinetoscope.analysis.windows.window import read_windows
+from kinetoscope.analysis.windows.reading import read_windows
 from kinetoscope.clock.file_clock import FileClock, Stretch
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.table.load import load_one

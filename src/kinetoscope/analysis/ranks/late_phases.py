@@ -27,7 +27,7 @@ from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.columns import rows_where
 from kinetoscope.analysis.windows.known import sum_of_known
-from kinetoscope.analysis.windows.window import place_in
+from kinetoscope.analysis.windows.nesting import place_in
 
 _MARKERS: dict[str, Any] = {"name": pl.String, "step": pl.Int64, "total_ns": pl.Int64, "until_ns": pl.Int64}
 _MAX_MARKERS = 2_000

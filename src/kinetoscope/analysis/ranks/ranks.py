@@ -12,8 +12,8 @@ from kinetoscope.analysis.gpu.idle import idle_time
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.step_parts import StepParts, StretchParts, run_parts
 from kinetoscope.analysis.windows.columns import rows_where
-from kinetoscope.analysis.windows.communication import looks_like_communication
 from kinetoscope.analysis.windows.intervals import IntervalUnion
+from kinetoscope.analysis.windows.kernel_names import looks_like_communication
 from kinetoscope.analysis.windows.known import sum_of_known
 from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
 

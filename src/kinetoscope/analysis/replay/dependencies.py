@@ -16,7 +16,8 @@ from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.windows.columns import at_least_0, columns_of, frame_of, known_rows, with_constant
 from kinetoscope.analysis.windows.intervals import IntervalUnion, zeros
-from kinetoscope.analysis.windows.window import RankWindow, around, place_in
+from kinetoscope.analysis.windows.nesting import around, place_in
+from kinetoscope.analysis.windows.window import RankWindow
 
 _KINDS = {"compute": "other_stream", "wait": "other_stream", "order": "stream"}
 """The kind of edge for a cause, where it has another name."""

@@ -9,6 +9,7 @@ from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
 from kinetoscope.analysis.windows.columns import rows_where, sorted_by
 from kinetoscope.analysis.windows.intervals import IntervalUnion
+from kinetoscope.analysis.windows.span_names import FETCH_FROM_WORKERS
 
 _LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
@@ -35,8 +36,6 @@ _MOST_BETWEEN = 4
 
 _AHEAD = 2
 """How many batches each worker makes ahead, if no other prefetch_factor was recorded."""
-
-_OF_WORKERS = "MultiProcessing"
 
 _USUAL_WORKERS = 4
 """How many workers a loader is taken to have if its trace does not say so."""
@@ -120,7 +119,7 @@ class LateBatches:
     @property
     def has_workers(self) -> bool:
         """Whether the trace says that the loader has workers."""
-        return bool(self._host.num_workers) or self.of_workers["name"].str.contains(_OF_WORKERS).any()
+        return bool(self._host.num_workers) or self.of_workers["name"].str.contains(FETCH_FROM_WORKERS).any()
 
     @cached_property
     def of_workers(self) -> pl.DataFrame:
@@ -128,5 +127,5 @@ class LateBatches:
         fetches = sorted_by(self._host.fetches, "begin")
         if self._host.num_workers == 0:
             return fetches.clear()
-        of_workers = rows_where(fetches, fetches["name"].str.contains(_OF_WORKERS))
+        of_workers = rows_where(fetches, fetches["name"].str.contains(FETCH_FROM_WORKERS))
         return of_workers if len(of_workers) else fetches

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.window import RankWindow, around
+from kinetoscope.analysis.windows.nesting import around
+from kinetoscope.analysis.windows.window import RankWindow
 
 Span = tuple[int, int, int, str]
 """Track, begin, end and name."""

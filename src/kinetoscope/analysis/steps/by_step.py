@@ -8,7 +8,9 @@ import polars as pl
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.windows.columns import columns_of, known_rows, with_constant
 from kinetoscope.analysis.windows.intervals import num_before
-from kinetoscope.analysis.windows.window import RankWindow, around
+from kinetoscope.analysis.windows.nesting import around
+from kinetoscope.analysis.windows.span_names import MODULE
+from kinetoscope.analysis.windows.window import RankWindow
 
 _LEAST_SHARE, _LEAST_SHARE_OF_SHAPE = 0.001, 0.0001
 """A name that took less of a window's time is left out, as is one shape of it that took less than the second, so that a
@@ -51,7 +53,7 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
 
 def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
     """The ``module`` of each call."""
-    modules = window.named(r"^nn\.Module: ")[["name", "track", "begin", "end"]]
+    modules = window.named(MODULE)[["name", "track", "begin", "end"]]
     if not len(modules):
         return pl.lit(None, dtype=pl.String).alias("module")
     found = around(modules, calls["track"], calls["begin"])["name"]

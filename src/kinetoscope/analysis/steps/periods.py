@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from kinetoscope.analysis.windows.window import FEWEST_STEPS
+from kinetoscope.analysis.windows.window import MIN_STEPS
 
 _MOST_OF_THE_TIME = 0.7
 _LEAST_OF_THOSE = 0.5
@@ -28,7 +28,7 @@ def period_of(times: Mapping[int, float], num_steps: int) -> int | None:
 
 def period_of_steps(steps: Sequence[int], num_steps: int) -> int | None:
     """The same of what comes in these ``steps``, in order, of ``num_steps``."""
-    if num_steps < FEWEST_STEPS or len(steps) < _FEWEST_TIMES:
+    if num_steps < MIN_STEPS or len(steps) < _FEWEST_TIMES:
         return None
     apart = [other - one for one, other in pairwise(steps)]
     usual = max(1, round(median(apart)))

@@ -10,7 +10,8 @@ from kinetoscope.analysis.gpu.flops import WindowWork
 from kinetoscope.analysis.windows.call_times import known_sum
 from kinetoscope.analysis.windows.columns import frame_of, known_rows, known_where, rows_where
 from kinetoscope.analysis.windows.intervals import zeros
-from kinetoscope.analysis.windows.window import RankWindow, place_in
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.texts.wording import in_percent
 
 LEAST_COVERAGE = 0.8

@@ -14,7 +14,8 @@ from kinetoscope.analysis.steps.host_ledger import HostLedger, recorded_by_torch
 from kinetoscope.analysis.steps.step_work import step_rates
 from kinetoscope.analysis.windows.columns import known_rows, known_where
 from kinetoscope.analysis.windows.intervals import union_ns
-from kinetoscope.analysis.windows.window import RankWindow, place_in
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.window import RankWindow
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,11 @@ from typing import Any, cast
 import polars as pl
 
 from kinetoscope.analysis.windows.columns import frame_of
+from kinetoscope.analysis.windows.schemas import INTERVALS
 from kinetoscope.native import native
 
 _UNCHECKED: Any = {"check_sortedness": False}  # it was checked
+_PIECES = pl.Schema({**INTERVALS, "before": pl.Int64})
 _MAX_SEARCHED = 1000
 """A join is slower than one search for each of so few times."""
 
@@ -24,7 +26,7 @@ class IntervalUnion:
     def __init__(self, *intervals: pl.DataFrame) -> None:
         rows = [frame_of(frame["begin"], frame["end"]) for frame in intervals if len(frame)]
         if not rows:
-            self.pieces = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
+            self.pieces = pl.DataFrame(schema=_PIECES)
         else:
             joined = rows[0] if len(rows) == 1 else pl.concat(rows)
             columns = native.cover_intervals(joined.rechunk().__arrow_c_stream__())
@@ -92,7 +94,7 @@ _EMPTY = IntervalUnion()
 
 
 def _interval(begin_ns: int, end_ns: int) -> pl.DataFrame:
-    return pl.DataFrame({"begin": [begin_ns], "end": [end_ns]}, schema={"begin": pl.Int64, "end": pl.Int64})
+    return pl.DataFrame({"begin": [begin_ns], "end": [end_ns]}, schema=INTERVALS)
 
 
 def union_ns(where: pl.Expr) -> pl.Expr:

@@ -1,6 +1,15 @@
-"""analysis: the names of kernels as compilers write them, and those of copies as Kineto does."""
+"""Names of kernels: those that communicate, of all libraries that are known, and those that copy.
+
+A name is as in a trace: demangled, as ``void (anonymous namespace)::multimem_all_reduce_kernel<...>(...)``, or as the
+compiler wrote it, as ``_ZN8internal26multimem_all_reduce_kernelI...``.
+"""
 
 import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from kinetoscope.texts.wording import shown
 
 _NO_NAME = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _ARGUMENTS = re.compile("[<(]")
@@ -23,3 +32,87 @@ COPY_TO_HOST = r"(?i)^(memcpy (dtoh|d2[hm])\b|mem(ory_)?copy_device_to_host|copy
 
 COPY_OF_PINNED_MEMORY = r"(?i)^memcpy (htod \(pinned|h2d)\b"
 """Those of them that say that the host's memory was pinned. ROCm does not say it."""
+
+
+class KernelFamily(NamedTuple):
+    """Kernels that communicate. ``pattern`` is found in a kernel's own name, without template and other arguments;
+    ``source`` says where their names come from."""
+
+    pattern: str
+    source: str
+
+
+_PART = r"(?:^|[^a-z])"
+"""Where a word of a name begins: in a mangled name, behind the number of its letters."""
+
+COMMUNICATION_KERNELS = (
+    KernelFamily(_PART + "(nccl|rccl|msccl)", "NCCL, RCCL, which keeps NCCL's names, and MSCCL++, also with NCCL-EP"),
+    KernelFamily(_PART + "oneccl", "oneCCL"),
+    KernelFamily(_PART + "(nvshmem|rocshmem)|_on_stream_kernel", "NVSHMEM: nvshmemi_h_to_d_*_defs.cuh; rocSHMEM"),
+    KernelFamily(
+        _PART + "(deep_?ep|uccl)|inter_?node_ll|"
+        r"(intranode|internode)(::|\d+)(cached_|notify_|dispatch|combine|barrier|clean_)",
+        "DeepEP: csrc/kernels/intranode.cu, internode.cu, internode_ll.cu; copies of it have other outer namespaces",
+    ),
+    KernelFamily(
+        "multimem_(all_gather|(one_shot_)?(all_)?reduce)|"
+        r"(^|::|\d)(barrier|put_signal|wait_signal)_kernel|exchangeSplitAndOffset|(^|::|\d)allToAllV",
+        "PyTorch's symmetric memory: c10d/symm_mem/CUDASymmetricMemory.cu, CUDASymmetricMemoryOps.cu, "
+        "nvshmem_extension.cu",
+    ),
+    KernelFamily(
+        "(one|two)_?shot_?all_?reduce",
+        "one- and two-shot all-reduce: PyTorch's symmetric memory; TensorRT-LLM's customAllReduceKernels.cu and "
+        "mnnvlAllreduceKernels.cu; FlashInfer",
+    ),
+    KernelFamily(
+        "cross_device_reduce_[12]stage|all_?reduce_prototype",
+        "vLLM's custom_all_reduce.cuh and quickreduce, also in SGLang and AITER",
+    ),
+    KernelFamily(
+        "all_?reduce_fusion_kernel|moeA2A|moeAll_?to_?All",
+        "TensorRT-LLM's allReduceFusionKernels.cu, moeAllReduceFusionKernels.cu, moeAlltoAllKernels.cu; FlashInfer",
+    ),
+    KernelFamily("userbuffers_", "userbuffers of Transformer Engine and TensorRT-LLM: userbuffers.cu"),
+    KernelFamily(_PART + r"Ep(Dispatch|Combine)\w*Kernel", "AMD's MORI-EP: intranode.hpp, internode.hpp"),
+)
+"""All that is known. What a kernel is called for a collective of torch is in its arguments, too, whatever its name."""
+
+_KNOWN = re.compile("|".join(f"(?:{family.pattern})" for family in COMMUNICATION_KERNELS), re.IGNORECASE)
+_LOOKS_LIKE = re.compile(
+    r"(?<![A-Za-z])(?i:all_?reduce|all_?gather|all_?to_?all|all2all|a2a|reduce_?scatter|send_?recv|multimem|nvls)"
+    "|All_?(?:Reduce|Gather|To_?All)|ReduceScatter|SendRecv"
+)
+_WITHIN_A_DEVICE = re.compile(r"(?i)(warp|block|thread|quad)_?all_?reduce")
+_NAMED_AFTER_OPERATORS = re.compile("triton_[a-z]+_fused_")
+"""Inductor names a kernel after the operators around it, so also after a collective whose result it reads."""
+
+_MAX_CACHED_NAMES = 1 << 14
+
+
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
+def is_communication(name: str) -> bool:
+    """Return whether the kernel of this name is one of `COMMUNICATION_KERNELS`."""
+    own = own_name(name)
+    return _KNOWN.search(own) is not None and _NAMED_AFTER_OPERATORS.match(own) is None
+
+
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
+def looks_like_communication(name: str) -> bool:
+    """Return whether a kernel that is none of `COMMUNICATION_KERNELS` has a name like those that communicate."""
+    own = own_name(name)
+    looks = _LOOKS_LIKE.search(own) is not None and _WITHIN_A_DEVICE.search(own) is None
+    return looks and _NAMED_AFTER_OPERATORS.match(own) is None and not is_communication(name)
+
+
+def notes_on_communication(kernels: Iterable[str]) -> list[str]:
+    """A sentence on kernels whose names look like communication, of the names of all that compute."""
+    found = [name for name in kernels if looks_like_communication(name)]
+    if not found:
+        return []
+    names = ", ".join(shown(own_name(name).removeprefix("void ").strip()) for name in found[:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return [
+        f"Communication is a lower bound: these kernels look like communication of an unknown library, and count as "
+        f"compute: {names}{more}."
+    ]

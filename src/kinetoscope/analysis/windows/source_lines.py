@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from kinetoscope.analysis.windows.window import RankWindow, innermost
+from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.window import RankWindow
 
 FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
 """The name of a frame; its groups are the file and the line."""

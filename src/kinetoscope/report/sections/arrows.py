@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from kinetoscope.analysis.windows.window import RUNTIME_CALLS, innermost
+from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.span_names import RUNTIME_CALLS
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.report.sections.rank_spans import ROLES
 from kinetoscope.table.trace import Trace

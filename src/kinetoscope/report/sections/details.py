@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.window import innermost
+from kinetoscope.analysis.windows.nesting import innermost
 from kinetoscope.report.sections.call_paths import CallPaths
 from kinetoscope.report.sections.columns import Texts
 from kinetoscope.report.sections.rank_spans import PYTHON, shown_events

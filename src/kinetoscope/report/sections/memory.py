@@ -12,8 +12,10 @@ from kinetoscope.analysis.memory.memory_categories import CATEGORIES, memory_pie
 from kinetoscope.analysis.memory.memory_growth import allocating_operators
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.reading import read_windows
 from kinetoscope.analysis.windows.source_lines import source_lines
-from kinetoscope.analysis.windows.window import RankWindow, place_in, read_windows
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.pages.page_data import Allocation, MemoryOverTime, StepEnd
 from kinetoscope.report.sections.columns import differences, numbers
 from kinetoscope.report.sections.rank_traces import RankTrace

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 import polars as pl
 
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.window import (
+from kinetoscope.analysis.windows.span_names import (
     ANNOTATIONS,
     ANNOTATIONS_OF_DEVICES,
     OPERATORS,

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.windows.window import place_in
+from kinetoscope.analysis.windows.nesting import place_in
 from kinetoscope.pages.page_data import Flows, LeftOut, Spans, Stacks, Timeline, Track
 from kinetoscope.report.sections.arrows import flows, launches
 from kinetoscope.report.sections.call_paths import CallPaths

@@ -9,7 +9,7 @@ import kinetoscope
 from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.memory.memory_categories import memory_pieces
 from kinetoscope.analysis.steps.step_time import timed_stretches
-from kinetoscope.analysis.windows.window import read_windows
+from kinetoscope.analysis.windows.reading import read_windows
 from simulated_training import Fault, Settings, simulate
 from simulated_training.analysed import measured
 

@@ -1,4 +1,4 @@
-"""analysis/windows/filtered_traces.py: nothing is concluded from a trace from which most events were taken."""
+"""Filtered traces: nothing is concluded from a trace from which most events were removed."""
 
 import json
 from itertools import count

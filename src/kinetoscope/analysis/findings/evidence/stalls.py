@@ -12,7 +12,7 @@ from kinetoscope.analysis.cpu.sampled_lines import MAX_LATE_SHARE, SampledLine, 
 from kinetoscope.analysis.findings.evidence.locations import find_sampled_lines, locate, split_samples
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
-from kinetoscope.analysis.windows.window import FEWEST_RECURRING, FEWEST_STEPS
+from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, MIN_STEPS
 from kinetoscope.formats.own_names import LATE
 
 _UNKNOWN_LINE = (
@@ -27,7 +27,7 @@ class StallTable:
     def __init__(self, windows: Sequence[WindowEvidence], num_rank_steps: int, num_steps: int) -> None:
         self._num_rank_steps, self._num_steps, self._num_windows = num_rank_steps, num_steps, len(windows)
         self._known: dict[str, Stalls] = {}
-        is_recurring = pl.col("step").drop_nulls().n_unique().over("kind", "name") >= FEWEST_RECURRING
+        is_recurring = pl.col("step").drop_nulls().n_unique().over("kind", "name") >= MIN_RECURRING_STEPS
         stalls = pl.concat([one.stalls.with_columns(is_recurring=is_recurring) for one in windows])
         self._stalls = stalls.sort("total_ns", descending=True)
         self._by_kind = {part["kind"][0]: part for part in self._stalls.partition_by("kind", maintain_order=True)}
@@ -89,7 +89,7 @@ class Stalls:
     def steps_between(self) -> float | None:
         """The mean distance of steps with one; None of too few steps."""
         steps = self.frame["step"].drop_nulls().unique().sort().to_list()
-        is_known = len(steps) > 1 and self.num_steps >= FEWEST_STEPS
+        is_known = len(steps) > 1 and self.num_steps >= MIN_STEPS
         return (steps[-1] - steps[0]) / (len(steps) - 1) if is_known else None
 
     @property

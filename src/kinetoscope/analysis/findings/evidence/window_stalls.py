@@ -10,17 +10,15 @@ from kinetoscope.analysis.cpu.thread_states import is_waiting
 from kinetoscope.analysis.windows.columns import all_the_same, rows_where, with_constant
 from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_before
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
+from kinetoscope.analysis.windows.nesting import around, outermost
+from kinetoscope.analysis.windows.schemas import SAMPLED, STALLS
 from kinetoscope.analysis.windows.source_lines import source_lines
-from kinetoscope.analysis.windows.window import RankWindow, around, outermost
+from kinetoscope.analysis.windows.window import RankWindow
 
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _ITEM = "aten::item"
 _DOUBLE = '"double"'
 _KEYS = ("name", "line", "library", "guard", "step")
-_STALLS: dict[str, Any] = dict.fromkeys(("kind", *_KEYS), pl.String)
-_STALLS |= dict.fromkeys(("step", "num_calls", "total_ns"), pl.Int64)
-_SAMPLED: dict[str, Any] = dict.fromkeys(("kind", "line", "call", "state"), pl.String) | {"step": pl.Int64}
-_SAMPLED |= {"num_samples": pl.UInt32, "total_ns": pl.Int64}
 _MAX_PAUSES = 50
 """Rows that are kept on pauses of Python, the longest."""
 
@@ -61,7 +59,7 @@ def find_stall_spans(window: RankWindow, host: HostTime, items: pl.DataFrame) ->
 def sum_stalls(window: RankWindow, spans: Spans) -> pl.DataFrame:
     """Return the stalls: a row per kind, name, line, library, guard and step, with ``num_calls`` and ``total_ns``."""
     found = [_sum_kind(window, kind, of_kind) for kind, of_kind in spans.items() if len(of_kind)]
-    stalls = pl.concat([pl.DataFrame(schema=_STALLS), *found])
+    stalls = pl.concat([pl.DataFrame(schema=STALLS), *found])
     if len(stalls) <= _MAX_PAUSES or max(map(len, spans.values())) <= _MAX_PAUSES:
         return stalls
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MAX_PAUSES
@@ -94,7 +92,7 @@ def sum_samples(window: RankWindow, host: HostTime, spans: Spans) -> pl.DataFram
     loop, workers = host.samples
     found = [loop.clear().with_columns(kind=pl.lit(""))]
     if not len(loop) and not len(workers):
-        return pl.DataFrame(schema=_SAMPLED)
+        return pl.DataFrame(schema=SAMPLED)
     stalls_by_kind = {
         kind: stalls.filter(pl.col("line").is_null()) if "line" in stalls.columns else stalls
         for kind, stalls in spans.items()

@@ -1,4 +1,4 @@
-"""Steps that are whole: of a truncated trace, and of a run that ended within a step."""
+"""Incomplete traces: truncated files, runs that ended within a step, and traces from which events were removed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,10 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.window import RankWindow, place_in, rows_where
+from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.span_names import ANNOTATIONS, LAUNCHES, OPERATORS
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import BATCH
 
 MAX_MISSING_SHARE = 0.02
@@ -15,7 +18,11 @@ MAX_MISSING_SHARE = 0.02
 _OPEN_AT_END = r'"cut": ?"'
 """In the args of our spans: the span was open when its window closed."""
 
-_LAUNCHES = r"LaunchKernel|Memcpy|Memset|GraphLaunch"
+_MAX_KEPT_SHARE = 0.1
+_MIN_GAPS = 100
+_MAX_EVENTS = 2_000
+_CUTS = 0.02
+"""So many of the gaps between numbers, the largest, are where a part of the time was cut out, not single events."""
 
 
 def last_whole_step(windows: Sequence[RankWindow]) -> int | None:
@@ -33,7 +40,7 @@ def _whole_steps(window: RankWindow) -> list[int]:
     if not len(steps):
         return []
     calls = window.runtime_calls
-    is_launch = calls["name"].str.contains(_LAUNCHES)
+    is_launch = calls["name"].str.contains(LAUNCHES)
     calls = calls.select("begin", is_missing=~window.has_launched)
     calls = rows_where(calls, is_launch)
     missing = calls.hstack([place_in(steps, calls["begin"])]).drop_nulls("place")
@@ -74,3 +81,27 @@ def _until(window: RankWindow, until_ns: int) -> RankWindow:
         samples=window.samples.filter(is_before),
         watched_phases=window.watched_phases.filter(is_before),
     )
+
+
+def is_thinned(window: RankWindow) -> bool:
+    """Return whether most events were removed from a trace of torch.profiler.
+
+    CUPTI numbers the runtime calls, and does not record all of them; Kineto numbers the events of threads (``Ev Idx``).
+    Where few numbers of both are left, events are missing all over the trace. Either alone is no evidence: calls may
+    not have been recorded, or only stacks removed.
+    """
+    return _are_few(window.runtime_calls["correlation"].drop_nulls()) and _are_few(_event_numbers(window))
+
+
+def _are_few(numbers: pl.Series) -> bool:
+    """Return whether most numbers between others are missing, apart from some large gaps; False for few numbers."""
+    gaps = numbers.unique().sort().diff().drop_nulls().sort()
+    gaps = gaps.head(len(gaps) - int(len(gaps) * _CUTS))
+    return len(gaps) >= _MIN_GAPS and len(gaps) <= _MAX_KEPT_SHARE * int(gaps.sum())
+
+
+def _event_numbers(window: RankWindow) -> pl.Series:
+    """Return Kineto's numbers of some operators and annotations, which follow each other in the file."""
+    spans = window.trace.spans.filter(pl.col("category").is_in([*OPERATORS, *ANNOTATIONS])).head(_MAX_EVENTS)
+    number = pl.col("args").cast(pl.String).str.extract(r'"Ev Idx": ?(\d{1,15})\b').cast(pl.Int64)
+    return spans.select(number=number).collect()["number"].drop_nulls()

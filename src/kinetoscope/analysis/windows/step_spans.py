@@ -1,17 +1,51 @@
-"""Steps of traces that name none: from one optimizer step to the next, or from one fetch of a batch to the next."""
+"""Steps of a loop: spans of their names, or else the time between spans that recur regularly."""
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import polars as pl
 
-OPTIMIZER_STEP = r"^Optimizer\.step#"
+from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.nesting import outermost
+from kinetoscope.analysis.windows.span_names import FETCH, NUMBER, OPTIMIZER_STEP
+from kinetoscope.formats.own_names import BATCH, STEP
+
 _MIN_INTERVALS = 3
 _REGULAR_FACTOR, _MIN_REGULAR_SHARE = 1.5, 0.8
 """Intervals are regular if this share of them is within this factor of their median."""
 
 _NUMBER_AT_END = r"[ #_]?\d+$"
 _NUM_CANDIDATES = 3
+
+
+def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame:
+    """Return the steps of the loop, as `STEPS` has them.
+
+    Steps are the outermost spans called ``step_name``, or else ``event/batch``, or else ``ProfilerStep#n``, on the
+    thread with most of them. Their number is that of the batch, or of the name; without either, they are counted.
+    """
+    host = host[["name", "batch", "begin", "end", "track"]]
+    found = host.clear()
+    for is_step in _step_rules(step_name):
+        if len(found := rows_where(host, host.select(is_step).to_series())):
+            break
+    number = pl.coalesce("batch", pl.col("name").str.extract(NUMBER).cast(pl.Int64, strict=False))
+    if found["track"].n_unique() > 1:
+        busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
+        found = found.filter(pl.col("track") == busiest) if busiest is not None else found
+    found = outermost(found)
+    order = pl.int_range(pl.len(), dtype=pl.Int64)
+    return found.select(
+        pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == BATCH
+    )
+
+
+def _step_rules(step_name: str | None) -> list[pl.Expr]:
+    name = pl.col("name")
+    if step_name is not None:
+        return [name == step_name, name.str.contains(f"^{re.escape(step_name)}{NUMBER}")]
+    return [name == BATCH, name.str.contains(f"^{STEP}{NUMBER}")]
 
 
 class InferredSteps(NamedTuple):
@@ -21,14 +55,9 @@ class InferredSteps(NamedTuple):
     name: str
 
 
-def infer_steps(host: pl.DataFrame, fetch: str) -> InferredSteps | None:
-    """Return the intervals between optimizer steps, or else between fetches; None where these are not regular.
-
-    Args:
-        host: spans of threads, with ``name``, ``begin``, ``end`` and ``track``.
-        fetch: regular expression of the names of fetches.
-    """
-    for pattern, side in ((OPTIMIZER_STEP, "end"), (fetch, "begin")):
+def infer_steps(host: pl.DataFrame) -> InferredSteps | None:
+    """Return the intervals between optimizer steps, or else between fetches; None where these are not regular."""
+    for pattern, side in ((OPTIMIZER_STEP, "end"), (FETCH, "begin")):
         spans = host.filter(pl.col("name").str.contains(pattern).fill_null(False))
         groups = spans.group_by("name", "track").agg(
             pl.len(), pl.col(side).sort().alias("times"), at=pl.col(side).max()

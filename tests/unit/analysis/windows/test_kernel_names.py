@@ -1,4 +1,4 @@
-"""analysis/windows/communication.py: which kernels communicate, by names as they are found in traces."""
+"""analysis/windows/kernel_names.py: kernels that communicate, by names as in traces."""
 
 import json
 
@@ -6,11 +6,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.windows.communication import (
-    is_communication,
-    looks_like_communication,
-    notes_on_communication,
-)
+from kinetoscope.analysis.windows.kernel_names import is_communication, looks_like_communication, notes_on_communication
 from one_truth import screen
 from simulated_training import Fault, Settings, simulate
 from simulated_training.analysed import analysed
@@ -93,7 +89,7 @@ def test_kernels_that_compute_are_no_communication_and_do_not_look_like_it(name)
 
 
 @pytest.mark.parametrize("name", LOOKS_LIKE_IT)
-def test_kernels_that_only_look_like_communication_are_told_as_such(name):
+def test_kernels_that_only_look_like_communication_have_a_note(name):
     assert not is_communication(name)
     assert looks_like_communication(name)
 
@@ -146,8 +142,8 @@ ON_SYMMETRIC_MEMORY = {
 
 
 def differences(rows, truth):
-    """Fields that are not as they are in truth; a 0 that nobody can know may be None. Clocks of ranks are not looked
-    at: without groups, nobody knows which ranks end a call together."""
+    """Fields that are not as they are in truth; a 0 that is unknown may be None. Clocks of ranks are not compared:
+    without groups, it is unknown which ranks end a call together."""
     return [
         (name, found, value)
         for row, one in zip(rows, truth, strict=True)
@@ -177,7 +173,7 @@ def test_a_slow_all_reduce_on_symmetric_memory_is_found_and_saves_what_it_takes(
     assert report.saving_ns_per_step(Change(without=frozenset({"transfer"}))) == pytest.approx(truth, rel=0.01)
 
 
-def test_kernels_that_look_like_communication_make_it_at_least_what_is_told(tmp_path):
+def test_kernels_that_look_like_communication_make_it_a_lower_bound(tmp_path):
     _, report = renamed(tmp_path, LOOKS_LIKE_IT[0])
     assert [(row.communication_ns, row.communication_is_at_least) for row in report.ranks] == 2 * [(0, True)]
     assert json.loads(report.to_json())["ranks"][0]["communication_is_at_least"] is True
