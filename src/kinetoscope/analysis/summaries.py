@@ -8,7 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.call_sums import CallSums
 from kinetoscope.analysis.compressed_pickle import pack
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.loop_counts import LoopCounts, counted_by_loop
 from kinetoscope.analysis.cpu.operators import operator_calls, operator_sums
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_window_evidence
@@ -95,7 +95,7 @@ class WindowSummary:
 
     @property
     def is_partial(self) -> bool:
-        """Whether devices, or the host, did more than what can be read here: then nothing is concluded from it."""
+        """Whether devices, or the loop, did more than what can be read here: then nothing is concluded from it."""
         return bool(self.unclear) or self.is_thinned
 
     def moved(self, shift: TimeShift) -> "WindowSummary":
@@ -222,11 +222,11 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
-    host, work = HostTime(window), find_work(window)
+    loop, work = TrainingLoop(window), find_work(window)
     step_work = work_by_step(window, work)
-    steps = step_rows(window, host, step_work)
+    steps = step_rows(window, loop, step_work)
     thinned = is_thinned(window)
-    parts = stretch_parts(window, host, steps, is_partial=bool(window.unclear) or thinned)
+    parts = stretch_parts(window, steps, is_partial=bool(window.unclear) or thinned)
     sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
     del work  # the most memory is in use further down
     return WindowSummary(
@@ -237,16 +237,16 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         steps=steps,
         parts=parts,
         calls=collective_calls(window),
-        memory=memory_rows(window, host),
+        memory=memory_rows(window, loop),
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
-        is_elsewhere=len(window.operators) > 0 and not host.knows_operators,
+        is_elsewhere=len(window.operators) > 0 and not loop.time.knows_operators,
         unclear=window.unclear,
         is_thinned=thinned,
         steps_from=window.steps_from,
-        computed=_computed(window, host, step_work),
+        computed=_computed(window, loop, step_work),
         sums=pack(sums) if faster is None else sums,
-        dependencies=None if faster is None else find_dependencies(window, host, faster, pace_of(parts)),
-        evidence=None if faster is None else find_window_evidence(window, host),
+        dependencies=None if faster is None else find_dependencies(window, loop, faster, pace_of(parts)),
+        evidence=None if faster is None else find_window_evidence(window, loop),
     )
 
 
@@ -256,7 +256,7 @@ def _call_sums(window: RankWindow, work: WindowWork, steps_ns: float) -> CallSum
     return CallSums(operator_sums(calls, work), kernel_sums(window, work), by_step)
 
 
-def _computed(window: RankWindow, host: HostTime, step_work: pl.DataFrame) -> ComputedSums:
+def _computed(window: RankWindow, loop: TrainingLoop, step_work: pl.DataFrame) -> ComputedSums:
     if not len(window.steps):
         return ComputedSums()
-    return ComputedSums.of(step_work, recorded_by_torch(host), num_devices(window))
+    return ComputedSums.of(step_work, recorded_by_torch(loop), num_devices(window))

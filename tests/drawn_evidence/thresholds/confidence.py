@@ -112,13 +112,13 @@ def has_enough_steps(num_steps):
     return confidence_of(pauses(0.2, num_steps=num_steps)) == "high"
 
 
-@threshold("windows.window.FEWEST_STEPS", between=(7, 8))
+@threshold("windows.window.MIN_STEPS", between=(7, 8))
 def has_a_distance(num_steps):
     found = find("garbage_collection", pauses(0.2, num_steps=num_steps))
     return found is not None and "every_n_steps" in dict(found.evidence)
 
 
-@threshold("windows.window.FEWEST_RECURRING", between=(2, 3))
+@threshold("windows.window.MIN_RECURRING_STEPS", between=(2, 3))
 def recurs(num_steps):
     cost_ns = STEP_NS // 2
     drawn = Run(

@@ -144,7 +144,7 @@ def small_operators(num_per_step, share, *, mean_ns=5_000.0, **parts):
     return find("small_kernels", Run(operators=[row], columns=lambda rank, step: columns, **parts))
 
 
-@threshold("cpu.host_time.SMALL_OPERATOR_NS", 10_000)
+@threshold("cpu.loop_time.SMALL_OPERATOR_NS", 10_000)
 def is_no_small_operator(time_ns):
     return small_operators(200, 0.5, mean_ns=time_ns) is None
 

@@ -74,7 +74,7 @@ def drawn_steps(draw, num_steps=NUM_STEPS):
 # -- Python between operators
 
 
-@threshold("cpu.host_time.ORDINARY_PYTHON_NS", 100_000)
+@threshold("cpu.loop_time.ORDINARY_PYTHON_NS", 100_000)
 def counts_no_more_of_python(time_ns):
     """Six pauses of 0.15 ms in a step count for 0.05 ms each."""
 
@@ -87,7 +87,7 @@ def counts_no_more_of_python(time_ns):
     return found is not None and dict(found.evidence)["python_ns"] >= 6 * (150_000 - time_ns)
 
 
-@threshold("cpu.host_time._MANY_BEFORE_ONE", between=(30, 34))
+@threshold("cpu.loop_time._MIN_BEFORE_ONE", between=(30, 34))
 def is_a_loop_in_python(num_pauses):
     def draw(drawing, _):
         for _ in range(num_pauses):
@@ -97,7 +97,7 @@ def is_a_loop_in_python(num_pauses):
     return drawn_steps(draw).find("python_overhead") is not None
 
 
-@threshold("cpu.host_time._FEWEST_SMALL_IN_A_ROW", between=(31, 32))
+@threshold("cpu.loop_time._MIN_SMALL_IN_A_ROW", between=(31, 32))
 def names_the_line_of_operators(num_in_a_row):
     def draw(drawing, _):
         for _ in range(4):

@@ -55,6 +55,21 @@ def find_cpu_operators(
     return _recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
 
 
+def find_sync_calls(window: RankWindow) -> pl.DataFrame:
+    """Return the runtime calls that wait for the device.
+
+    They are named ``*Synchronize``, or returned after the copy that they started had ended on the device.
+    """
+    calls, device = window.runtime_calls, window.device
+    waits = calls["name"].str.ends_with("Synchronize")
+    copies = rows_where(device[["correlation", "end"]], device["kind"] == "copy")
+    if len(copies):
+        copies = copies.group_by("correlation").agg(copied=pl.col("end").max())
+        copied = calls[["correlation"]].join(copies, on="correlation", how="left", maintain_order="left")["copied"]
+        waits |= calls["end"] >= copied
+    return rows_where(calls, waits)
+
+
 def are_of_cpu_optimizer(
     device: pl.DataFrame, operators: Mapping[str, pl.DataFrame], optimizing: IntervalUnion
 ) -> pl.Series:
@@ -68,7 +83,7 @@ def are_of_cpu_optimizer(
     if not len(operators["cpu_optimizer"]):
         return pl.repeat(False, len(device), eager=True)
     is_data = (device["kind"] == "copy") & (device["bytes"].fill_null(0) >= MIN_DATA_BYTES)
-    return is_data & begins.is_not_null() & (optimizing.overlap_ns(begins, begins + 1) > 0)
+    return is_data & begins.is_not_null() & optimizing.covers(begins)
 
 
 def _no_stretches() -> pl.DataFrame:

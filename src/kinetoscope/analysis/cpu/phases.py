@@ -1,44 +1,97 @@
 """analysis: in which phase of a step its thread was: by names that say it, else by torch's operators and threads."""
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
-from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, sorted_by, with_constant
+from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.nesting import innermost, place_in
-from kinetoscope.analysis.windows.span_names import OPERATORS
+from kinetoscope.analysis.windows.span_names import (
+    BACKWARD_FUNCTIONS,
+    NAMED_PHASES,
+    OLD_BACKWARD_FUNCTIONS,
+    OPERATORS,
+    OPTIMIZER_STEP,
+    PYTHON_FUNCTION,
+    RUNTIME_CALLS,
+    phase_pattern,
+)
+from kinetoscope.analysis.windows.window import RankWindow
 
 FORWARD, BACKWARD, OPTIMIZER, CLOSURE = "forward", "backward", "optimizer", "closure"
+_IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, PYTHON_FUNCTION])
+"""Whether a span has a name to say what a step does: not with these categories."""
 
 
+@dataclass(frozen=True, eq=False)
 class Phases:
-    """The phases of a window's steps, each as stretches of time (``begin``, ``end``) that belong to no other phase.
+    """The phases of a window's steps, each as intervals that belong to no other phase.
 
-    Spans of a phase's name (`HostTime.of_phase`) count first; of a phase that no name says, torch's own spans do. Where
-    there are neither, what hooks told does. Where they lie in one another, the innermost counts: so forward and
-    backward within an optimizer's closure are theirs.
+    Spans of a phase's name count first; of a phase without them, torch's own spans do; without either, those of hooks.
+    Of spans in one another, the innermost counts: so forward and backward within an optimizer's closure are theirs.
+    ``visits`` is work on other threads that the loop waited for.
     """
 
-    def __init__(self, host: HostTime) -> None:
-        self._host, self._window = host, host.window
-        self.named = host.named_phases
-        """Spans that say the phase, if there are some."""
+    window: RankWindow
+    visits: pl.DataFrame
 
-        if not any(map(self.knows, self.named)):
-            self.named = {phase: host.watched_phase(phase) for phase in self.named}
+    @cached_property
+    def named(self) -> dict[str, pl.DataFrame]:
+        """The spans of names of phases, or else of hooks."""
+        if any(map(self._has_evidence_of, NAMED_PHASES)):
+            return self._by_name
+        return {phase: self._watched(phase) for phase in NAMED_PHASES}
+
+    @property
+    def forward(self) -> pl.DataFrame:
+        """Spans named as the forward pass."""
+        return self._by_name[FORWARD]
+
+    @cached_property
+    def backward(self) -> pl.DataFrame:
+        """The backward pass: the engine's spans, or, in old traces, its functions off the loop's thread."""
+        spans = self.window.named(BACKWARD_FUNCTIONS)
+        if len(spans):
+            return spans
+        spans = self.window.named(OLD_BACKWARD_FUNCTIONS)
+        return rows_where(spans, spans["track"] != self.window.loop_track)
+
+    @cached_property
+    def optimizer(self) -> pl.DataFrame:
+        """The steps of the optimizer.
+
+        Where a hook of the optimizer ends the loop's step, torch's span of it is on another track, since it does not
+        nest in the step. Then the hooks' spans stand for all of them.
+        """
+        spans, watched = self.window.named(OPTIMIZER_STEP), self._watched(OPTIMIZER)[["begin", "end"]]
+        if len(self.window.on_loop(spans)) == len(spans) or not len(watched):
+            return spans
+        return with_constant(watched, "track", self.window.loop_track, pl.UInt32)
+
+    @cached_property
+    def optimizing(self) -> IntervalUnion:
+        """The time of the optimizer."""
+        return IntervalUnion(self.optimizer, self._by_name[OPTIMIZER])
+
+    @cached_property
+    def _by_name(self) -> dict[str, pl.DataFrame]:
+        return {phase: phase_spans(self.window, phase) for phase in NAMED_PHASES}
+
+    def _watched(self, phase: str) -> pl.DataFrame:
+        phases = self.window.watched_phases
+        return rows_where(phases, phases["name"] == f"event/{phase}")
 
     @cached_property
     def backward_of_torch(self) -> pl.DataFrame | None:
         """The stretches of torch's backward pass, which are on any thread; None where names say it."""
-        host = self._host
         if len(self.named[BACKWARD]):
             return None
-        spans, waits = host.backward[["begin", "end"]], host.visits
+        spans, waits = self.backward[["begin", "end"]], self.visits
         if not len(waits):
             return spans
-        threads = host.backward["track"].unique()
+        threads = self.backward["track"].unique()
         waits = waits.filter(pl.col("track").is_in(threads.implode()))  # also between two functions of autograd
         return pl.concat([spans, waits[["begin", "end"]]])
 
@@ -47,31 +100,33 @@ class Phases:
         """The stretches (``begin``, ``end``, ``phase``) of the loop's thread in spans of phases, by the innermost."""
         spans = [self._nested(phase, spans) for phase, spans in self.named.items() if len(spans)]
         if not len(self.named[OPTIMIZER]):
-            spans.append(self._nested(OPTIMIZER, self._window.on_loop(self._host.optimizer)))
+            spans.append(self._nested(OPTIMIZER, self.window.on_loop(self.optimizer)))
         spans = pl.concat([*spans, self._nested(CLOSURE, self.closures)])
         moments = pl.concat([spans["begin"], spans["end"]]).unique().sort().alias("begin")
         pieces = frame_of(moments[:-1], moments[1:].alias("end"))
-        asked = with_constant(columns_of(pieces, ts="begin"), "track", self._window.loop_track, pl.UInt32)
+        asked = with_constant(columns_of(pieces, ts="begin"), "track", self.window.loop_track, pl.UInt32)
         return known_rows(pieces.hstack([spans["phase"][innermost(spans, asked)]]), "phase")
 
     def _nested(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
-        spans = with_constant(spans[["begin", "end"]], "track", self._window.loop_track, pl.UInt32)
+        spans = with_constant(spans[["begin", "end"]], "track", self.window.loop_track, pl.UInt32)
         return with_constant(spans, "phase", phase, pl.String)
 
     def knows(self, phase: str) -> bool:
-        """Whether there is evidence of a phase at all."""
-        if len(self.named[phase]):
-            return True
-        of_torch = {FORWARD: self._window.loop_operators, OPTIMIZER: self._host.optimizer}
-        return len(of_torch.get(phase, self._host.backward)) > 0
+        """Return whether there is evidence of a phase."""
+        return len(self.named[phase]) > 0 or self._has_evidence_of(phase)
+
+    def _has_evidence_of(self, phase: str) -> bool:
+        """Return whether spans are named as a phase, or are torch's own of it."""
+        of_torch = {FORWARD: self.window.loop_operators, OPTIMIZER: self.optimizer, BACKWARD: self.backward}
+        return len(self._by_name[phase]) > 0 or len(of_torch[phase]) > 0
 
     @cached_property
     def closures(self) -> pl.DataFrame:
         """Where torch's optimizer calls the user's closure (``begin``, ``end``): from the first operator that autograd
         keeps to the end of the backward pass that follows. It keeps none of the optimizer's own."""
-        window = self._window
-        steps = sorted_by(window.on_loop(self._host.optimizer), "begin")
-        backward = self._host.backward[["begin", "end"]]
+        window = self.window
+        steps = sorted_by(window.on_loop(self.optimizer), "begin")
+        backward = self.backward[["begin", "end"]]
         places = place_in(steps, backward["begin"])
         if not places.count() or len(self.named[FORWARD]):
             return backward.clear()
@@ -91,10 +146,16 @@ class Phases:
 
     def _kept_by_autograd(self, steps: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
         """Operators in optimizer ``steps`` that have a number of autograd's, but those of the backward pass."""
-        window = self._window
+        window = self.window
         is_operator = pl.col("category").is_in(list(OPERATORS)) & (pl.col("track") == window.loop_track)
         is_within = pl.col("ts").is_between(steps["begin"].min(), steps["end"].max())
         spans = window.trace.spans.filter(is_operator & is_within & pl.col("sequence").is_not_null())
         found = spans.select(begin="ts", end=pl.col("ts") + pl.col("dur"), is_backward=pl.lit(False)).collect()
         found = found.filter(place_in(steps, found["begin"]).is_not_null())
         return found.filter(IntervalUnion(backward).overlap_ns(found["begin"], found["end"]) == 0)
+
+
+def phase_spans(window: RankWindow, phase: str) -> pl.DataFrame:
+    """Return the spans of the loop's thread named ``forward``, ``backward``, ``optimizer`` or ``data``."""
+    spans = window.on_loop(window.named(phase_pattern(phase)))
+    return spans.filter(_IS_NAMED) if len(spans) else spans

@@ -150,7 +150,7 @@ def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     is_fetch = pl.col("name").str.contains(_FETCHING)
     for of_track in frames.partition_by("track"):
         samples = _samples(of_track, sampling)
-        is_fetching = IntervalUnion(of_track.filter(is_fetch)).overlap_ns(samples["at"], samples["at"] + 1) > 0
+        is_fetching = IntervalUnion(of_track.filter(is_fetch)).covers(samples["at"])
         found.append(samples.filter(is_fetching))
     return pl.concat(found)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import BEFORE, CATEGORIES, categories, lifetimes
 from kinetoscope.analysis.memory.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory.memory_owners import MemoryOwner, memory_owners
@@ -41,20 +41,20 @@ class MemoryRow(PlainData):
     owners: tuple[MemoryOwner, ...] | None = None
 
 
-def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
+def memory_rows(window: RankWindow, loop: TrainingLoop) -> list[MemoryRow]:
     """The rows of one window's rank."""
     events = known_rows(window.allocations, "total")
     if not len(events):
         return []
-    growth = MemoryGrowth(window, host)
-    rows = [_row(window, host, growth, of_device) for of_device in events.partition_by("device", maintain_order=True)]
+    growth = MemoryGrowth(window, loop)
+    rows = [_row(window, loop, growth, of_device) for of_device in events.partition_by("device", maintain_order=True)]
     owners = memory_owners(window) if any(row.growth_bytes_per_step for row in rows) else None
     if owners is None:
         return rows
     return [replace(row, owners=tuple(one for one in owners if one.device == row.device)) for row in rows]
 
 
-def _row(window: RankWindow, host: HostTime, growth: MemoryGrowth, events: pl.DataFrame) -> MemoryRow:
+def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: pl.DataFrame) -> MemoryRow:
     """The row of one device, of its ``events``."""
     peak_row = events["total"].arg_max() or 0
     peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
@@ -67,7 +67,7 @@ def _row(window: RankWindow, host: HostTime, growth: MemoryGrowth, events: pl.Da
         device=device,
         peak_bytes=peak_bytes,
         peak_step=None if place is None else window.steps["step"][place],
-        by_category=_by_category(window, host, _alive_after(lives, peak_row), peak_bytes) if is_known else (),
+        by_category=_by_category(window, loop, _alive_after(lives, peak_row), peak_bytes) if is_known else (),
         growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
         holders=holders or (),
     )
@@ -80,11 +80,11 @@ def _alive_after(lives: pl.DataFrame, row: int) -> pl.DataFrame:
 
 
 def _by_category(
-    window: RankWindow, host: HostTime, alive: pl.DataFrame, total_bytes: int
+    window: RankWindow, loop: TrainingLoop, alive: pl.DataFrame, total_bytes: int
 ) -> tuple[tuple[str, int], ...]:
     """What is alive of a device's allocations, by category. What is missing to the total was allocated before the
     recording; nothing is said where there is more than the total, since some of it was freed unseen."""
-    of_category = alive.with_columns(categories(window, host, alive)).group_by("category").agg(pl.col("bytes").sum())
+    of_category = alive.with_columns(categories(window, loop, alive)).group_by("category").agg(pl.col("bytes").sum())
     sums = dict(of_category.iter_rows())
     sums[BEFORE] = total_bytes - sum(sums.values())
     if sums[BEFORE] < 0:

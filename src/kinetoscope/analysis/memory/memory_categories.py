@@ -6,8 +6,7 @@ of a backward pass gradients, and of an optimizer its state.
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
-from kinetoscope.analysis.cpu.phases import Phases
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.windows.columns import all_the_same, columns_of, known_rows, with_constant
 from kinetoscope.analysis.windows.nesting import innermost, place_in
 from kinetoscope.analysis.windows.window import RankWindow
@@ -17,7 +16,7 @@ CATEGORIES = (BEFORE, "data", "forward", "backward", "optimizer", "evaluation", 
 """The categories of memory. The first is for what was allocated before torch recorded, as parameters mostly are."""
 
 
-def memory_pieces(window: RankWindow, host: HostTime) -> pl.DataFrame:
+def memory_pieces(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
     """Each piece of memory that was allocated at some moment of a window: ``device``, ``category`` (of `CATEGORIES`),
     ``begin``, ``end`` and ``bytes``.
 
@@ -33,7 +32,7 @@ def memory_pieces(window: RankWindow, host: HostTime) -> pl.DataFrame:
         if not events["address"].has_nulls():
             lives = lifetimes(events)
             allocated = lives.filter(pl.col("bytes") > 0)
-            found += [_allocated_before(events, lives), allocated.with_columns(categories(window, host, allocated))]
+            found += [_allocated_before(events, lives), allocated.with_columns(categories(window, loop, allocated))]
     return pl.concat([pieces.select(*schema).cast(schema) for pieces in found])
 
 
@@ -59,17 +58,17 @@ def _allocated_before(events: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame
     return pieces.with_columns(category=pl.lit(BEFORE), begin=None, row=None)
 
 
-def categories(window: RankWindow, host: HostTime, allocated: pl.DataFrame) -> pl.Series:
+def categories(window: RankWindow, loop: TrainingLoop, allocated: pl.DataFrame) -> pl.Series:
     """The category of each allocation. Forward is, as for the time of a step, what is left of the loop's thread in a
     step, where no spans of ours tell it."""
     by_category = {
-        "data": host.fetches,
-        "forward": host.forward,
-        "backward": host.backward,
-        "optimizer": host.optimizer,
-        "evaluation": host.evaluations,
+        "data": loop.loader.fetches,
+        "forward": loop.phases.forward,
+        "backward": loop.phases.backward,
+        "optimizer": loop.phases.optimizer,
+        "evaluation": loop.loader.evaluations,
     }
-    in_closures = with_constant(Phases(host).closures, "track", window.loop_track, pl.UInt32)
+    in_closures = with_constant(loop.phases.closures, "track", window.loop_track, pl.UInt32)
     of_phases = [
         with_constant(spans[["begin", "end", "track"]], "category", category, pl.String)
         for category, spans in (*by_category.items(), ("forward", in_closures))
@@ -80,5 +79,5 @@ def categories(window: RankWindow, host: HostTime, allocated: pl.DataFrame) -> p
         spans = pl.concat(of_phases)
         within = spans["category"][innermost(spans, columns_of(allocated, "track", ts="begin"))]
     is_in_step = place_in(window.steps, allocated["begin"]).is_not_null() & (allocated["track"] == window.loop_track)
-    rest = pl.when(is_in_step & (not len(host.forward))).then(pl.lit("forward")).otherwise(pl.lit("other"))
+    rest = pl.when(is_in_step & (not len(loop.phases.forward))).then(pl.lit("forward")).otherwise(pl.lit("other"))
     return allocated.select(pl.coalesce(within, rest).alias("category"))["category"]

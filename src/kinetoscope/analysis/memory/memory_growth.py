@@ -9,7 +9,7 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import categories
 from kinetoscope.analysis.windows.columns import columns_of, rows_where
 from kinetoscope.analysis.windows.nesting import innermost
@@ -40,8 +40,8 @@ class MemoryHolder:
 class MemoryGrowth:
     """The growth of memory in one window."""
 
-    def __init__(self, window: RankWindow, host: HostTime) -> None:
-        self._window, self._host = window, host
+    def __init__(self, window: RankWindow, loop: TrainingLoop) -> None:
+        self._window, self._loop = window, loop
 
     def holders(self, events: pl.DataFrame, lives: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
         """Who allocated what grows, the most first, of the allocations of one device and their `lifetimes`; None if
@@ -73,8 +73,8 @@ class MemoryGrowth:
         operators = columns_of(self._window.operators, operator="begin")
         steps = self._window.steps.join_asof(operators, left_on="begin", right_on="operator", strategy="forward")
         steps = rows_where(steps, steps["operator"] < steps["end"])
-        if len(self._host.optimizer):
-            steps = rows_where(steps, steps["end"] >= self._host.optimizer["end"].min())
+        if len(self._loop.phases.optimizer):
+            steps = rows_where(steps, steps["end"] >= self._loop.phases.optimizer["end"].min())
         number = pl.col("step").cast(pl.Int64) - pl.int_range(pl.len())
         runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
         return max(runs, key=len, default=steps)
@@ -114,7 +114,7 @@ class MemoryGrowth:
     def _with_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
         """Those who hold memory, with the category of most of it."""
         allocated = alive.join(growing, on=_WHO, how="semi", nulls_equal=True)
-        of_category = allocated.with_columns(category=categories(self._window, self._host, allocated))
+        of_category = allocated.with_columns(category=categories(self._window, self._loop, allocated))
         of_category = of_category.group_by(*_WHO, "category").agg(pl.col("bytes").sum())
         most = of_category.sort("bytes", "category").group_by(_WHO).agg(pl.col("category").last())
         return growing.join(most, on=_WHO, how="left", nulls_equal=True, maintain_order="left")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.ranks.stragglers import (
     SHARE_OF_STEP,
     TIMES_RUNNING,
@@ -61,11 +61,11 @@ class PhaseWork(NamedTuple):
         return cls(sampled_ns, {(name, step): (total, until) for name, step, total, until in markers.iter_rows()})
 
 
-def find_markers(host: HostTime) -> pl.DataFrame:
+def find_markers(loop: TrainingLoop) -> pl.DataFrame:
     """Return by ``name`` and ``step`` how long markers took in a window without operators: ``total_ns``, and
     ``until_ns``, the time from the start of the step to their last end."""
-    steps, spans = host.window.steps, host.window.of_category("marker")
-    if host.knows_operators or not len(spans):
+    steps, spans = loop.window.steps, loop.window.of_category("marker")
+    if loop.time.knows_operators or not len(spans):
         return pl.DataFrame(schema=_MARKERS)
     place = place_in(steps, spans["begin"])
     rows = spans[["name", "begin", "end"]].hstack([steps["step"][place], steps["begin"][place].alias("since")])

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.cpu_operators import are_of_cpu_optimizer
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
@@ -49,24 +49,24 @@ class Dependencies:
 
 
 def find_dependencies(
-    window: RankWindow, host: HostTime, operators: Iterable[str] = (), pace: float = 1.0
+    window: RankWindow, loop: TrainingLoop, operators: Iterable[str] = (), pace: float = 1.0
 ) -> Dependencies:
     """The graph of one window. Its edges say how much of them is inside of ``operators``; ``pace`` is that of
     `LateBatches`."""
-    late = LateBatches(host, pace)
-    finder = _Finder(window, host, TimedOperators(window, operators), late)
+    late = LateBatches(loop, pace)
+    finder = _Finder(window, loop, TimedOperators(window, operators), late)
     return Dependencies(
         with_constant(finder.nodes(), "rank", window.rank, pl.Int64),
         with_constant(finder.edges(), "rank", window.rank, pl.Int64),
         *finder.begins.waiting,
-        loader=loader_slack(host, late),
-        first_wait_ns=_first_wait_ns(window, host),
+        loader=loader_slack(loop, late),
+        first_wait_ns=_first_wait_ns(window, loop),
     )
 
 
-def _first_wait_ns(window: RankWindow, host: HostTime) -> int:
+def _first_wait_ns(window: RankWindow, loop: TrainingLoop) -> int:
     """See `Dependencies`; 0 where a step fetches its own batch."""
-    begins, ends, fetches = window.steps["begin"], window.steps["end"], IntervalUnion(host.fetches)
+    begins, ends, fetches = window.steps["begin"], window.steps["end"], IntervalUnion(loop.loader.fetches)
     if len(begins) < 2 or not fetches:
         return 0
     others: Any = fetches.overlap_ns(ends[:-1], begins[1:]).mean()
@@ -74,11 +74,11 @@ def _first_wait_ns(window: RankWindow, host: HostTime) -> int:
 
 
 class _Finder:
-    def __init__(self, window: RankWindow, host: HostTime, operators: TimedOperators, late: LateBatches) -> None:
+    def __init__(self, window: RankWindow, loop: TrainingLoop, operators: TimedOperators, late: LateBatches) -> None:
         self._late, self._late_fetches = late, late.fetches
         row = pl.int_range(pl.len(), dtype=pl.UInt32)
-        self._window, self._host, self._operators = window, host, operators
-        events = window.device if len(window.device) else host.calls_as_events
+        self._window, self._loop, self._operators = window, loop, operators
+        events = window.device if len(window.device) else loop.collectives.events
         self._device = events.with_columns(begin_node=2 * row, end_node=2 * row + 1)
 
     def nodes(self) -> pl.DataFrame:
@@ -108,7 +108,7 @@ class _Finder:
         """The moments of threads, in order: ``track``, ``time``, ``node``, ``is_step_end``."""
         steps = self._window.steps
         waits = (self._waits.waits, self._waits.in_time, self._pauses)
-        stretches = [steps, self._host.fetches, *waits, self._host.visits]
+        stretches = [steps, self._loop.loader.fetches, *waits, self._loop.visits]
         moments = [(frame["track"], frame[side].alias("time")) for frame in stretches for side in ("begin", "end")]
         moments.append((self._device["launch_track"].alias("track"), self._device["launch_begin"].alias("time")))
         points = frame_of(*(pl.concat(side) for side in zip(*moments, strict=True)))
@@ -124,8 +124,8 @@ class _Finder:
 
     def _with_parts(self) -> pl.DataFrame:
         """The edges of threads with what their time is made of."""
-        edges = pl.concat([self._host_edges(), self._thread_edges()]) if len(self._host.visits) else self._host_edges()
-        parts = [part for part in self._host.parts(edges) if (part != 0).any()]
+        edges = pl.concat([self._host_edges(), self._thread_edges()]) if len(self._loop.visits) else self._host_edges()
+        parts = [part for part in self._loop.parts(edges) if (part != 0).any()]
         parts += [self._spare_data(edges, part) for part in parts if part.name == "data"]
         plain = edges[[name for name in edges.columns if name not in ("track", "begin", "end")]]
         return plain.hstack([self._step_at(edges["begin"]), *parts, *self._operators.on_threads(edges)])
@@ -143,8 +143,8 @@ class _Finder:
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
         edges = self._points.select("track", source="node", begin="time", target=target, end=end)
         edges = known_rows(edges, "target")
-        if len(self._host.visits):  # what the thread did before a visit has nothing to do with it
-            starts = columns_of(self._host.visits, "track", end="begin")
+        if len(self._loop.visits):  # what the thread did before a visit has nothing to do with it
+            starts = columns_of(self._loop.visits, "track", end="begin")
             edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         waits = pl.concat(
             [
@@ -160,18 +160,18 @@ class _Finder:
     def _pauses(self) -> pl.DataFrame:
         """When the loop's thread waited for others."""
         track, nothing = pl.lit(self._window.loop_track, dtype=pl.UInt32), pl.lit(0, dtype=pl.Int64)
-        pauses = self._host.visits.select(track=track, begin="paused_from", end="paused_until", own_ns=nothing)
+        pauses = self._loop.visits.select(track=track, begin="paused_from", end="paused_until", own_ns=nothing)
         return pauses.unique()
 
     def _thread_edges(self) -> pl.DataFrame:
         """The loop's thread starts a visit, and goes on when it has ended; what it does before and after is its own."""
-        loop, visits = pl.lit(self._window.loop_track, dtype=pl.UInt32), self._host.visits
+        loop_track, visits = pl.lit(self._window.loop_track, dtype=pl.UInt32), self._loop.visits
         last = pl.col("end").max().over("paused_from")
         starts = visits.select(
-            from_track=loop, since="paused_from", to_track="track", until="begin", begin="paused_from"
+            from_track=loop_track, since="paused_from", to_track="track", until="begin", begin="paused_from"
         )
-        ends = visits.select(from_track="track", since="end", to_track=loop, until="paused_until", begin=last)
-        edges = pl.concat([starts, ends]).with_columns(track=loop, end="until")
+        ends = visits.select(from_track="track", since="end", to_track=loop_track, until="paused_until", begin=last)
+        edges = pl.concat([starts, ends]).with_columns(track=loop_track, end="until")
         edges = self._with_node(self._with_node(edges, "source", "from_track", "since"), "target", "to_track", "until")
         weight = pl.col("end") - pl.col("begin")
         return edges.select(*_OF_THREADS, kind=pl.lit("thread"), weight=weight)
@@ -189,11 +189,11 @@ class _Finder:
 
     @cached_property
     def _waits(self) -> HostWaits:
-        return HostWaits(self._device, self._host)
+        return HostWaits(self._device, self._loop)
 
     def _sync_edges(self) -> pl.DataFrame:
         edges = self._with_node(pl.concat([self._waits.waits, self._waits.in_time]), "target", "track", "end")
-        calls = self._host.synchronising[["track", "begin"]].hstack([self._host.are_for_data])
+        calls = self._loop.sync_calls[["track", "begin"]].hstack([self._loop.are_for_data])
         edges = edges.join(calls.unique(["track", "begin"]), on=["track", "begin"], how="left", maintain_order="left")
         delay = pl.col("end") - pl.col("event_end")
         weight = pl.when(pl.col("event_end") > pl.col("begin")).then(delay).otherwise(0)
@@ -245,7 +245,9 @@ class _Finder:
             exposed_ns=self._exposed_ns(),
             step=self._step_at(self._device["launch_begin"]),
             group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
-            is_of_cpu_optimizer=are_of_cpu_optimizer(self._device, self._host.cpu_operators, self._host.optimizing),
+            is_of_cpu_optimizer=are_of_cpu_optimizer(
+                self._device, self._loop.cpu_operators, self._loop.phases.optimizing
+            ),
         ).hstack(self._operators.on_device(self._device))
 
     def _step_at(self, times: pl.Series) -> pl.Series:
@@ -259,5 +261,5 @@ class _Finder:
         if len(self._window.device):
             exposed = ends - begins - self._window.device_time.compute.overlap_ns(begins, ends)
         else:  # collectives on the CPU, on threads of their own
-            exposed = IntervalUnion(self._host.communication).overlap_ns(begins, ends)
+            exposed = IntervalUnion(self._loop.collectives.time).overlap_ns(begins, ends)
         return exposed.zip_with(self._device["kind"] == "communication", zeros(1))

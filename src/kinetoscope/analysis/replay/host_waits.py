@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.replay.device_begins import MAX_OVERLAP_NS, NEAR_NS
 from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
 
@@ -23,8 +23,8 @@ class HostWaits:
     event ``is_guessed``: a call that never had to wait does not show for which event it would.
     """
 
-    def __init__(self, device: pl.DataFrame, host: HostTime) -> None:
-        self._device, self._host = device, host
+    def __init__(self, device: pl.DataFrame, loop: TrainingLoop) -> None:
+        self._device, self._loop = device, loop
 
     @cached_property
     def waits(self) -> pl.DataFrame:
@@ -62,7 +62,7 @@ class HostWaits:
         """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
         name = pl.col("name").str
         is_for_stream = pl.col("name").shift(-1).over("track").str.ends_with("StreamWaitEvent").fill_null(False)
-        records = self._host.window.runtime_calls.sort("begin").filter(name.contains("EventRecord") & ~is_for_stream)
+        records = self._loop.window.runtime_calls.sort("begin").filter(name.contains("EventRecord") & ~is_for_stream)
         records = records.select(recorded="begin").sort("recorded")
         records = records.join_asof(self._launched, left_on="recorded", right_on="launch_begin").drop_nulls("event")
         records = records.select("recorded", "event", "event_end", place=pl.int_range(pl.len(), dtype=pl.Int64))
@@ -83,7 +83,7 @@ class HostWaits:
     @cached_property
     def _calls(self) -> pl.DataFrame:
         """Synchronising calls with the last event that ended before each returned, and whether it ``has_waited``."""
-        calls = rows_where(self._host.synchronising[["track", "begin", "end", "name"]], self._is_for_all)
+        calls = rows_where(self._loop.sync_calls[["track", "begin", "end", "name"]], self._is_for_all)
         calls = sorted_by(with_constant(calls, "kind", "sync", pl.String), "begin")
         launched = frame_of(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
         calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False)
@@ -117,19 +117,19 @@ class HostWaits:
         usual_ns: Any = (self._device["launch_end"] - self._device["launch_begin"]).median()
         copies = columns_of(self._device, "correlation", event="end_node", event_end="end")
         copies = rows_where(copies, self._device["kind"] == "copy")
-        calls = rows_where(self._host.synchronising, ~self._is_for_all)
+        calls = rows_where(self._loop.sync_calls, ~self._is_for_all)
         found = with_constant(calls.join(copies, on="correlation"), "kind", "sync", pl.String)
         return with_constant(found, "own_ns", int(usual_ns or 0), pl.Int64)
 
     @cached_property
     def _is_for_all(self) -> pl.Series:
         """Which of the synchronising calls are for all that was launched, not for a copy of their own."""
-        return self._host.synchronising["name"].str.ends_with("Synchronize")
+        return self._loop.sync_calls["name"].str.ends_with("Synchronize")
 
     def _for_collectives(self) -> pl.DataFrame:
         """The loop's thread waits for a collective on the CPU."""
         event = (2 * pl.col("row") + 1).cast(pl.UInt32)
-        waits = self._host.waits_for_calls
+        waits = self._loop.collectives.waits
         if not len(waits):
             return waits
         waits = waits.select("track", "begin", end="waited_until", event=event)

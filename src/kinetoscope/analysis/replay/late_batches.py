@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
 from kinetoscope.analysis.windows.columns import rows_where, sorted_by
 from kinetoscope.analysis.windows.intervals import IntervalUnion
@@ -45,8 +45,8 @@ class LateBatches:
     """The fetches of a loop that waited for workers, which make batches ahead of it. Its steps take ``pace`` times as
     long as its host takes for them, which may be ahead of its device."""
 
-    def __init__(self, host: HostTime, pace: float = 1.0) -> None:
-        self.pace, self._host = pace, host
+    def __init__(self, loop: TrainingLoop, pace: float = 1.0) -> None:
+        self.pace, self._loop = pace, loop
 
     @cached_property
     def fetches(self) -> pl.DataFrame:
@@ -64,9 +64,9 @@ class LateBatches:
         taken: Any = fetches["end"] - fetches["begin"]
         little_ns = int(_LATE_SHARE * self._step_ns)
         own_ns = little_ns if self._have_all_waited else int(taken.min() or 0)
-        of_each = self._host.loader.get("prefetch_factor")
+        of_each = self._loop.loader.settings.get("prefetch_factor")
         of_each = of_each if isinstance(of_each, int) and of_each > 0 else _AHEAD
-        num_ahead = of_each * (self._host.num_workers or _USUAL_WORKERS)
+        num_ahead = of_each * (self._loop.loader.num_workers or _USUAL_WORKERS)
         rows = fetches.select(
             "track",
             "begin",
@@ -83,7 +83,7 @@ class LateBatches:
         if len(self.of_workers) < 2:
             return 0.0
         first, last = self.of_workers["begin"][:1], self.of_workers["begin"][-1:]
-        host_ns = (last - first - IntervalUnion(self._host.evaluations).overlap_ns(first, last))[0]
+        host_ns = (last - first - IntervalUnion(self._loop.loader.evaluations).overlap_ns(first, last))[0]
         return host_ns / (len(self.of_workers) - 1) * self.pace
 
     @property
@@ -108,7 +108,7 @@ class LateBatches:
     @property
     def _are_workers_busy(self) -> bool:
         """Whether samples show that all workers make batches all the time."""
-        making, interval_ns = making_of_workers(self._host.window)
+        making, interval_ns = making_of_workers(self._loop.window)
         if not len(making):
             return False
         since, until = self.of_workers["begin"][:1], self.of_workers["end"][-1:]
@@ -119,13 +119,13 @@ class LateBatches:
     @property
     def has_workers(self) -> bool:
         """Whether the trace says that the loader has workers."""
-        return bool(self._host.num_workers) or self.of_workers["name"].str.contains(FETCH_FROM_WORKERS).any()
+        return bool(self._loop.loader.num_workers) or self.of_workers["name"].str.contains(FETCH_FROM_WORKERS).any()
 
     @cached_property
     def of_workers(self) -> pl.DataFrame:
         """The fetches that may wait for workers; where torch did not record the loader, all of them."""
-        fetches = sorted_by(self._host.fetches, "begin")
-        if self._host.num_workers == 0:
+        fetches = sorted_by(self._loop.loader.fetches, "begin")
+        if self._loop.loader.num_workers == 0:
             return fetches.clear()
         of_workers = rows_where(fetches, fetches["name"].str.contains(FETCH_FROM_WORKERS))
         return of_workers if len(of_workers) else fetches

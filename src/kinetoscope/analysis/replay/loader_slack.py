@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before
@@ -25,20 +25,20 @@ class LoaderSlack(NamedTuple):
     is_hidden: bool = False
 
 
-def loader_slack(host: HostTime, late: LateBatches) -> LoaderSlack:
+def loader_slack(loop: TrainingLoop, late: LateBatches) -> LoaderSlack:
     """What the workers of one window's loader had to spare. For some steps, the loop can be faster than they are, while
     it takes the batches that were made ahead."""
-    ends, num_workers = late.of_workers["end"].sort(), host.num_workers
+    ends, num_workers = late.of_workers["end"].sort(), loop.loader.num_workers
     is_waited_for = len(late.fetches) >= _SHARE_OF_LATE * len(ends)
     if num_workers == 0 or len(ends) < _FEWEST_FETCHES or is_waited_for:
         return LoaderSlack()
     unknown = LoaderSlack(is_hidden=late.has_workers)
     num_gaps = len(ends) - 1
     num_rounds = num_gaps // (num_workers or len(ends))  # in each of which every worker makes one batch
-    if not num_workers or not num_rounds or len(host.evaluations):
+    if not num_workers or not num_rounds or len(loop.loader.evaluations):
         return unknown
     first, last = ends[-1 - num_rounds * num_workers], ends[-1]
-    making, interval_ns = making_of_workers(host.window)
+    making, interval_ns = making_of_workers(loop.window)
     making = making.with_columns(pl.col("begin", "end").clip(first, last)).filter(pl.col("begin") < pl.col("end"))
     workers = making.sort("begin").partition_by("worker")
     if sum(IntervalUnion(of_worker).total_ns for of_worker in workers) < _FEWEST_SAMPLES * interval_ns:

@@ -4,8 +4,8 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
-from kinetoscope.analysis.cpu.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
+from kinetoscope.analysis.cpu.loop import TrainingLoop
+from kinetoscope.analysis.cpu.phases import BACKWARD, FORWARD, OPTIMIZER
 from kinetoscope.analysis.windows.columns import all_the_same, known_where, rows_where
 from kinetoscope.analysis.windows.intervals import IntervalUnion, outer_times
 
@@ -18,23 +18,26 @@ class HostLedger:
     and calls, if operators were recorded. Nobody knows what is left then.
     """
 
-    def __init__(self, host: HostTime) -> None:
-        self._host, self._window = host, host.window
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop, self._window = loop, loop.window
         self._begins, self._ends = self._window.steps["begin"], self._window.steps["end"]
         self._next_begins = pl.concat([self._begins[1:], self._ends[-1:]])
-        self._phases = Phases(host)
+        self._phases = loop.phases
         self._taken = IntervalUnion()
         self._covered = self._taken.overlap_ns(self._begins, self._ends)
 
     def columns(self) -> dict[str, pl.Series | None]:
         """The columns by name; None for what is not known of any step."""
         evaluated, fetched = self._gaps
-        inside = {"evaluation_inside_ns": self._take(self._host.evaluations)} | self._waits() | self._in_phases()
-        python = self._take(self._python) if self._host.knows_operators else None
+        inside = {"evaluation_inside_ns": self._take(self._loop.loader.evaluations)} | self._waits() | self._in_phases()
+        python = self._take(self._python) if self._loop.time.knows_operators else None
         inside["python_ns"] = None if python is None else self._if_recorded(python)
         known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
-        data, is_of_ours = inside["data_wait_ns"], self._window.steps["is_ours"].any() or len(self._host.evaluations)
+        data, is_of_ours = (
+            inside["data_wait_ns"],
+            self._window.steps["is_ours"].any() or len(self._loop.loader.evaluations),
+        )
         return inside | {
             "between_ns": _known_before_the_last(between),
             "evaluation_ns": _known_before_the_last(evaluated) if is_of_ours else None,
@@ -46,14 +49,14 @@ class HostLedger:
     @cached_property
     def _gaps(self) -> tuple[pl.Series, pl.Series]:
         """Of the time from each step's end to the next one's begin: evaluation, and waiting for data."""
-        evaluations, fetches = self._host.evaluations, self._host.fetches
+        evaluations, fetches = self._loop.loader.evaluations, self._loop.loader.fetches
         evaluated = IntervalUnion(evaluations).overlap_ns(self._ends, self._next_begins)
         return evaluated, IntervalUnion(evaluations, fetches).overlap_ns(self._ends, self._next_begins) - evaluated
 
     @property
     def _before_first(self) -> pl.Series:
         """How long the loop waited for the batch with which the recording begins."""
-        return IntervalUnion(self._host.fetches).covered_before(self._begins[:1])
+        return IntervalUnion(self._loop.loader.fetches).covered_before(self._begins[:1])
 
     def _take(self, *spans: pl.DataFrame) -> pl.Series:
         """How much of each step these spans cover of what none has covered before."""
@@ -63,14 +66,14 @@ class HostLedger:
         return own
 
     def _waits(self) -> dict[str, pl.Series | None]:
-        host = self._host
+        loop = self._loop
         return {
-            "gc_ns": self._take(host.collections) if len(host.collections) else None,
-            "data_wait_ns": self._take(host.fetches) if len(host.fetches) else None,
-            "communication_wait_ns": self._if_recorded(self._take(host.communication))
-            if len(host.communication)
+            "gc_ns": self._take(loop.interruptions.collections) if len(loop.interruptions.collections) else None,
+            "data_wait_ns": self._take(loop.loader.fetches) if len(loop.loader.fetches) else None,
+            "communication_wait_ns": self._if_recorded(self._take(loop.collectives.time))
+            if len(loop.collectives.time)
             else None,
-            "sync_ns": self._if_recorded(self._take(host.synchronising)) if len(self._window.runtime_calls) else None,
+            "sync_ns": self._if_recorded(self._take(loop.sync_calls)) if len(self._window.runtime_calls) else None,
         }
 
     def _in_phases(self) -> dict[str, pl.Series | None]:
@@ -92,19 +95,19 @@ class HostLedger:
     @property
     def _python(self) -> pl.DataFrame:
         """The stretches in which the loop's thread is in none of its operators and calls, and waits for nothing."""
-        return self._host.busy.complement(*outer_times(self._window.steps)).pieces
+        return self._loop.busy.complement(*outer_times(self._window.steps)).pieces
 
     def _if_recorded(self, values: pl.Series) -> pl.Series:
         return known_where(values, self._is_recorded)
 
     @cached_property
     def _is_recorded(self) -> pl.Series:
-        return recorded_by_torch(self._host)
+        return recorded_by_torch(self._loop)
 
 
-def recorded_by_torch(host: HostTime) -> pl.Series:
+def recorded_by_torch(loop: TrainingLoop) -> pl.Series:
     """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
-    begins, recording = host.window.steps["begin"], host.recordings
+    begins, recording = loop.window.steps["begin"], loop.time.recordings
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 
 

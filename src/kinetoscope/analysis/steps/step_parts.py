@@ -6,7 +6,6 @@ from typing import TypedDict, cast
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.steps.host_parts import HostParts, host_parts
 from kinetoscope.analysis.steps.step_time import Stretch, device_end_ns, stretches
 from kinetoscope.analysis.steps.steps import StepRow
@@ -61,15 +60,13 @@ def pace_of(parts: Sequence[StretchParts]) -> float:
     return sum(one.time_ns for one in timed) / host_ns if host_ns > 0 else 1.0
 
 
-def stretch_parts(
-    window: RankWindow, host: HostTime, rows: Sequence[StepRow], *, is_partial: bool
-) -> list[StretchParts]:
+def stretch_parts(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[StretchParts]:
     """The ledgers of each stretch of a window. There is none of the device where not all that it did is here."""
     devices = [] if is_partial else window.device_times
-    return [_parts(devices, host, stretch) for stretch in stretches(rows)]
+    return [_parts(devices, stretch) for stretch in stretches(rows)]
 
 
-def _parts(devices: Sequence[DeviceTime], host: HostTime, stretch: Stretch) -> StretchParts:
+def _parts(devices: Sequence[DeviceTime], stretch: Stretch) -> StretchParts:
     first = stretch.rows[0]
     host_end_ns = first.begin_ns + stretch.host_ns
     parts = host_parts(stretch.timed_rows, first.begin_ns, host_end_ns)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory import peaks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.host_ledger import HostLedger, recorded_by_torch
@@ -83,13 +83,13 @@ def uneven_share(steps: Sequence[StepRow]) -> float:
     return 1 - fewest / len(all_steps) if all_steps else 0.0
 
 
-def step_rows(window: RankWindow, host: HostTime, work: pl.DataFrame) -> list[StepRow]:
+def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> list[StepRow]:
     """The rows of one window, in the order of time. ``work`` is what `work_by_step` found."""
     if not len(window.steps):
         return []
-    steps = _Steps(window, host)
-    found = HostLedger(host).columns() | steps.device() | {"peak_memory_bytes": peaks(window)} | steps.flops(work)
-    found |= host.states.by_step()
+    steps = _Steps(window, loop)
+    found = HostLedger(loop).columns() | steps.device() | {"peak_memory_bytes": peaks(window)} | steps.flops(work)
+    found |= loop.time.states.by_step()
     columns = {name: column.to_list() for name, column in found.items() if column is not None}
     return [
         StepRow(
@@ -106,10 +106,10 @@ def step_rows(window: RankWindow, host: HostTime, work: pl.DataFrame) -> list[St
 class _Steps:
     """Works out the columns of a window's steps, each in one pass over the spans it needs."""
 
-    def __init__(self, window: RankWindow, host: HostTime) -> None:
+    def __init__(self, window: RankWindow, loop: TrainingLoop) -> None:
         self._window = window
         self._begins, self._ends = window.steps["begin"], window.steps["end"]
-        self._is_recorded = recorded_by_torch(host)
+        self._is_recorded = recorded_by_torch(loop)
 
     def device(self) -> dict[str, pl.Series | None]:
         """What the device did for each step: the events that were launched in it."""

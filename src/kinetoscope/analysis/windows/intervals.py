@@ -81,6 +81,10 @@ class IntervalUnion:
         """Return the nanoseconds covered of each interval from ``begins`` to ``ends``."""
         return self.covered_before(ends) - self.covered_before(begins) if self else zeros(len(begins))
 
+    def covers(self, times: pl.Series) -> pl.Series:
+        """Return whether it contains the nanosecond after each time."""
+        return self.overlap_ns(times, times + 1) > 0
+
     def _parts(self, other: "IntervalUnion", is_wanted: Callable[[pl.Series, pl.Series], pl.Series]) -> "IntervalUnion":
         """Return the parts between two ends of pieces, of either union, that are wanted by whether each covers them."""
         ends = [pieces[side].alias("begin") for pieces in (self.pieces, other.pieces) for side in ("begin", "end")]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.cpu.host_time import HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import memory_pieces
 from kinetoscope.analysis.windows.reading import read_windows
 
@@ -137,7 +137,7 @@ def test_pieces_that_are_alive_add_up_to_what_is_allocated_at_every_event(tmp_pa
         memory(70, 5, 300, 735, device=0),
     )
     (window,) = read_windows(kinetoscope.load(path))
-    pieces = memory_pieces(window, HostTime(window))
+    pieces = memory_pieces(window, TrainingLoop(window))
     assert pieces.sort("category", "bytes").select("category", "bytes").rows() == [
         ("backward", 30),
         ("before_recording", 300),

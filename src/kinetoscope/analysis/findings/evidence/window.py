@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import HostTime
 from kinetoscope.analysis.cpu.library_calls import library_calls, lines_in_every_sample
-from kinetoscope.analysis.cpu.phases import OPTIMIZER, Phases
+from kinetoscope.analysis.cpu.loop import TrainingLoop
+from kinetoscope.analysis.cpu.phases import OPTIMIZER
 from kinetoscope.analysis.findings.evidence.window_stalls import find_items, find_stall_spans, sum_samples, sum_stalls
 from kinetoscope.analysis.gpu.idle import idle_before_graphs_ns
 from kinetoscope.analysis.ranks.contention import MIN_WALL_NS
@@ -117,39 +117,39 @@ class WindowEvidence:
     """The result of `find_markers`."""
 
 
-def find_window_evidence(window: RankWindow, host: HostTime) -> WindowEvidence:
+def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEvidence:
     """Return the evidence of one window."""
     items = find_items(window)
-    spans = find_stall_spans(window, host, items)
+    spans = find_stall_spans(window, loop, items)
     notes = [_in_float64(note) for note in window.noted(FLOAT64)]
     return WindowEvidence(
         rank=window.rank,
         stalls=sum_stalls(window, spans),
-        sampled=sum_samples(window, host, spans),
+        sampled=sum_samples(window, loop, spans),
         library_calls=library_calls(window, spans),
         lines_in_every_sample=lines_in_every_sample(window),
-        loader=WindowLoader(host.num_workers, host.loader, host.epoch_start_share),
-        cpu=_find_cpu(window, host, items),
+        loader=WindowLoader(loop.loader.num_workers, loop.loader.settings, loop.loader.epoch_start_share),
+        cpu=_find_cpu(window, loop, items),
         gpu=_find_gpu(window),
         float64=tuple(note for note in notes if note is not None),
         group_titles=window.trace.group_titles,
-        markers=find_markers(host),
+        markers=find_markers(loop),
     )
 
 
-def _find_cpu(window: RankWindow, host: HostTime, items: pl.DataFrame) -> WindowCpu:
+def _find_cpu(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame) -> WindowCpu:
     counters = _counters(window.noted(PROCESSORS))
     return WindowCpu(
-        has_operators=host.knows_operators,
+        has_operators=loop.time.knows_operators,
         num_operators=len(window.operators),
-        is_sampled=len(host.samples[0]) > 0,
+        is_sampled=len(loop.time.samples[0]) > 0,
         counters=counters,
         machine_percent=_machine_percent(window, counters),
         process_percent=_mean_percent(window, "process"),
         is_too_short=len(_readings(window)) > 0 or bool(counters),
-        python_before=host.ordinary_python,
+        python_before=loop.time.ordinary_python,
         num_items=len(items),
-        num_items_of_optimizer=_num_of_optimizer(items, host) if len(items) else 0,
+        num_items_of_optimizer=_num_of_optimizer(items, loop) if len(items) else 0,
     )
 
 
@@ -176,9 +176,9 @@ def _in_float64(note: dict[str, Any]) -> InFloat64 | None:
     return InFloat64(name, kind, place, line if isinstance(line, str) else None)
 
 
-def _num_of_optimizer(items: pl.DataFrame, host: HostTime) -> int:
+def _num_of_optimizer(items: pl.DataFrame, loop: TrainingLoop) -> int:
     """Return how many of these are in an optimizer's own step, not in a closure that it calls."""
-    pieces = Phases(host).pieces
+    pieces = loop.phases.pieces
     of_optimizer = IntervalUnion(rows_where(pieces, pieces["phase"] == OPTIMIZER))
     return int((of_optimizer.overlap_ns(items["begin"], items["end"]) > 0).sum())
 

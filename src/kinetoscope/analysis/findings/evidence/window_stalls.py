@@ -5,7 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.host_time import ORDINARY_PYTHON_NS, HostTime
+from kinetoscope.analysis.cpu.loop import TrainingLoop
+from kinetoscope.analysis.cpu.loop_time import ORDINARY_PYTHON_NS
 from kinetoscope.analysis.cpu.thread_states import is_waiting
 from kinetoscope.analysis.windows.columns import all_the_same, rows_where, with_constant
 from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_before
@@ -35,23 +36,23 @@ def find_items(window: RankWindow) -> pl.DataFrame:
     return outermost(operators).filter(pl.col("name").cast(pl.String) == _ITEM)
 
 
-def find_stall_spans(window: RankWindow, host: HostTime, items: pl.DataFrame) -> Spans:
+def find_stall_spans(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame) -> Spans:
     """Return the spans of each kind of stall."""
     columns = ("begin", "end", "track", "name", "line", "library", "guard")
     found = {
-        "gc": host.garbage,
-        "compile": host.compilations,
-        "profiler": window.on_loop(host.profiling),
-        "data": host.fetches,
+        "gc": loop.interruptions.garbage,
+        "compile": loop.interruptions.compilations,
+        "profiler": window.on_loop(loop.interruptions.profiling),
+        "data": loop.loader.fetches,
         "double": _double_products(window),
-        "python": _pauses(window, host.spare_python),
-        "blocked": _pauses(window, host.own_stretches.blocked),
-        "loop": _pauses(window, host.unrecorded),
-        "small": host.small_operators,
+        "python": _pauses(window, loop.time.spare_python),
+        "blocked": _pauses(window, loop.time.own_stretches.blocked),
+        "loop": _pauses(window, loop.time.unrecorded),
+        "small": loop.time.small_operators,
         "item": _runs_of_items(window, items),
-    } | _synchronising(window, host)
+    } | _synchronising(window, loop)
     found |= {
-        part: spans.with_columns(begin=pl.col("end") - pl.col("idle_ns")) for part, spans in host.cpu_operators.items()
+        part: spans.with_columns(begin=pl.col("end") - pl.col("idle_ns")) for part, spans in loop.cpu_operators.items()
     }
     return {kind: spans[[name for name in columns if name in spans.columns]] for kind, spans in found.items()}
 
@@ -83,27 +84,27 @@ def _sum_kind(window: RankWindow, kind: str, spans: pl.DataFrame) -> pl.DataFram
     return stalls.select(pl.lit(kind).alias("kind"), *texts, "step", "num_calls", "total_ns")
 
 
-def sum_samples(window: RankWindow, host: HostTime, spans: Spans) -> pl.DataFrame:
+def sum_samples(window: RankWindow, loop: TrainingLoop, spans: Spans) -> pl.DataFrame:
     """Return the samples that were taken in stalls, by kind, line, call, state and step.
 
     Spans that have a line themselves need no samples. Where workers build the batches, the loop's own lines do not
     explain its waits for them.
     """
-    loop, workers = host.samples
-    found = [loop.clear().with_columns(kind=pl.lit(""))]
-    if not len(loop) and not len(workers):
+    of_loop, workers = loop.time.samples
+    found = [of_loop.clear().with_columns(kind=pl.lit(""))]
+    if not len(of_loop) and not len(workers):
         return pl.DataFrame(schema=SAMPLED)
     stalls_by_kind = {
         kind: stalls.filter(pl.col("line").is_null()) if "line" in stalls.columns else stalls
         for kind, stalls in spans.items()
     }
-    whole = {"python": host.spare_python, "loop": host.unrecorded, "blocked": host.own_stretches.blocked}
+    whole = {"python": loop.time.spare_python, "loop": loop.time.unrecorded, "blocked": loop.time.own_stretches.blocked}
     stalls_by_kind |= {kind: pieces.select(begin="since", end="until") for kind, pieces in whole.items()}
     for kind, stalls in stalls_by_kind.items():
         if not len(stalls):
             continue
-        is_then = IntervalUnion(stalls).overlap_ns(loop["at"], loop["at"] + 1) > 0
-        samples = workers if kind == "data" and (host.num_workers or len(workers)) else loop.filter(is_then)
+        is_then = IntervalUnion(stalls).covers(of_loop["at"])
+        samples = workers if kind == "data" and (loop.loader.num_workers or len(workers)) else of_loop.filter(is_then)
         if kind in ("python", "loop"):
             samples = samples.filter(~is_waiting().fill_null(False))
         elif kind == "blocked":
@@ -121,16 +122,16 @@ def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
     return pl.concat([steps, all_the_same("step", None, steps.dtype, 1)])[num_before(window.steps["end"], times)]
 
 
-def _synchronising(window: RankWindow, host: HostTime) -> dict[str, pl.DataFrame]:
+def _synchronising(window: RankWindow, loop: TrainingLoop) -> dict[str, pl.DataFrame]:
     """Return calls that wait, by kind, with the name of the operator around each.
 
     ``data_sync`` are those whose data the CPU needs, ``copy`` those of copies to the device, ``sync`` all others.
     """
-    calls = host.synchronising
+    calls = loop.sync_calls
     operators = around(window.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
     calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
-    found = {"data_sync": rows_where(calls, host.are_for_data)}
-    calls = rows_where(calls, ~host.are_for_data)
+    found = {"data_sync": rows_where(calls, loop.are_for_data)}
+    calls = rows_where(calls, ~loop.are_for_data)
     copies = window.device["correlation"].filter(window.device["name"].str.contains(COPY_TO_DEVICE))
     if not len(copies):
         return found | {"copy": calls.clear(), "sync": rows_where(calls, calls["correlation"].is_not_null())}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kinetoscope.analysis.cpu.host_time import SMALL_OPERATOR_NS
+from kinetoscope.analysis.cpu.loop_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.confidence import OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis

@@ -1,0 +1,170 @@
+"""The training loop of a window, by subject: its loader, phases, waits, interruptions and own time."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.collective_waits import CollectiveWaits
+from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS, are_for_data, find_cpu_operators, find_sync_calls
+from kinetoscope.analysis.cpu.interruptions import Interruptions
+from kinetoscope.analysis.cpu.loader import Loader
+from kinetoscope.analysis.cpu.loop_time import LoopTime
+from kinetoscope.analysis.cpu.phases import Phases
+from kinetoscope.analysis.windows.columns import at_least_0, known_rows, rows_where
+from kinetoscope.analysis.windows.intervals import IntervalUnion
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.window import RankWindow
+
+_SPAN = ["track", "begin", "end"]
+_PARTS = ("data", "launch", "python", "spare_python", "blocked", "gc", "compile", "profiler", *CPU_OPERATORS)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingLoop:
+    """The loop of a window, which is on one thread, and the other threads that it waits for."""
+
+    window: RankWindow
+
+    @cached_property
+    def loader(self) -> Loader:
+        """Its DataLoader, and waits for batches."""
+        return Loader(self.window)
+
+    @cached_property
+    def interruptions(self) -> Interruptions:
+        """Garbage collection, compilation, and the profiler."""
+        return Interruptions(self.window)
+
+    @cached_property
+    def pauses(self) -> pl.DataFrame:
+        """The intervals between operators and runtime calls of its thread."""
+        window = self.window
+        return window.operating.union(window.on_loop(window.runtime_calls)).gaps
+
+    @cached_property
+    def visits(self) -> pl.DataFrame:
+        """Work of other threads that it waited for, as the backward pass on autograd's: ``track``, ``begin``, ``end``.
+
+        ``paused_from`` and ``paused_until`` are the pause of its own thread meanwhile.
+        """
+        window, pauses = self.window, self.pauses
+        calls = [frame[_SPAN] for frame in (window.operators, window.runtime_calls)]
+        others = pl.concat([rows_where(frame, frame["track"] != window.loop_track) for frame in calls])
+        others = known_rows(others.hstack([place_in(pauses, others["begin"]).alias("pause")]), "pause")
+        visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
+        paused = (
+            pauses[side][visits["pause"]].alias(f"paused_{word}")
+            for side, word in (("begin", "from"), ("end", "until"))
+        )
+        visits = visits[_SPAN].hstack([*paused])
+        return rows_where(visits, visits["end"] <= visits["paused_until"])
+
+    @cached_property
+    def phases(self) -> Phases:
+        """Forward pass, backward pass and optimizer."""
+        return Phases(self.window, self.visits)
+
+    @cached_property
+    def collectives(self) -> CollectiveWaits:
+        """Collectives that run on the CPU."""
+        return CollectiveWaits(self.window, self.pauses, self.phases.backward)
+
+    @cached_property
+    def sync_calls(self) -> pl.DataFrame:
+        """Runtime calls that wait for the device."""
+        return find_sync_calls(self.window)
+
+    @cached_property
+    def cpu_operators(self) -> dict[str, pl.DataFrame]:
+        """The stretches of `find_cpu_operators`, by part."""
+        found = find_cpu_operators(
+            self.window,
+            self.interruptions.all,
+            elsewhere=IntervalUnion(self.loader.fetches, self.loader.evaluations),
+            optimizing=self.phases.optimizing,
+        )
+        return {part: rows_where(found, found["part"] == part) for part in CPU_OPERATORS}
+
+    @cached_property
+    def are_for_data(self) -> pl.Series:
+        """True for each of the ``sync_calls`` whose data the CPU requires."""
+        operators = [*self.cpu_operators.values()]
+        return are_for_data(self.sync_calls, self.window.device, operators).alias("is_for_data")
+
+    @cached_property
+    def busy(self) -> IntervalUnion:
+        """Its time in operators, calls and waits."""
+        window = self.window
+        calls = window.on_loop(window.runtime_calls)
+        return window.operating.union(calls, self.visits, self.collectives.time, self.loader.fetches)
+
+    @cached_property
+    def time(self) -> LoopTime:
+        """Its own time."""
+        return LoopTime(self.window, self.loader, self.interruptions, self.collectives, self.busy)
+
+    def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:
+        """Return the nanoseconds of each part of the CPU's time in intervals (``track``, ``begin``, ``end``).
+
+        Parts are ``data``, ``launch``, ``python``, ``blocked``, ``gc``, ``compile``, ``profiler`` and `CPU_OPERATORS`;
+        ``spare_python`` is a part of ``python``.
+        """
+        stretches = stretches[_SPAN].with_row_index("row")
+        found = [
+            of_track[["row"]].hstack(self._parts(track, of_track["begin"], of_track["end"]))
+            for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
+        ]
+        schema = {"row": pl.UInt32} | dict.fromkeys(_PARTS, pl.Int64)
+        return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row")[[*_PARTS]]
+
+    def _parts(self, track: object, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
+        unions = {
+            part: IntervalUnion(rows_where(spans, spans["track"] == track) if len(spans) else spans)
+            for part, spans in self._of_threads.items()
+        }
+        if track == self.window.loop_track:
+            unions |= self._of_loop
+        parts = {part: unions.get(part, IntervalUnion()).overlap_ns(begins, ends) for part in _PARTS}
+        if "python" in unions:
+            parts["python"] = at_least_0(ends - begins - parts["python"])
+        return pl.DataFrame(parts)
+
+    @cached_property
+    def _of_threads(self) -> dict[str, pl.DataFrame]:
+        """The parts of the time of any thread."""
+        window, interruptions = self.window, self.interruptions
+        return {
+            "launch": rows_where(window.runtime_calls[_SPAN], window.has_launched),
+            "gc": interruptions.garbage,
+            "compile": interruptions.compiling,
+            "profiler": interruptions.profiling,
+        } | self.cpu_operators
+
+    @cached_property
+    def _of_loop(self) -> dict[str, IntervalUnion]:
+        """The parts of the time of the loop's thread only; for ``python`` all other time."""
+        split = self.time.own_stretches
+        return {
+            "data": IntervalUnion(self._undelayed_fetches),
+            "python": self.time.not_python.union(split.blocked, split.starved),
+            "spare_python": IntervalUnion(self.time.spare_python),
+            "blocked": IntervalUnion(split.blocked),
+        }
+
+    @property
+    def _undelayed_fetches(self) -> pl.DataFrame:
+        """The fetches.
+
+        Where the loop builds its batches itself, those longer than the median are without their part of the time in
+        which the loop waited for a CPU: no fix of the loader saves that.
+        """
+        fetches, states = self.loader.fetches[["begin", "end"]], self.time.states
+        if self.loader.num_workers != 0 or not len(fetches) or not len(states.readings):
+            return fetches
+        lengths = fetches["end"] - fetches["begin"]
+        undelayed = lengths * (1 - states.starved_share(fetches["begin"] + lengths // 2))
+        usual = lengths.clip(upper_bound=int(lengths.median() or 0))  # pyright: ignore[reportArgumentType]
+        is_delayed = undelayed < usual
+        kept = undelayed.round().cast(pl.Int64).zip_with(~is_delayed, usual)
+        return fetches.with_columns((fetches["begin"] + kept).alias("end"))

@@ -1,0 +1,210 @@
+"""The loop's own time: Python between operators, and how much of it ran, was blocked, or waited for a CPU."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.collective_waits import CollectiveWaits
+from kinetoscope.analysis.cpu.interruptions import Interruptions
+from kinetoscope.analysis.cpu.loader import Loader
+from kinetoscope.analysis.cpu.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
+from kinetoscope.analysis.cpu.thread_states import LoopStates, SplitStretches, split_stretches
+from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, known_where, rows_where
+from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_begun, outer_times
+from kinetoscope.analysis.windows.span_names import RECORDING
+from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, MIN_STEPS, RankWindow
+
+ORDINARY_PYTHON_NS = 100_000
+"""Python before an operator takes up to this in healthy loops: modules, the start of the backward pass, optimizers."""
+
+SMALL_OPERATOR_NS = 10_000
+"""A small operator takes less than this."""
+
+_MIN_SMALL_IN_A_ROW = 32
+_MIN_BEFORE_ONE = 32
+"""So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoopTime:
+    """The time of the loop's thread that is its own: not in operators or calls, and not a wait.
+
+    ``busy`` is the time in operators, calls and waits.
+    """
+
+    window: RankWindow
+    loader: Loader
+    interruptions: Interruptions
+    collectives: CollectiveWaits
+    busy: IntervalUnion
+
+    @cached_property
+    def knows_operators(self) -> bool:
+        """True if operators of the loop itself were recorded.
+
+        A loop may pass its steps to another thread, which torch does not record. Then there are only those operators
+        with which the loop builds its batches.
+        """
+        window = self.window
+        if not len(window.operators) or len(window.device) or len(window.operators) > len(window.loop_operators):
+            return len(window.operators) > 0
+        begins, ends = (window.operating.pieces[side] for side in ("begin", "end"))
+        return bool((IntervalUnion(self.loader.fetches).overlap_ns(begins, ends) < ends - begins).any())
+
+    @cached_property
+    def samples(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The samples of the loop's thread, and of workers while they build batches of the training.
+
+        Where no operators were recorded, a wait for another thread within torch counts as running: its threads may be
+        computing.
+        """
+        loop, workers = sampled_lines(self.window)
+        if len(workers) and len(self.loader.evaluations):
+            workers = workers.filter(~IntervalUnion(self.loader.evaluations).covers(workers["at"]))
+        if not len(loop):
+            return loop, workers
+        is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
+        is_computing &= pl.lit(not self.knows_operators)
+        state = pl.when(is_computing.fill_null(False)).then(pl.lit(RUNNING)).otherwise("state")
+        return loop.with_columns(state.alias("state")), workers
+
+    @cached_property
+    def states(self) -> LoopStates:
+        """The readings of the clocks of the loop's thread."""
+        return LoopStates(self.window)
+
+    @cached_property
+    def recordings(self) -> pl.DataFrame:
+        """The spans of torch's recordings."""
+        return self.window.named(RECORDING)
+
+    @cached_property
+    def _not_own(self) -> IntervalUnion:
+        others = (*self.interruptions.all, self.loader.evaluations)
+        return self.busy.union(*map(self.window.on_loop, others))
+
+    @cached_property
+    def not_python(self) -> IntervalUnion:
+        return self._not_own.union(self._not_recorded)
+
+    @cached_property
+    def _not_recorded(self) -> pl.DataFrame:
+        """The time in which torch did not record operators yet, or ever: the work of the loop's thread is unknown."""
+        host = self.window.host
+        first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
+        if not self.knows_operators:
+            return pl.select(begin=first, end=last).drop_nulls()
+        return self.recordings.head(1).select(begin=first, end=pl.max_horizontal("begin", first))
+
+    @cached_property
+    def own_time(self) -> pl.DataFrame:
+        """The intervals in which the loop's thread was in no recorded work and no wait: Python.
+
+        Where torch recorded no operators, these as well.
+        """
+        window = self.window
+        if self.knows_operators or not len(window.steps):
+            return self.not_python.gaps
+        whole = self._not_own.union(window.steps)
+        return self._not_own.complement(*outer_times(whole.pieces)).pieces[["begin", "end"]]
+
+    @cached_property
+    def own_stretches(self) -> SplitStretches:
+        """The loop's own time, split into running, blocked and waiting for a CPU.
+
+        Each stretch has the ``name`` of the operator of the loop's thread that follows at once, if there is one.
+        """
+        operators = columns_of(self.window.loop_operators, "name", at="begin")
+        pauses = self.own_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
+        pauses = pauses[["begin", "end"]].hstack([known_where(pauses["name"], pauses["at"] == pauses["end"])])
+        waits = IntervalUnion(
+            self.loader.fetches if self.loader.num_workers else self.loader.fetches.clear(), self.collectives.time
+        )
+        return split_stretches(pauses, self.states, self.samples[0], waits)
+
+    @cached_property
+    def python_before(self) -> pl.DataFrame:
+        """Python that ran, with the ``name`` of the operator of the loop's thread that follows at once, if any."""
+        running = self.own_stretches.running
+        return running if self.knows_operators else running.clear()
+
+    @property
+    def unrecorded(self) -> pl.DataFrame:
+        """The running part of the loop's own time, where no operators were recorded."""
+        running = self.own_stretches.running
+        return running.clear() if self.knows_operators else running
+
+    @cached_property
+    def spare_python(self) -> pl.DataFrame:
+        """The part of that Python that a loop could do without.
+
+        On the CPU, where operators begin at once, each needs some Python before it: a stretch counts from
+        `ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step before the same operator, as in a loop over
+        elements. It counts only before operators that it precedes in `MIN_RECURRING_STEPS` steps, and for as long as
+        it lasts in that many: a busy machine stops a loop anywhere, and one time slice is no pattern. Where a device
+        waits for it, it counts whole.
+        """
+        stretches, window = self.python_before, self.window
+        if len(window.device):
+            return stretches
+        is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MIN_BEFORE_ONE * len(window.steps))
+        ordinary = pl.when(is_in_loop).then(0).otherwise(ORDINARY_PYTHON_NS)
+        spare = stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
+        if len(window.steps) < MIN_STEPS:
+            return spare
+        spare = spare.with_columns(
+            place=pl.Series(window.steps["end"].search_sorted(spare["end"])), length=pl.col("end") - pl.col("begin")
+        )
+        longest = spare.group_by("name", "place").agg(pl.col("length").max())
+        recurring = (
+            longest.group_by("name")
+            .agg(pl.col("length").sort(descending=True))
+            .filter(pl.col("length").list.len() >= MIN_RECURRING_STEPS)
+            .select("name", recurs_ns=pl.col("length").list.get(MIN_RECURRING_STEPS - 1))
+        )
+        spare = spare.join(recurring, on="name", nulls_equal=True, maintain_order="left")
+        spare = spare.with_columns(begin=pl.max_horizontal("begin", pl.col("end") - pl.col("recurs_ns")))
+        return spare.drop("place", "length", "recurs_ns")
+
+    @cached_property
+    def ordinary_python(self) -> dict[str, int]:
+        """The Python that operators of each name require before them, in ns, in the whole window."""
+        stretches = known_rows(self.python_before, "name")
+        stretches = frame_of(stretches["name"], (stretches["end"] - stretches["begin"]).alias("length"))
+        ordinary = rows_where(stretches, stretches["length"] < ORDINARY_PYTHON_NS)
+        return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())
+
+    @cached_property
+    def small_operators(self) -> pl.DataFrame:
+        """Without a device: small operators of the loop's thread, many in a row, each with the Python before it.
+
+        Those of the backward pass are left out: there are many where the forward pass had many.
+
+        An operator is small by the median of its name, since one call takes long if a sampler stops it in its middle;
+        one that calls others is small if it takes as little for each of them.
+        """
+        if len(self.window.device):
+            return self.window.loop_operators.clear().select("begin", "end", "name", "track")
+        small = self._small_by_name
+        before = ended_before()
+        is_first = small.select((pl.col("begin") - before >= ORDINARY_PYTHON_NS).fill_null(True)).to_series()
+        firsts = is_first.arg_true().cast(pl.Int64)
+        is_long = firsts.extend_constant(len(small), 1).diff().drop_nulls() >= _MIN_SMALL_IN_A_ROW
+        begin = pl.when(is_first).then("begin").otherwise(pl.min_horizontal("begin", before))
+        runs = small.select(begin, "end", "name").filter(is_long.gather(is_first.cum_sum() - 1))
+        return runs.with_columns(track=pl.lit(self.window.loop_track, dtype=pl.UInt32))
+
+    @property
+    def _small_by_name(self) -> pl.DataFrame:
+        window = self.window
+        operators = window.loop_operators.select("begin", "end", name="label")
+        each_ns = (operators["end"] - operators["begin"]) / num_begun(operators["begin"], operators["end"])
+        medians = operators.select("name", each_ns=each_ns).group_by("name").agg(pl.col("each_ns").median())
+        small = medians.filter(pl.col("each_ns") < SMALL_OPERATOR_NS)["name"]
+        operators = operators.filter(pl.col("name").is_in(small.implode()))
+        if not len(self.collectives.backward):
+            return operators
+        return operators.filter(
+            IntervalUnion(self.collectives.backward).overlap_ns(operators["begin"], operators["end"]) == 0
+        )
