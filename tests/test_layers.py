@@ -17,7 +17,8 @@ from kinetoscope.recording.profiler import Profiler
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kinetoscope"
 GROUND = {"paths", "texts", "training", "clock", "writing"}
-LIVE = GROUND | {"formats", "live", "pulse", "hooks", "recording", "torch", "storage", "sources", "handlers", "merge"}
+LIVE = GROUND | {"formats", "live", "pulse", "hooks", "variants", "recording", "torch", "storage", "sources"}
+LIVE |= {"handlers", "merge"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -32,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "live": {"paths", "texts", "training", "clock", "writing", "formats", "native"},
     "pulse": {"paths", "texts", "training", "clock", "writing", "formats", "native"},
     "hooks": {"writing", "pulse"},
+    "variants": {"hooks"},
     "recording": GROUND | {"formats", "live", "pulse", "hooks", "native"},
     "torch": GROUND | {"formats", "pages", "hooks", "recording", "native"},
     "storage": {"paths", "texts", "training", "writing", "formats"},
@@ -47,10 +49,12 @@ ALLOWED: dict[str, set[str]] = {
     "serving": {"paths", "texts", "writing", "formats", "live", "pulse", "pages", "status"},
     "composer": LIVE,
     "auto": {"unmodified"},
-    "unmodified": GROUND | {"assemble", "formats", "hooks", "native", "pulse", "recording", "sources"},
+    "unmodified": GROUND | {"assemble", "formats", "hooks", "native", "pulse", "recording", "sources", "variants"},
     "integrations": LIVE | {"assemble", "unmodified"},
+    "experiments": {"texts", "formats", "analysis", "unmodified", "variants"},
     "cli": LIVE
-    | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"},
+    | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"}
+    | {"experiments"},
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "integrations", "table", "analysis", "report"},
 }

@@ -54,7 +54,7 @@ def commands_in(document):
 
 
 def own_options(words_after, takes_value):
-    """Yield the options of a command; of ``run``, those before the user's command."""
+    """Yield the options of a command; of ``run`` and ``try``, those before the user's command."""
     verb, *rest = words_after
     is_value = False
     for word in rest:
@@ -62,7 +62,7 @@ def own_options(words_after, takes_value):
         if re.fullmatch(r"--?[a-z][a-z-]*", option):
             yield option
             is_value = takes_value.get(word, False)
-        elif verb == "run" and not is_value:
+        elif verb in ("run", "try") and not is_value:
             return
         else:
             is_value = False

@@ -6,6 +6,7 @@ import atexit
 import gc
 import importlib
 import io
+import keyword
 import os
 import signal
 import sys
@@ -38,6 +39,7 @@ _TASKS = {
     "compare": {
         "diff": "show regressions and improvements between two runs",
         "whatif": "estimate the step time with something faster or removed",
+        "try": "measure fixes on your training run, without code changes",
     },
     "files": {
         "merge": "merge traces of ranks and profiling windows into one, on one clock",
@@ -58,7 +60,7 @@ def command() -> NoReturn:
     atexit.register(_end_soon, ends)  # what is registered first is called last
     with _ended_by_ctrl_c(), _kept_from_new_threads(), _without_garbage_collection():
         if arguments and arguments[0] in _VERBS:
-            importlib.import_module(f"kinetoscope.cli.{arguments[0]}")
+            importlib.import_module(_module_of(arguments[0]))
     status = main(arguments)
     with _ended_by_ctrl_c():
         ends.append(status)
@@ -237,9 +239,13 @@ def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse
         description=f"{_VERBS[verb][0].upper()}{_VERBS[verb][1:]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module = importlib.import_module(f"kinetoscope.cli.{verb}")
+    module = importlib.import_module(_module_of(verb))
     module.add_arguments(parser)
     return parser, module.run
+
+
+def _module_of(verb: str) -> str:
+    return f"kinetoscope.cli.{verb}{'_' if keyword.iskeyword(verb) else ''}"
 
 
 def _overview() -> str:
@@ -269,5 +275,5 @@ def _complete() -> None:
     for verb, what in _VERBS.items():
         verb_parser = verbs.add_parser(verb, help=what)
         if verb in words[1:2]:
-            importlib.import_module(f"kinetoscope.cli.{verb}").add_arguments(verb_parser)
+            importlib.import_module(_module_of(verb)).add_arguments(verb_parser)
     argcomplete.autocomplete(parser)

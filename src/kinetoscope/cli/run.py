@@ -20,9 +20,8 @@ from kinetoscope.formats.manifest import STARTED
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
 from kinetoscope.paths.run_groups import remember_command
 from kinetoscope.texts.wording import shown
-from kinetoscope.unmodified.settings import VARIABLE, AutoSettings
+from kinetoscope.unmodified.settings import AutoSettings, environment_with
 
-_INJECTED = Path(__file__).parent.parent / "unmodified" / "injected"
 _NOT_FOUND, _NOT_ALLOWED = 127, 126
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "FLUX_JOB_ID")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -92,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def default_output(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
     """The folder of a run that was given none: all nodes of a job must choose the same."""
-    job = next((environment[name] for name in _JOBS if environment.get(name)), None) or _option(command, "rdzv-id")
-    nodes = _option(command, "nnodes")
+    job = next((environment[name] for name in _JOBS if environment.get(name)), None) or option_of(command, "rdzv-id")
+    nodes = option_of(command, "nnodes")
     if job is None and nodes not in (None, "1", "1:1"):
         raise SettingsError(
             "The nodes of this job have no common run folder. Pass -o DIR on a shared file system, or --rdzv-id to "
@@ -102,20 +101,14 @@ def default_output(command: Sequence[str], environment: Mapping[str, str] = os.e
     return f"runs/{_UNSAFE.sub('-', job) if job else time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _option(command: Sequence[str], name: str) -> str | None:
-    """The value of an option of torchrun's, which takes its names with - and _."""
+def option_of(command: Sequence[str], name: str) -> str | None:
+    """Return the value of an option of torchrun, which takes its names with - and _."""
     names = (f"--{name}", f"--{name.replace('-', '_')}")
     for place, word in enumerate(command):
         option, has_value, value = word.partition("=")
         if option in names:
             return value if has_value else next(iter(command[place + 1 :]), None)
     return None
-
-
-def environment_with(settings: AutoSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment in which each Python begins with `unmodified/injected/sitecustomize.py`."""
-    path = os.pathsep.join(filter(None, [str(_INJECTED), environment.get("PYTHONPATH")]))
-    return {**environment, "PYTHONPATH": path, VARIABLE: settings.to_variable()}
 
 
 def _note_start(folder: Path) -> None:

@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from kinetoscope.errors import SettingsError
+from kinetoscope.unmodified.trial_files import TrialSettings
 
 VARIABLE = "KINETOSCOPE_AUTO"
 DEFAULT_NUM_STEPS = 10
+_INJECTED = Path(__file__).parent / "injected"
 CountBy = Literal["fetch", "optimizer"]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -35,6 +38,9 @@ class AutoSettings(msgspec.Struct, frozen=True):
     started_ns: int = 0
     """When the command was started, in unix time."""
 
+    trial: TrialSettings | None = None
+    """The start of `kinetoscope try`; None under `kinetoscope run`."""
+
     @property
     def command(self) -> str:
         """A name that all processes of the command share, and no other command has; "" if it is unknown."""
@@ -56,3 +62,9 @@ def settings_of(environment: Mapping[str, str] = os.environ) -> AutoSettings:
         raise SettingsError(
             f"The environment variable {VARIABLE} is not what `kinetoscope run` sets: {error}."
         ) from None
+
+
+def environment_with(settings: AutoSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment in which each Python starts with `injected/sitecustomize.py`."""
+    path = os.pathsep.join(filter(None, [str(_INJECTED), environment.get("PYTHONPATH")]))
+    return {**environment, "PYTHONPATH": path, VARIABLE: settings.to_variable()}

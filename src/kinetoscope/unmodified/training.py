@@ -33,6 +33,7 @@ from kinetoscope.unmodified.unseen import print_line, report_unseen
 
 if TYPE_CHECKING:
     from kinetoscope.recording.driver import Driver
+    from kinetoscope.unmodified.trial import Trial
 
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
@@ -63,8 +64,10 @@ class UnmodifiedTraining:
         count_by: CountBy | None = None,
         ends_with_process: bool = False,
         command: str = "",
+        trial: "Trial | None" = None,
     ) -> None:
         self._make, self._tell_given_up = make, give_up
+        self._trial = trial
         self._count_by: CountBy | None = count_by
         self._ends_with_process, self._command = ends_with_process, command
         self._removals: list[Callable[[], object]] = []
@@ -200,6 +203,8 @@ class UnmodifiedTraining:
         if self._driver is not None:
             for _ in range(num_steps):
                 self._driver.on_step()
+                if self._trial is not None:
+                    self._trial.step_ended(self._driver, self._leader())
 
     def _loop_left(self, _: object) -> None:
         """The iterator that was asked last is gone, so the loop over it has ended: by `break` perhaps, or without a
@@ -247,6 +252,8 @@ class UnmodifiedTraining:
         first, self._following = self._following, None
         if self._driver is None or first is None:
             return
+        if self._trial is not None:
+            self._trial.run_ends(self._driver, self._leader())
         self._driver.end(search=False)  # a search takes seconds, for which the training would wait
         if self._num_trainings == MAX_TRAININGS:
             self._give_up(f"this process has trained {MAX_TRAININGS} times; further training runs get no folder")
@@ -328,6 +335,8 @@ class UnmodifiedTraining:
             self._end_last_step()
             if self._rule is not None and self._following is None:
                 self._step(self._rule.finish())
+            if self._trial is not None:
+                self._trial.run_ends(self._driver, self._leader())
             self._driver.end()
 
 
@@ -338,17 +347,30 @@ def watch_process() -> None:
         _tell_given_up(reason)
     elif _training is None:
         settings = settings_of()
+        trial = _make_trial(settings)
         _training = UnmodifiedTraining(
             ProcessRuns(settings).make,
             _tell_given_up,
             count_by=settings.count_by,
             ends_with_process=True,
             command=settings.command,
+            trial=trial,
         )
         import torch  # noqa: F401 - who trains has it
 
+        if trial is not None:
+            trial.prepare()
+
         _training.watch()
         atexit.register(training_safe(_report_end), settings)
+
+
+def _make_trial(settings: AutoSettings) -> "Trial | None":
+    if settings.trial is None:
+        return None
+    from kinetoscope.unmodified.trial import Trial
+
+    return Trial(settings.trial)
 
 
 class ProcessRuns:
@@ -370,15 +392,18 @@ class ProcessRuns:
             "Pass a smaller --after.",
             is_timed=asked.diagnose and asked.num_steps is None,
         )
-        is_pulse_only = number > MAX_WINDOWS
+        records = asked.trial is None or asked.trial.records
+        is_pulse_only = number > MAX_WINDOWS or not records
         profiler = profile(
             asked.out if self._folder is None else f"{self._folder}/{number}",
             schedule=PulseOnly(PULSE_ONLY) if is_pulse_only else schedule,
             first_step=num_over,
             diagnose=asked.diagnose,
             report=asked.report and not is_pulse_only,
-            hangs=True,
-            quiet=number > 1,
+            torch=records,
+            system=records,
+            hangs=asked.trial is None,
+            quiet=number > 1 or asked.trial is not None,
             slow_steps=asked.slow_steps,
             profile_memory=asked.diagnose,
         )

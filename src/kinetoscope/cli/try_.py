@@ -1,0 +1,230 @@
+"""The command ``kinetoscope try``: fixes measured on the user's training run."""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.compressed_pickle import each_by
+from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.ends import requests_to_end
+from kinetoscope.cli.numbers import count_of_one_or_more, seconds_above_0, whole_number
+from kinetoscope.cli.options import add_json
+from kinetoscope.cli.paths import require_there
+from kinetoscope.cli.run import option_of
+from kinetoscope.errors import SettingsError
+from kinetoscope.experiments.experiment import ExperimentRun, Options
+from kinetoscope.experiments.plan import MAX_ROWS, Request, parse_requests, suggest_requests
+from kinetoscope.experiments.start import Command, size_of
+from kinetoscope.formats.experiments import FOLDER, Experiment, write_experiment
+from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, RunFolder
+from kinetoscope.texts.wording import shown, sized
+from kinetoscope.unmodified.trial_files import MIN_STEPS
+from kinetoscope.variants.registry import Variant, load_variants
+
+_INTERRUPTED = 130
+_STARTS = "starts"
+_EXAMPLES = """\
+examples:
+  kinetoscope try python train.py
+      record a few steps, and measure the fixes that their findings suggest
+  kinetoscope try --run runs/digits --fix 1 -- torchrun --nproc-per-node 2 train.py
+      measure the fixes of finding 1 of `kinetoscope summary runs/digits`
+  kinetoscope try --fix num_workers=4 --fix fused --yes -- bash train.sh
+      measure two variants, without a question
+  kinetoscope try --dry-run python train.py
+      list the variants
+
+The command is started many times: each start runs some steps and is ended. It writes,
+deletes, uploads and resumes as the command does; --copy gives each start a fresh copy
+of the working folder. No file is changed by Kinetoscope itself.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``try``."""
+    parser.epilog = _EXAMPLES
+    parser.usage = "kinetoscope try [OPTION...] [--] COMMAND..."
+    parser.add_argument("--run", metavar="RUN", help="run folder whose findings are tried")
+    parser.add_argument(
+        "--fix",
+        metavar="FIX",
+        action="append",
+        default=[],
+        help="finding of RUN by number or id, or variant as NAME or NAME=VALUE; repeatable",
+    )
+    parser.add_argument(
+        "-n",
+        "--num-steps",
+        metavar="N",
+        type=count_of_one_or_more,
+        default=60,
+        help=f"measure N steps per start, fewer where they are slow (default: 60; at least {MIN_STEPS})",
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=whole_number, default=3, help="run at least N rounds of starts (default: 3)"
+    )
+    parser.add_argument(
+        "--max-minutes", metavar="M", type=seconds_above_0, default=10.0, help="stop after M minutes (default: 10)"
+    )
+    parser.add_argument("--variants", metavar="FILE", action="append", default=[], help="Python file with variants")
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder of the result (default: RUN, or runs/try-TIME)")
+    parser.add_argument("--dry-run", action="store_true", help="list the variants, and start nothing")
+    parser.add_argument("--copy", action="store_true", help="copy the working folder for each start")
+    parser.add_argument("--yes", action="store_true", help="start without a question")
+    add_json(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="command, with its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure the variants; return 130 after an interrupt."""
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    files = [Path(file).absolute() for file in arguments.variants]
+    variants = load_variants(files)
+    findings = _findings_of(arguments.run) if arguments.run else None
+    requests = _requests(arguments, variants, findings)
+    if arguments.dry_run:
+        _print_variants(requests, variants)
+        return 0
+    _check(arguments, words)
+    options = Options(
+        max(MIN_STEPS, arguments.num_steps), arguments.rounds, arguments.max_minutes * 60, tuple(map(str, files))
+    )
+    command = Command(words, Path.cwd(), copies=arguments.copy)
+    out, name = _make_folder(arguments)
+    if not _is_agreed(arguments, options, len(requests)):
+        return 1
+    find_requests = None if requests else partial(_requests_of_recording, out=out, variants=variants)
+    starts = out / name / _STARTS
+    with requests_to_end() as ends:
+        experiment = ExperimentRun(
+            command,
+            requests,
+            options,
+            starts,
+            is_interrupted=lambda: not ends.empty(),
+            report=_print_progress,
+            find_requests=find_requests,
+        )
+        try:
+            result = experiment.run()
+        finally:
+            _remove_empty(starts)
+    write_experiment(RunFolder(out), name, result)
+    _print_result(arguments, result, out / name)
+    return _INTERRUPTED if experiment.was_interrupted else 0
+
+
+def _findings_of(run: str | Path) -> Sequence[Finding]:
+    require_there([str(run)])
+    return report_of([run], Selection(), each_by(None)).findings
+
+
+def _requests(
+    arguments: argparse.Namespace, variants: Mapping[str, Variant], findings: Sequence[Finding] | None
+) -> list[Request]:
+    """Return what is requested; nothing if the first start is to be recorded."""
+    if arguments.fix:
+        return parse_requests(arguments.fix, variants, findings)
+    return [] if findings is None else suggest_requests(findings, variants)
+
+
+def _requests_of_recording(recording: Path, out: Path, variants: Mapping[str, Variant]) -> list[Request]:
+    """Keep the recording of the first start as a run, and return requests for its findings."""
+    for path in recording.iterdir():
+        if not (out / path.name).exists():
+            shutil.move(path, out / path.name)
+    return suggest_requests(_findings_of(out), variants)
+
+
+def _check(arguments: argparse.Namespace, words: Sequence[str]) -> None:
+    """Raise `SettingsError` for a command that cannot be measured."""
+    if not words:
+        raise SettingsError("Missing command. Try: kinetoscope try python train.py")
+    if not HAS_RUN_FOLDERS:
+        raise SettingsError(f"`kinetoscope try` does not work here: {WITHOUT_RUN_FOLDERS}")
+    if shutil.which(words[0]) is None:
+        hint = f" Try: kinetoscope try python {shown(words[0])}" if words[0].endswith(".py") else ""
+        raise SettingsError(f"Command not found: {shown(words[0])}.{hint}")
+    if option_of(words, "nnodes") not in (None, "1", "1:1") or _has_other_nodes(os.environ):
+        raise SettingsError("This command has ranks on other machines, which `kinetoscope try` does not start.")
+    if not arguments.yes and not sys.stdin.isatty():
+        raise SettingsError("The command would be started many times. Pass --yes to start it without a question.")
+
+
+def _has_other_nodes(environment: Mapping[str, str]) -> bool:
+    return environment.get("SLURM_NNODES", "1") != "1"
+
+
+def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
+    """Return the run folder and the name of the result's folder in it, which is made."""
+    at = time.strftime("%Y%m%d-%H%M%S")
+    out = Path(arguments.output or arguments.run or f"runs/try-{at}").absolute()
+    name = f"{FOLDER}/{at}"
+    try:
+        RunFolder(out).make_folder(name)
+    except OSError as error:
+        raise SettingsError(
+            f"Cannot write to the folder {out}: {error.strerror or error}. Pass another one with -o."
+        ) from error
+    return out, name
+
+
+def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: int) -> bool:
+    """Print what will be started, and ask."""
+    num_rows = min(MAX_ROWS, max(1, num_requests))
+    most = options.num_starts(MAX_ROWS)
+    lines = [
+        f"The command will be started {options.num_starts(num_rows)} to about {most} times, more where its step time "
+        f"varies, for at most {options.max_s / 60:g} minutes.",
+        "Each start writes, deletes, uploads and resumes as the command does. Experiment trackers are disabled.",
+    ]
+    if arguments.copy:
+        lines.append(f"Each start gets a copy of {Path.cwd()}: {sized(size_of(Path.cwd()))}.")
+    print("\n".join(lines), file=sys.stderr, flush=True)
+    if arguments.yes:
+        return True
+    print("Start? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _print_progress(line: str) -> None:
+    print(shown(line, 200), file=sys.stderr, flush=True)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _print_variants(requests: Sequence[Request], variants: Mapping[str, Variant]) -> None:
+    from rich.console import Console
+
+    from kinetoscope.report.experiments import render_variants
+
+    chosen = [request.variant for request in requests] or list(variants.values())
+    rows = [(one.name, one.code.format(value="VALUE", optimizer="AdamW"), one.on_request) for one in chosen]
+    Console(highlight=False).print(render_variants(rows))
+
+
+def _print_result(arguments: argparse.Namespace, result: Experiment, folder: Path) -> None:
+    if arguments.json:
+        print(msgspec.json.encode(result).decode())
+        return
+    from rich.console import Console
+
+    from kinetoscope.report.experiments import render_experiment
+
+    console = Console(highlight=False)
+    console.print(render_experiment(result))
+    console.print(f"Result: {shown(folder)}", markup=False, soft_wrap=True)
+    if any(folder.glob(f"{_STARTS}/*/log")):
+        console.print(f"Logs of failed starts: {shown(folder / _STARTS)}", markup=False, soft_wrap=True)

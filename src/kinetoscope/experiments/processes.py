@@ -1,0 +1,101 @@
+"""The processes of one start of a command: found by their session or their environment, and ended."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+
+TERM_TIMEOUT_S = 5.0
+"""Time between SIGTERM and SIGKILL."""
+
+_POLL_S = 0.05
+
+
+@dataclass
+class ProcessGroup:
+    """The processes below ``leader``, the first process of a session.
+
+    Launchers such as torchrun give ranks sessions of their own. So a process also belongs to the group if ``marker`` is
+    in the value of the environment variable ``variable``, which it inherits.
+    """
+
+    leader: int
+    variable: str
+    marker: str
+    _signaled: set[tuple[int, float]] = field(default_factory=set)
+
+    def find(self) -> list[psutil.Process]:
+        """Return those that are alive, the oldest first."""
+        found = [process for process in psutil.process_iter() if self._has(process)]
+        return sorted(found, key=_start_of)
+
+    def _has(self, process: psutil.Process) -> bool:
+        if process.pid == os.getpid():
+            return False
+        with suppress(psutil.Error, OSError):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            if os.getsid(process.pid) == self.leader:
+                return True
+            return self.marker in process.environ().get(self.variable, "")
+        return False
+
+    def end(self, spare: int | None = None, release: Callable[[], object] | None = None) -> None:
+        """End all processes: SIGTERM, and SIGKILL after 5 s.
+
+        The process ``spare`` gets no SIGTERM. ``release`` lets it end by itself; it is called when only Python is left
+        besides it, which may wait for it, as torchrun does. A shell would go on with its next line, so it must be gone
+        first. All are suspended while they get SIGTERM: none can react to the end of another one.
+        """
+        deadline = time.monotonic() + TERM_TIMEOUT_S
+        while alive := self.find():
+            others = [process for process in alive if process.pid != spare]
+            is_over = time.monotonic() >= deadline
+            self._terminate(others, signal.SIGKILL if is_over else signal.SIGTERM)
+            if release is not None and (is_over or all(map(_is_python, others))):
+                release()
+                release = None
+                deadline = max(deadline, time.monotonic() + 1) if is_over else deadline
+            elif is_over and release is None:
+                self._terminate(alive, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        """End all processes at once."""
+        while alive := self.find():
+            for process in alive:
+                _send(process, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+    def _terminate(self, processes: list[psutil.Process], number: signal.Signals) -> None:
+        """Send a signal to those that did not get it yet."""
+        if number == signal.SIGKILL:
+            for process in processes:
+                _send(process, number)
+            return
+        new = [process for process in processes if (process.pid, _start_of(process)) not in self._signaled]
+        for one in (signal.SIGSTOP, number, signal.SIGCONT):
+            for process in new:
+                _send(process, one)
+        self._signaled.update((process.pid, _start_of(process)) for process in new)
+
+
+def _start_of(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        return process.create_time()
+    return 0.0
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.Error, OSError):
+        process.send_signal(number)  # it checks that the pid is still the same process
+
+
+def _is_python(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.name().startswith(("python", "pt_", "torchrun"))
+    return True

@@ -1,0 +1,108 @@
+"""Results of `kinetoscope try`, on a terminal and as sentences beside findings."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kinetoscope.formats.experiments import Experiment, ExperimentRow
+from kinetoscope.texts.wording import counted, format_ms, memory_size, printable
+
+VERDICTS = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "no significant change",
+    "unsure": "inconclusive",
+    "failed": "failed",
+    "not_applied": "not applicable",
+}
+RESULTS = {
+    "equal": "equal",
+    "within_tolerance": "within tolerance",
+    "different": "different",
+    "not_reproducible": "not reproducible",
+}
+_UNKNOWN = "\N{EN DASH}"
+_COLUMNS = {"": "left", "step ms": "right", "change": "right", "95 % CI": "right", "verdict": "left", "memory": "right"}
+_COLUMNS |= {"results": "left"}
+_MANY_TIMES = 10
+
+
+def render_experiment(experiment: Experiment) -> RenderableType:
+    """Return a table with a row per variant, and below it the reasons and the code to write."""
+    table = Table(box=None, pad_edge=False)
+    for name, justify in _COLUMNS.items():
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=name == "95 % CI")
+    if experiment.step_ns is not None:
+        peaks = [row.peak_before_bytes for row in experiment.rows if row.peak_before_bytes]
+        peak = memory_size(peaks[0]) if peaks else _UNKNOWN
+        table.add_row("unmodified", format_ms(experiment.step_ns), "", "", "", peak, "")
+    for row in experiment.rows:
+        table.add_row(*_cells(row))
+    parts: list[RenderableType] = [table, Text(_about(experiment))]
+    parts += [Text(printable(line)) for line in (*_reasons(experiment.rows), *experiment.notes)]
+    if codes := list(_codes(experiment.rows)):
+        parts += [Text(), Text("To make a gain permanent:"), *(Text(f"  {line}", overflow="fold") for line in codes)]
+    return Group(*parts)
+
+
+def _cells(row: ExperimentRow) -> list[Text]:
+    cells = [
+        row.label,
+        _UNKNOWN if row.step_after_ns is None else format_ms(row.step_after_ns),
+        _UNKNOWN if row.change is None else format_change(row.change),
+        _UNKNOWN if row.interval is None else format_interval(row.interval),
+        VERDICTS[row.verdict],
+        _UNKNOWN if row.peak_bytes is None else memory_size(row.peak_bytes),
+        _UNKNOWN if row.results is None else RESULTS[row.results],
+    ]
+    return [Text(printable(cell)) for cell in cells]
+
+
+def format_change(change: float) -> str:
+    """Return a relative change with its sign, or as a factor: ``-29.4 %``, ``12.4x``."""
+    return f"{1 + change:.3g}x" if change >= _MANY_TIMES else f"{100 * change:+.1f} %"
+
+
+def format_interval(interval: tuple[float, float]) -> str:
+    """Return an interval of relative changes."""
+    low, high = map(format_change, interval)
+    return f"{low.removesuffix(' %')} to {high}" if high.endswith("%") else f"{low} to {high}"
+
+
+def _about(experiment: Experiment) -> str:
+    ranks = f" of {counted(experiment.num_ranks, 'rank')}" if experiment.num_ranks > 1 else ""
+    return (
+        f"{counted(experiment.num_starts, 'start')}{ranks} in {counted(experiment.num_rounds, 'round')} of "
+        f"{counted(experiment.num_steps, 'step')} each, {experiment.duration_s:.0f} s{_noise(experiment)}."
+    )
+
+
+def _noise(experiment: Experiment) -> str:
+    if experiment.noise is None:
+        return ""
+    return f"; two starts of the unmodified program differ by about {100 * math.sqrt(2) * experiment.noise:.1f} %"
+
+
+def _reasons(rows: Iterable[ExperimentRow]) -> Iterable[str]:
+    for row in rows:
+        parts = [row.reason, f"results: {row.results_reason}" if row.results_reason else ""]
+        yield f"{row.label}: {'; '.join(filter(None, parts))}."
+
+
+def _codes(rows: Iterable[ExperimentRow]) -> Iterable[str]:
+    for row in rows:
+        if row.verdict == "faster" and len(row.variants) == 1:
+            yield row.code
+
+
+def render_variants(rows: Sequence[tuple[str, str, bool]]) -> RenderableType:
+    """Return the list of variants: name, code, and whether they are tried on request only."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("variant", "code", "tried"):
+        table.add_column(name, overflow="fold")
+    for name, code, on_request in rows:
+        table.add_row(Text(name), Text(code), Text("if named by --fix" if on_request else "if it applies"))
+    return table

@@ -1,0 +1,139 @@
+"""One start of a command by `kinetoscope try`: it ends after its last measured step, and nothing is left running."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
+from kinetoscope.formats.experiments import AppliedVariant
+from kinetoscope.unmodified.settings import VARIABLE
+from kinetoscope.unmodified.trial_files import TrialSettings
+from trial_programs import write_programs
+
+pytest.importorskip("torch")
+
+BIN = Path(sys.executable).parent
+TIMEOUT_S = 240
+
+
+@pytest.fixture
+def folder(tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    write_programs(work)
+    return work
+
+
+def start(folder, *words, is_interrupted=lambda: False, timeout_s=TIMEOUT_S, copies=False, **settings):
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    command = Command(words, folder, copies=copies, environment=environment)
+    asked = TrialSettings(folder=str(folder.parent / "start"), num_steps=20, **settings)
+    try:
+        return run_start(command, asked, timeout_s=timeout_s, is_interrupted=is_interrupted)
+    finally:
+        assert not left_running(folder)
+
+
+def left_running(folder):
+    """Return the processes of a start that are still there."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder.parent) in process.environ().get(VARIABLE, ""):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_script_ends_at_its_last_measured_step(folder):
+    result = start(folder, "python", "train.py", observes=True, compares_results=True)
+    (rank,) = result.ranks
+    assert len(rank.step_times_ns) == 20
+    assert min(rank.step_times_ns) > 0
+    assert rank.peak_bytes > 100 << 20
+    assert [one.name for one in rank.facts.optimizers] == ["SGD"]
+    assert rank.parameters.first != rank.parameters.last
+    assert not (folder / "finally").exists()
+
+
+def test_two_starts_have_the_same_random_numbers(folder):
+    digests = {start(folder, "python", "train.py", compares_results=True).ranks[0].parameters.digest for _ in range(2)}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("script", ["train.sh", "stubborn.sh"])
+def test_the_next_line_of_a_shell_script_does_not_run(script, folder):
+    assert start(folder, "bash", script).ranks
+    assert (folder / "precious").exists()
+
+
+def test_each_rank_has_a_result(folder):
+    result = start(folder, "torchrun", "--standalone", "--nproc-per-node", "2", "train.py", observes=True)
+    assert [(rank.rank, len(rank.step_times_ns)) for rank in result.ranks] == [(0, 20), (1, 20)]
+    assert result.ranks[0].facts.ddp
+
+
+def test_a_variant_is_applied_and_counted(folder):
+    result = start(folder, "python", "train.py", variants=[AppliedVariant("fused", True)])
+    assert result.ranks[0].num_applied == {"fused": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["python", "train.py", "12"], "the command ended before 30 training steps"),
+        (["python", "-c", "print('no training')"], "the command ended before 30 training steps"),
+        (["python", "-c", "import sys; sys.exit(3)"], "the command ended with exit code 3 before 30 steps"),
+    ],
+)
+def test_a_command_without_enough_steps_is_reported_in_a_sentence(words, reason, folder):
+    result = start(folder, *words)
+    assert (result.ranks, result.reason) == ([], reason)
+
+
+def test_a_script_that_ends_after_its_least_steps_is_measured(folder):
+    assert len(start(folder, "python", "train.py", "35").ranks[0].step_times_ns) == 20
+
+
+def test_a_variant_that_cannot_be_applied_is_reported_with_its_error(folder):
+    files = [str(folder / "mine.py")]
+    result = start(folder, "python", "train.py", variants=[AppliedVariant("crash", True)], files=files)
+    assert result.reason == "ValueError: this variant crashes"
+
+
+def test_a_crash_is_reported_with_the_last_lines_of_the_log(folder):
+    files = [str(folder / "mine.py")]
+    result = start(folder, "python", "train.py", variants=[AppliedVariant("out_of_memory", True)], files=files)
+    assert result.reason == "the command ended with exit code 1 before 30 steps"
+    assert result.log_tail.splitlines()[-1] == "MemoryError: no memory is left"
+    assert len(result.log_tail.splitlines()) <= 20
+
+
+def test_a_start_has_a_time_limit(folder):
+    sleeping = ["python", "-c", "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"]
+    result = start(folder, *sleeping, timeout_s=1)
+    assert result.reason == "it did not reach its last step within the time limit"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 1.0, 4.0])
+def test_an_interrupt_ends_all_processes(after_s, folder):
+    end = time.monotonic() + after_s
+    with pytest.raises(InterruptedTrialError):
+        start(folder, "bash", "train.sh", is_interrupted=lambda: time.monotonic() > end)
+    assert (folder / "precious").exists()
+
+
+def test_a_copy_of_the_working_folder_takes_what_a_start_writes(folder):
+    program = "import os; os.remove('precious'); exec(open('train.py').read())"
+    assert start(folder, "python", "-c", program, copies=True).ranks
+    assert (folder / "precious").exists()
+
+
+def test_standard_input_is_empty_and_trackers_are_disabled(folder):
+    program = "import os, sys; print(repr(sys.stdin.read()), os.environ['WANDB_MODE']); sys.exit(1)"
+    assert start(folder, "python", "-c", program).log_tail == "'' disabled"

@@ -1,0 +1,55 @@
+"""Variants of Kinetoscope, of a user's file, and of an installed package."""
+
+import importlib.metadata
+
+import pytest
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.variants import registry
+from kinetoscope.variants.registry import load_variants
+
+FILE = """
+from kinetoscope.variants import variant
+
+@variant("mine", find_values=lambda facts: [1, 2], code="mine({value})", kinds=["input_bound"])
+def apply(value, applied):
+    applied()
+"""
+
+
+@pytest.fixture(autouse=True)
+def known_variants(monkeypatch):
+    monkeypatch.setattr(registry, "_VARIANTS", dict(registry._VARIANTS))
+
+
+def test_a_file_adds_a_variant(tmp_path):
+    file = tmp_path / "added_by_file.py"
+    file.write_text(FILE)
+    found = load_variants([file])["mine"]
+    assert list(found.find_values(None)) == [1, 2]
+    assert found.kinds == ("input_bound",)
+
+
+@pytest.mark.parametrize(("text", "reason"), [("1 / 0", "ZeroDivisionError"), (None, "is no Python file")])
+def test_a_file_that_cannot_be_imported_is_an_error(text, reason, tmp_path):
+    file = tmp_path / "broken_variants.py"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SettingsError, match=f"--variants: .*{reason}"):
+        load_variants([file])
+
+
+def test_a_package_adds_a_variant_by_its_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "package_of_variants.py").write_text(FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("mine", "package_of_variants", "kinetoscope.variants")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == point.group else [])
+    assert "mine" in load_variants()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("4", 4), ("0.5", 0.5), ("True", True), ("false", False), ("high", "high")]
+)
+def test_a_value_is_read_from_text(text, value):
+    parsed = load_variants()["num_workers"].parse_value(text)
+    assert (type(parsed), parsed) == (type(value), value)
