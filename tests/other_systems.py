@@ -74,6 +74,8 @@ import fcntl
 
 take_away(os, *names_in(os, "sched_", "posix_fa", "CLONE_", "EFD_", "MFD_", "SPLICE_", "GRND_", "XATTR_", "POSIX_FADV"))
 take_away(os, "fdatasync", "pipe2", "memfd_create", "eventfd", "copy_file_range", "splice", "getrandom", "pidfd_open")
+if hasattr(sys.modules.get("subprocess"), "_CAN_USE_PIDFD_OPEN"):  # 3.15 decides as it is imported
+    sys.modules["subprocess"]._CAN_USE_PIDFD_OPEN = False
 take_away(os, "getxattr", "setxattr", "listxattr", "removexattr", "setresuid", "getresuid", "setresgid", "getresgid")
 take_away(os, "O_TMPFILE", "O_PATH", "O_DIRECT", "O_NOATIME", "O_LARGEFILE", "O_RSYNC", "unshare", "setns")
 take_away(fcntl, *names_in(fcntl, "F_OFD_", "F_SEAL_", "F_ADD_", "F_GET_SEALS", "F_SETPIPE", "F_GETPIPE", "F_SETSIG"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections import Counter
 
@@ -95,6 +96,8 @@ def stalling_disk(tmp_path):
         ["mkfs.ext4", "-q", str(image)],
         ["mount", "-o", "loop", str(image), str(folder)],
     ):
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"a disk that stalls needs {command[0]}")
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             pytest.skip(f"a disk that stalls needs root and loop devices: {done.stderr.strip()}")
