@@ -118,7 +118,7 @@ NUMBER_PLACES = """() => PLACES.forEach((place, index) => {
   mark.style.cssText = `position: absolute; left: ${box.right - 14}px; top: ${box.top - 6}px; width: 28px; height: 28px;
     border-radius: 50%; background: #c2255c; color: white; font: bold 17px/28px sans-serif; text-align: center`;
 })"""
-REPORT_PLACES = [".headline", ".first-row > *", ".findings > ol > li", ".step-picture .numbers", ".step-picture h3"]
+REPORT_PLACES = [".hero", ".breakdown", ".findings > ol > li", ".step-picture h3", ".step-picture .numbers"]
 NUMBER_REPORT = NUMBER_PLACES.replace("PLACES", json.dumps(REPORT_PLACES), 1)
 """Numbers the places that `docs/first-report.md` explains."""
 

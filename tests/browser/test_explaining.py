@@ -13,13 +13,16 @@ from small_pages import assert_accessible, write_page
 def late_rank(report_of):
     """The report of a run in which the others wait for rank 2 in every third step."""
     fault = Fault(kind="late_host", ranks=(2,), cost_ns=4_000_000, every=3)
-    return report_of(Settings(num_ranks=4, num_steps=12, faults=(fault,)))
+    return report_of(Settings(num_ranks=4, num_steps=12, faults=(fault,), has_memory=True))
 
 
 def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(late_rank, page, open_file):
     open_file(late_rank)
     tooltip = page.get_by_role("tooltip")
-    for name, meaning in (("Between steps", "What else lies between the end"), ("Confidence", "How sure it is")):
+    for name, meaning in (
+        ("Between steps", "What else lies between the end"),
+        ("Peak memory", "The most that was allocated"),
+    ):
         term = page.get_by_role("button", name=name, exact=True).first
         term.focus()
         expect(tooltip).to_contain_text(meaning)
@@ -32,7 +35,7 @@ def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(la
         page.mouse.move(0, 0)
         expect(tooltip).to_have_count(0)
         term.blur()
-    page.get_by_role("button", name="Confidence", exact=True).first.focus()
+    page.get_by_role("button", name="Peak memory", exact=True).first.focus()
     assert_accessible(page)
 
 

@@ -44,7 +44,7 @@ def _doctored(value, name=""):
         return replace(value, **{one.name: _doctored(getattr(value, one.name), one.name) for one in fields(value)})
     if not value or isinstance(value, bool):
         return value
-    if name in ("mfu", "mfu_coverage", "costs", "savings") or "share" in name:
+    if name in ("mfu", "mfu_coverage", "costs", "savings", "shares") or "share" in name:
         return next(_OF_TWO_DIGITS) / 100
     if "bytes" in name or name == "by_category":
         return next(_OF_THREE_DIGITS) * 1024

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.sections.build import build_page
-from simulated_training import Fault, Settings
+from simulated_training import Fault, Settings, planted_settings
 from simulated_training.analysed import analysed
 from small_pages import assert_accessible, reload_until, serious_faults
 
@@ -25,11 +25,13 @@ def test_the_worst_finding_its_source_line_and_its_saving_are_seen_without_a_cli
     open_file(slow_loader)
 
     first = page.locator(".findings > ol > li").first
-    assert "Input-bound" in page.locator(".headline").inner_text()
+    assert "Input-bound" in first.locator("h3").inner_text()
+    assert re.search(r"The first fix saves \d+ µs/step", page.locator(".hero").inner_text())
     assert first.locator(".source-line").inner_text().startswith("train.py:")
     assert first.locator(".source-line").bounding_box()["y"] < 800
-    assert re.search(r"saves \d+ µs a step, \d+ %", first.inner_text())
-    assert re.search(r"Costs a step\s+\d+ µs", first.inner_text())  # what the device waits, not the loop
+    assert re.search(r"saves \d+ µs per step, \d+ %", first.inner_text())
+    first.get_by_text("Evidence, ").click()
+    assert re.search(r"Cost per step\s+\d+ µs", first.inner_text())  # what the GPU waits, not the loop
 
 
 def test_the_numbers_of_a_rank_and_of_a_step_are_told_to_pointer_and_keys(slow_loader, page, open_file):
@@ -37,7 +39,7 @@ def test_the_numbers_of_a_rank_and_of_a_step_are_told_to_pointer_and_keys(slow_l
     legend = page.locator(".step-picture .part-legend").first
     steps = page.get_by_role("slider")
 
-    expect(legend).to_contain_text("All ranks, on average")
+    expect(legend).to_contain_text("Rank ")
     page.get_by_role("button", name="Rank 1:").hover()
     expect(legend).to_contain_text("Rank 1: ")
     expect(legend).to_contain_text("Waiting for data")
@@ -126,29 +128,35 @@ def test_beside_a_device_that_nobody_understands_the_page_neither_says_that_ther
         assert is_shown == (is_judged, is_judged, not is_judged)
 
 
-def test_the_ledger_that_bounds_the_run_is_one_bar_beside_its_step_and_its_throughput(page, open_file, tmp_path):
+def test_each_time_breakdown_is_one_bar_below_the_step_time_and_throughput(page, open_file, tmp_path):
     report = analysed(Settings(num_ranks=1, reads_loss="never", num_steps=14))[1]
     run = report.run | {"samples_per_s": 1234.0, "tokens_per_s": 5678.0}
     file = tmp_path / "report.html"
     file.write_text(render_page(build_page(replace(report, run=run), "0")), encoding="utf-8")
     open_file(file)
 
-    ledger = page.get_by_role("region", name="GPU time per step: compute-bound (GPU)")
-    expect(ledger).to_contain_text(re.compile(r"Compute \d+ %"))
+    ledger = page.get_by_role("region", name="GPU time per step")
+    expect(ledger).to_contain_text(re.compile(r"Compute [\d.]+ [µm]s \d+ %"))
     bar = ledger.locator(".stack-bar").bounding_box()
     parts = [part.bounding_box()["width"] for part in ledger.locator(".stack-bar span").all()]
     assert sum(parts) == pytest.approx(bar["width"], abs=2)
-    tiles = page.locator(".tiles > div")
-    expect(tiles.filter(has_text="A rank's throughput")).to_contain_text("5,678 tokens/s 1,234 samples/s")
-    for line in ("dt", "strong"):  # aligned
-        assert len({tile.bounding_box()["y"] for tile in tiles.locator(line).all()}) == 1
-    assert len({tile.bounding_box()["height"] for tile in tiles.all()}) == 1
+    hero = page.locator(".hero")
+    expect(hero).to_contain_text("compute-bound (GPU)")
+    expect(hero.locator("dl > div").filter(has_text="Throughput per rank")).to_contain_text(
+        "5,678 tokens/s, 1,234 samples/s"
+    )
 
 
-def test_a_throughput_that_is_not_known_has_no_tile(slow_loader, page, open_file):
+def test_a_throughput_that_is_unknown_is_no_key_figure(slow_loader, page, open_file):
     open_file(slow_loader)
-    assert "throughput" not in page.locator(".tiles").inner_text()
-    assert re.search("Throughput of a rank\\s+unknown", page.locator(".run-facts").inner_text())
+    assert "Throughput" not in page.locator(".hero").inner_text()
+
+
+def test_the_code_of_a_fix_is_copied_whole(report_of, page, open_file):
+    open_file(report_of(planted_settings(5, "items")))
+    fix = page.locator(".fix").first
+    fix.get_by_role("button", name="Copy").click()
+    expect(fix).to_contain_text(re.compile("Copied: 1 line|does not let this page copy"))
 
 
 def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(report_of, page, open_file):
@@ -193,9 +201,9 @@ def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, ope
     settings = Settings(num_ranks=1, has_device=False, step_spans="event/batch", evaluates_every=4)
     open_file(report_of(settings))
 
-    assert "No finding." in page.locator(".headline").inner_text()
+    assert "No finding." in page.locator(".hero").inner_text()
     assert "no device recorded" in page.locator("header").inner_text()
-    assert "Evaluation" in page.locator(".step-picture").inner_text()
+    assert "Evaluation" in page.locator(".breakdown").inner_text()
     assert "No GPU work was recorded" in page.locator(".run-facts").inner_text()
 
 
@@ -205,7 +213,7 @@ def test_a_wait_and_the_line_where_the_time_goes_lead_to_their_samples(report_of
     open_file(report_of(replace(settings, faults=(waits,))))
     findings = page.locator(".findings > ol > li")
     ledger = page.get_by_role("region", name="CPU time per step")
-    expect(ledger).to_contain_text(re.compile(r"Unknown 100 %.*Unknown: forward, backward, optimizer"))
+    expect(ledger).to_contain_text(re.compile(r"Unknown [\d.]+ ms 100 %.*Unknown: forward, backward, optimizer"))
 
     expect(findings.first).to_contain_text("in fsync")
     expect(findings.nth(1)).to_contain_text("Hot line: train.py:26")

@@ -79,8 +79,8 @@ def test_the_trainers_function_is_named_or_no_line_and_never_the_scripts(tmp_pat
     logging = f"some_trainer.py:{line_of(TRAINER, '# LOG')}"
     assert f"train.py:{line_of(SCRIPT, '# TRAIN')}" not in found.where.lines
     assert found.where.lines[:1] in ((), (logging,))
-    begin = f"{logging} (_log) takes most of this time. " if found.where.lines else "The line is unknown: "
-    assert found.advice.startswith(begin)
+    on_line = f"{logging} (_log) takes most of this time." if found.where.lines else "The line is unknown: "
+    assert on_line in found.advice
 
 
 def test_both_are_named_of_garbage_collections_too(tmp_path):
@@ -90,4 +90,6 @@ def test_both_are_named_of_garbage_collections_too(tmp_path):
         f"some_trainer.py:{line_of(MAKES_OBJECTS, '# COLLECT')}",
     )
     assert found.where.lines[:2] == (called, collecting)
-    assert found.advice.startswith(f"Move gc.collect() at {called}, mostly in _collate ({collecting}) out of the step")
+    assert found.advice.startswith(
+        f"Move `gc.collect()` at {called}, mostly in _collate ({collecting}) out of the step"
+    )

@@ -1,7 +1,7 @@
 import { useRef } from "preact/hooks";
-import { counted, formatDuration } from "./format";
+import { counted, formatCount } from "./format";
 import { linkTo } from "./link";
-import type { PageData } from "./page_data";
+import type { PageData, RunReport } from "./page_data";
 import { Name } from "./parts/name";
 import { ThemeButton } from "./parts/theme_button";
 import { printAll } from "./printing";
@@ -38,7 +38,11 @@ export function Header({ page, offered, chosen }: HeaderProps) {
           </a>
         ))}
       </nav>
-      {page.overview.ending && <p class="page-note ending">{page.overview.ending}</p>}
+      {page.overview.warnings.map((warning) => (
+        <p class="page-note warning" key={warning}>
+          {warning}
+        </p>
+      ))}
       {page.notes.map((note) => (
         <p class="page-note" key={note}>
           {note}
@@ -58,16 +62,19 @@ function Facts({ page: { report, overview } }: { page: PageData }) {
     `${counted(run.ranks.length || 1, "rank")}${of}`,
     run.hosts.length ? counted(run.hosts.length, "host") : "",
     devices.join(", ") || (hasDevice || !overview.is_judged ? "" : "no device recorded"),
-    run.num_steps
-      ? `${counted(run.num_steps, "step")}, ${formatDuration(run.step_ns)}${run.num_steps > 1 ? " each" : ""}`
-      : "no steps",
-    overview.bound,
+    stepsOf(run),
   ];
   return (
     <p class="quiet facts">
       <Name text={facts.filter(Boolean).join(" · ")} />
     </p>
   );
+}
+
+function stepsOf({ num_steps: numProfiled, all_steps: all }: RunReport["run"]): string {
+  if (!numProfiled) return "no steps";
+  if (!all || all.num_steps < numProfiled) return counted(numProfiled, "step");
+  return `${formatCount(numProfiled)} of ${counted(all.num_steps, "step")} profiled`;
 }
 
 function Help({ offered }: { offered: View[] }) {

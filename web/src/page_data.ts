@@ -1,7 +1,7 @@
 // Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.
 
 export interface Overview {
-  ending: string | null;
+  warnings: string[];
   all_steps: string;
   bound: string | null;
   bound_side: string | null;
@@ -18,6 +18,7 @@ export interface Overview {
   profiler_share: number | null;
   costs: (number | null)[];
   savings: (number | null)[];
+  fixes: string[];
   are_minor: boolean[];
 }
 
@@ -137,6 +138,14 @@ export interface CallTable {
   of: string;
   by: string;
   rows: CallSums[];
+}
+
+export interface TopCalls {
+  of: string;
+  names: string[];
+  times_ns: number[];
+  shares: number[];
+  num_calls: number[];
 }
 
 export interface HostParts {
@@ -581,6 +590,7 @@ export interface PageData {
   late_said: string[];
   call_totals: CallTotals[];
   call_tables: CallTable[];
+  top_calls: TopCalls | null;
   tensor_cores_said: string | null;
   comparison_said: string[];
   report: RunReport | null;

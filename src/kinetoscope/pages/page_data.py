@@ -203,15 +203,15 @@ class CallingLine:
 class Overview:
     """What the first view says of a run, beside what is in its report. Shares are parts of 1; None is not known.
 
-    ``ending`` is said of a run that was killed or has not ended, ``all_steps`` of all its steps, recorded or not.
+    ``warnings`` are on an incomplete run or trace and on CPU contention, ``all_steps`` on all steps, recorded or not.
     ``bound`` is what a step takes its time for, and ``bound_side`` whose ledger says so, ``host`` or ``device``;
     ``no_findings`` are the sentences of a run without findings, and ``is_judged`` is whether faults were looked for. A
     device was busy for ``busy_share`` of its windows on average, and for ``least_busy_share`` on ``least_busy``.
     ``peak_rank`` has the most memory. ``costs`` and ``savings`` have the share of a step of each finding, in their
-    order; ``are_minor`` says which are worth one line.
+    order, ``fixes`` the code of the fix, "" without one; ``are_minor`` says which are worth one line.
     """
 
-    ending: str | None = None
+    warnings: list[str] = field(default_factory=list)
     all_steps: str = ""
     bound: str | None = None
     bound_side: str | None = None
@@ -228,6 +228,7 @@ class Overview:
     profiler_share: float | None = None
     costs: list[float | None] = field(default_factory=list)
     savings: list[float | None] = field(default_factory=list)
+    fixes: list[str] = field(default_factory=list)
     are_minor: list[bool] = field(default_factory=list)
 
 
@@ -382,6 +383,17 @@ class CallTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopCalls:
+    """The operators or kernels with most time, per step of a rank: times in ns, shares of the step, and calls."""
+
+    of: str
+    names: list[str]
+    times_ns: list[float]
+    shares: list[float]
+    num_calls: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallTotals:
     """The sums over calls of one ``kind``: all ``operators``, all ``kernels`` and copies, or those of one kind."""
 
@@ -421,6 +433,7 @@ class PageData:
     late_said: list[str] = field(default_factory=list)
     call_totals: list[CallTotals] = field(default_factory=list)
     call_tables: list[CallTable] = field(default_factory=list)
+    top_calls: TopCalls | None = None
     tensor_cores_said: str | None = None
     comparison_said: list[str] = field(default_factory=list)
     report: Annotated[dict[str, Any], "RunReport"] | None = None

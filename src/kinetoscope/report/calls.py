@@ -4,11 +4,16 @@ from collections.abc import Callable, Hashable, Sequence
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.kernels import KernelRow
+from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.known import sum_of_known
-from kinetoscope.pages.page_data import CallSums, CallTable
+from kinetoscope.pages.page_data import CallSums, CallTable, TopCalls
+from kinetoscope.report.words import bound_side
 
 OPERATORS, KERNELS = "operators", "kernels"
 """What the tables of all operators, and of all kernels and copies, are called."""
+
+_NUM_TOP = 5
 
 _Row = OperatorRow | KernelRow
 
@@ -21,6 +26,28 @@ def operators_by_name(rows: Sequence[OperatorRow]) -> list[CallSums]:
 def kernels_by_name(rows: Sequence[KernelRow]) -> list[CallSums]:
     """The kernels and copies, those that took most first."""
     return _grouped(rows, lambda row: (row.name, _kind(row)), lambda row: row.name)
+
+
+def steps_of_ranks(ranks: Sequence[RankRow]) -> int:
+    """Return the recorded steps of all ranks together; a rank has a row per device."""
+    return sum({row.rank: row.num_steps for row in ranks}.values())
+
+
+def top_calls(report: RunReport) -> TopCalls | None:
+    """Return the kernels with most time where the GPU bounds the step, else the operators; None without steps."""
+    num_steps, step_ns = steps_of_ranks(report.ranks), report.run["step_ns"]
+    of = KERNELS if bound_side(report.run) == "device" else OPERATORS
+    rows = kernels_by_name(report.kernels) if of == KERNELS else operators_by_name(report.operators)
+    if not rows or not num_steps or not step_ns:
+        return None
+    times_ns = [(row.total_ns if of == KERNELS else row.self_ns) / num_steps for row in rows[:_NUM_TOP]]
+    return TopCalls(
+        of=of,
+        names=[row.name for row in rows[:_NUM_TOP]],
+        times_ns=times_ns,
+        shares=[time_ns / step_ns for time_ns in times_ns],
+        num_calls=[row.num_calls / num_steps for row in rows[:_NUM_TOP]],
+    )
 
 
 def call_tables(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTable]:

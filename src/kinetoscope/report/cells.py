@@ -85,8 +85,7 @@ def _about(report: RunReport) -> _Told:
 def _report(told: _Told) -> Iterable[str]:
     run = told.run
     yield _line(headline(run), is_bold=True)
-    if told.overview.ending:
-        yield _line(told.overview.ending, is_bold=True)
+    yield from (_line(warning, is_bold=True) for warning in told.overview.warnings)
     if told.ledger:
         yield from _ledger(f"{SIDES[told.overview.bound_side or 'host']}, ms/step", told.ledger)
     elif told.devices:
@@ -97,9 +96,10 @@ def _report(told: _Told) -> Iterable[str]:
     yield from map(_line, computed_lines(run))
     yield from map(_line, _devices_and_memory(told.overview))
     yield from _some_findings(told)
-    yield from map(_line, run["notes"][:_MOST_NOTES])
-    if len(run["notes"]) > _MOST_NOTES:
-        yield _line(f"and {counted(len(run['notes']) - _MOST_NOTES, 'more note')}")
+    notes = [note for note in run["notes"] if note not in told.overview.warnings]
+    yield from (_html().prose(split_code(note)) for note in notes[:_MOST_NOTES])
+    if len(notes) > _MOST_NOTES:
+        yield _line(f"and {counted(len(notes) - _MOST_NOTES, 'more note')}")
     yield _line("All of it: kinetoscope.view(report) in a cell, or in a terminal", "kinetoscope report PATH --open")
 
 

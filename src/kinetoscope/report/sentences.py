@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.ranks.contention import notes_on_contention
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
-from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.analysis.run_report import RunFacts, RunReport, ending
 from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.steps.periods import format_period, how_often, ordinal
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
@@ -178,14 +179,27 @@ def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
     yield finding.link
 
 
-def fix_of(finding: Finding) -> str:
-    """Return the fix as one line: the code that the advice ends a sentence with, else its first sentence.
+def warnings_of(report: RunReport) -> list[str]:
+    """Return sentences that come before any number: an incomplete run or trace, and CPU contention."""
+    run = report.run
+    ended = [text] if (text := ending(run)) else []
+    contention = notes_on_contention(run["contention"]) if run["contention"] is not None else []
+    return [*ended, *(note for note in run["notes"] if note in report.why_unjudged or note in contention)]
 
-    Code in advice is between backticks; code after a colon is the fix.
+
+def fix_of(finding: Finding) -> str:
+    """Return the fix as one line: code between backticks, else the first sentence of the advice."""
+    code = code_of_fix(finding)
+    return f"Fix: `{code}`" if code else f"Fix: {_SENTENCE_END.split(finding.advice, maxsplit=1)[0]}"
+
+
+def code_of_fix(finding: Finding) -> str:
+    """Return the code of the fix, to be copied; "" where advice has none.
+
+    Code in advice is between backticks; the first after a colon is the fix.
     """
-    if code := _FIX.search(finding.advice):
-        return f"Fix: `{code[1]}`"
-    return f"Fix: {_SENTENCE_END.split(finding.advice, maxsplit=1)[0]}"
+    code = _FIX.search(finding.advice)
+    return code[1] if code else ""
 
 
 def split_code(text: str) -> list[tuple[str, bool]]:

@@ -6,13 +6,13 @@ import { Columns, type StackColumn } from "../parts/columns";
 import { Legend } from "../parts/legend";
 
 interface AllStepsProps {
-  /** What is said of them. */
-  said: string;
+  /** Sentences on them. */
+  summary: string;
   pieces: Piece[];
 }
 
 /** How long all steps of the run took, from the first to the last, and which of them were recorded. */
-export function AllSteps({ said, pieces }: AllStepsProps) {
+export function AllSteps({ summary, pieces }: AllStepsProps) {
   const [shown, setShown] = useState<number | null>(null);
   const places = spread(pieces);
   const columns = places.map(columnOf);
@@ -20,7 +20,7 @@ export function AllSteps({ said, pieces }: AllStepsProps) {
   return (
     <section class="all-steps" aria-labelledby="all-steps-title">
       <h2 id="all-steps-title">All steps of the run</h2>
-      <p>{said}</p>
+      <p>{summary}</p>
       <Columns
         label="All steps of the run"
         noun="step"

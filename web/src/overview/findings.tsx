@@ -1,6 +1,7 @@
 import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
 import { counted, formatDuration, formatShare, rangesOf } from "../format";
 import type { Finding, PageData } from "../page_data";
+import { CopyButton } from "../parts/copy";
 import { Name } from "../parts/name";
 import { Prose } from "../parts/prose";
 import { Term } from "../parts/term";
@@ -20,7 +21,7 @@ export function Findings({ page, findings, offered }: FindingsProps) {
   const num_savings = findings.filter((finding) => finding.saving_ns_per_step !== null).length;
   return (
     <section class="findings" aria-labelledby="findings-title">
-      <h2 id="findings-title">{`What to change: ${counted(findings.length, "finding")}`}</h2>
+      <h2 id="findings-title">{counted(findings.length, "finding")}</h2>
       {num_savings > 1 && <p class="quiet">Savings do not add up.</p>}
       <ol>
         {findings.map((finding, at) => (
@@ -33,6 +34,7 @@ export function Findings({ page, findings, offered }: FindingsProps) {
                   finding={finding}
                   cost={costs[at]}
                   saving={savings[at]}
+                  fix={page.overview.fixes[at]}
                   explanation={page.explanations[finding.kind]}
                 />
                 <p class="places">
@@ -58,7 +60,7 @@ interface CardProps {
   saving: number | null;
 }
 
-function Card({ finding, cost, saving, explanation }: CardProps & { explanation?: string }) {
+function Card({ finding, cost, saving, fix, explanation }: CardProps & { fix: string; explanation?: string }) {
   return (
     <>
       <div class="finding-head">
@@ -68,19 +70,31 @@ function Card({ finding, cost, saving, explanation }: CardProps & { explanation?
         <Saving finding={finding} share={saving} />
       </div>
       <Place finding={finding} />
+      {fix && (
+        <div class="fix">
+          <pre>
+            <code>
+              <bdi>{fix}</bdi>
+            </code>
+          </pre>
+          <CopyButton title="Copy" text={() => fix} />
+        </div>
+      )}
       <p class="advice">
         <Prose text={finding.advice} />
       </p>
-      <dl class="evidence">
-        {finding.cost_ns_per_step !== null && (
-          <Fact name="Costs a step" value={ofStep(finding.cost_ns_per_step, cost)} />
-        )}
-        {evidenceOf(finding).map(([name, value]) => (
-          <Fact key={name} name={evidenceName(name)} value={evidenceValue(name, value)} />
-        ))}
-        <Fact name="Confidence" value={finding.confidence} />
-        <Fact name="In a terminal" value={finding.link} />
-      </dl>
+      <details class="explanation">
+        <summary>{`Evidence, ${finding.confidence} confidence`}</summary>
+        <dl class="evidence">
+          {finding.cost_ns_per_step !== null && (
+            <Fact name="Cost per step" value={ofStep(finding.cost_ns_per_step, cost)} />
+          )}
+          {evidenceOf(finding).map(([name, value]) => (
+            <Fact key={name} name={evidenceName(name)} value={evidenceValue(name, value)} />
+          ))}
+          <Fact name="In a terminal" value={finding.link} />
+        </dl>
+      </details>
       {explanation && (
         <details class="explanation">
           <summary>{`What ${finding.kind.replaceAll("_", " ")} means, and what helps`}</summary>
@@ -99,7 +113,7 @@ function Minor({ finding, cost, saving }: CardProps) {
   return (
     <p class="minor">
       <Name text={finding.title} />
-      {worth !== null && `: ${isSaved ? "saves" : "costs"} ${ofStep(worth, isSaved ? saving : cost)} a step`}
+      {worth !== null && `: ${isSaved ? "saves" : "costs"} ${ofStep(worth, isSaved ? saving : cost)} per step`}
       {`, confidence ${finding.confidence}`}
     </p>
   );
@@ -124,7 +138,7 @@ function Saving({ finding, share }: { finding: Finding; share: number | null }) 
   return (
     <p class="saving">
       <strong>{`saves ${formatDuration(saving)}`}</strong>
-      {share === null ? " a step" : ` a step, ${formatShare(share)}`}
+      {share === null ? " per step" : ` per step, ${formatShare(share)}`}
     </p>
   );
 }

@@ -1,4 +1,4 @@
-import { formatBytes, formatCount, formatDate, formatDuration, formatOperations, formatShare } from "../format";
+import { formatCount, formatDate, formatDuration, formatOperations, formatShare } from "../format";
 import type { PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
 import { Term } from "../parts/term";
@@ -10,7 +10,10 @@ interface RunFactsProps {
 
 /** What was recorded, where, how exactly, and at what cost; and what the reader should know about it. */
 export function RunFacts({ page, report }: RunFactsProps) {
-  const notes = [...report.run.notes, ...(page.timeline?.notes ?? [])];
+  const notes = [
+    ...report.run.notes.filter((note) => !page.overview.warnings.includes(note)),
+    ...(page.timeline?.notes ?? []),
+  ];
   return (
     <section class="run-facts" aria-labelledby="run-facts-title">
       <h2 id="run-facts-title">About this run</h2>
@@ -49,12 +52,10 @@ function facts(page: PageData, report: RunReport): [string, string][] {
     ["Hosts", run.hosts.join(", ")],
     ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
     ["Steps recorded", formatCount(run.num_steps)],
-    ["Throughput of a rank", countedSaid(run)],
     ["A rank computes", computedSaid(run)],
     ["MFU", mfuSaid(run)],
     ["Clocks", clocks(page)],
     ["Profiler's own cost", cost === null ? null : costSaid(cost, page)],
-    ["Most memory", mostMemory(page)],
     ["Written by", `Kinetoscope ${page.version}`],
   ];
   return found.filter((fact): fact is [string, string] => Boolean(fact[1]));
@@ -76,14 +77,6 @@ function costSaid(cost: number, { overview: { profiler_share: share }, profiler_
   return `${formatDuration(cost)} a step${ofStep}${around ? `; ${formatDuration(around)} around the steps of a window` : ""}`;
 }
 
-function countedSaid({ samples_per_s: samples, tokens_per_s: tokens }: RunReport["run"]): string {
-  const told = [
-    samples === null ? "" : `${formatCount(samples)} samples/s`,
-    tokens === null ? "" : `${formatCount(tokens)} tokens/s`,
-  ];
-  return told.filter(Boolean).join(", ") || "unknown";
-}
-
 function computedSaid(run: RunReport["run"]): string | null {
   if (run.flops_per_step === null) return null;
   const rate = run.flops_per_s === null ? "FLOP/s unknown" : `${formatOperations(run.flops_per_s)}/s`;
@@ -94,8 +87,4 @@ function mfuSaid({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): strin
   if (flops_per_step === null || (mfu === null && mfu_coverage === null)) return null;
   const covered = mfu_coverage === null ? "" : `; known for ${formatShare(mfu_coverage)} of the time of matmuls`;
   return `${mfu === null ? "unknown" : `${formatShare(mfu)} of the devices' peak`}${covered}`;
-}
-
-function mostMemory({ overview: { peak_bytes, peak_rank } }: PageData): string | null {
-  return peak_bytes === null ? null : `${formatBytes(peak_bytes)}${peak_rank === null ? "" : `, rank ${peak_rank}`}`;
 }

@@ -29,7 +29,7 @@ interface Ledgers {
 export function StepPicture({ payload }: { payload: Payload }) {
   const [rank, setRank] = useState(() => readLink().steprank ?? ALL);
   const [shown, setShown] = useState<{ of: Shown; at: number } | null>(null);
-  const { whole, ranks, steps } = useMemo(() => picture(payload, rank), [payload, rank]);
+  const { ranks, steps } = useMemo(() => picture(payload, rank), [payload, rank]);
   // A pointer that leaves a rank takes no step away that keys have chosen since.
   const show = (of: Shown) => (at: number | null) =>
     setShown((was) => (at !== null ? { of, at } : was?.of === of ? null : was));
@@ -38,12 +38,12 @@ export function StepPicture({ payload }: { payload: Payload }) {
     remember({ steprank: rank === ALL ? undefined : rank });
   };
   const numFirst = numShownFirst(ranks);
-  const pointed = shown && (shown.of === "rank" ? ranks : steps)[shown.at];
+  const pointed = (shown && (shown.of === "rank" ? ranks : steps)[shown.at]) ?? ranks[0];
   const names = ranks.map(({ rank }) => rank);
   return (
     <section class="step-picture" aria-labelledby="step-picture-title">
-      <h2 id="step-picture-title">Where a step's time goes</h2>
-      <Numbers of={pointed ?? whole} />
+      <h2 id="step-picture-title">Step time by rank and step</h2>
+      {pointed && <Numbers of={pointed} />}
       <div>
         <h3>{numFirst < ranks.length ? "By rank, those that stand out first" : "By rank"}</h3>
         <Stack
@@ -56,7 +56,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
           noun="rank"
         />
         <div class="by-step">
-          <h3>By step, on the host</h3>
+          <h3>By step, on the CPU</h3>
           {ranks.length > 1 && (
             <RankChoice
               ranks={[...names].sort((one, other) => (one ?? -1) - (other ?? -1))}
@@ -82,7 +82,7 @@ function Numbers({ of: { title, timeNs, parts, below } }: { of: Ledgers }) {
   return (
     <div class="numbers">
       <Legend title={`${title}: ${formatDuration(timeNs)}`} noun="Part" parts={parts} />
-      {below && <Legend title="Its device" noun="Use" parts={below} />}
+      {below && <Legend title="Its GPU" noun="Use" parts={below} />}
     </div>
   );
 }
@@ -113,7 +113,7 @@ function goTo(step: number | undefined, rank: string, payload: Payload): void {
 }
 
 function barOf({ title, timeNs, parts, below }: Ledgers) {
-  const device = below ? ` ${saysOf({ title: "Its device", timeNs, parts: below })}` : "";
+  const device = below ? ` ${saysOf({ title: "Its GPU", timeNs, parts: below })}` : "";
   return {
     ...{ title, parts, below: below ?? undefined },
     length: formatDuration(timeNs),
@@ -122,42 +122,27 @@ function barOf({ title, timeNs, parts, below }: Ledgers) {
 }
 
 interface Picture {
-  whole: Ledgers;
   ranks: Ledgers[];
   steps: Ledgers[];
 }
 
-const NOTHING: Ledgers = {
-  title: "On average",
-  timeNs: null,
-  parts: [],
-  below: null,
-  rank: null,
-  number: 0,
-  standsOut: false,
-};
-
-/** The step of the run, of each rank, and single steps: all with the same parts, so that what is below stays there. */
+/** The step of each rank, and single steps: all with the same parts, so that what is below stays there. */
 function picture(payload: Payload, rank: string): Picture {
-  const { ledgers, report } = payload.page;
-  const numRanks = report?.run.ranks.length ?? 0;
-  const [run, ...ranks] = ledgers.map((one) => ledgersOf(one, numRanks));
-  const all = [run ?? NOTHING, ...ranks, ...stepLedgers(payload, rank)];
+  const ranks = payload.page.ledgers.filter(({ is_run: isRun }) => !isRun).map(ledgersOf);
+  const all = [...ranks, ...stepLedgers(payload, rank)];
   const hosts = shownParts(all.map(({ parts }) => parts));
   const devices = shownParts(all.flatMap(({ below }) => (below ? [below] : [])));
-  const [whole, ...others] = all.map((ledgers, at) => ({
+  const alike = all.map((ledgers, at) => ({
     ...ledgers,
     parts: hosts[at],
     below: ledgers.below && (devices.shift() ?? null),
   }));
-  return { whole, ranks: others.slice(0, ranks.length), steps: others.slice(ranks.length) };
+  return { ranks: alike.slice(0, ranks.length), steps: alike.slice(ranks.length) };
 }
 
-/** A step of the run, or of a rank. */
-function ledgersOf(of: StepLedgersOf, numRanks: number): Ledgers {
-  const { rank, is_run: isRun, step_ns: timeNs, host, device, stands_out: standsOut } = of;
-  const ofRun = numRanks > 1 ? "All ranks, on average" : "On average";
-  const title = isRun ? ofRun : rank === null ? "All" : `Rank ${rank}`;
+/** The step of a rank. */
+function ledgersOf({ rank, step_ns: timeNs, host, device, stands_out: standsOut }: StepLedgersOf): Ledgers {
+  const title = rank === null ? "All" : `Rank ${rank}`;
   return { title, timeNs, parts: stackOf(host), below: device && stackOf(device), rank, number: 0, standsOut };
 }
 

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { counted } from "../format";
 
 /** A button that copies a text. Where the browser refuses that, as in a notebook's frame, the text is shown, selected. */
 export function CopyButton({ title, text }: { title: string; text: () => string }) {
@@ -8,7 +9,7 @@ export function CopyButton({ title, text }: { title: string; text: () => string 
     const wanted = text();
     try {
       await navigator.clipboard.writeText(wanted);
-      setCopied(`Copied: ${wanted.split("\n").length} lines`);
+      setCopied(`Copied: ${counted(wanted.split("\n").length, "line")}`);
       setRefused(null);
     } catch {
       setRefused(wanted);

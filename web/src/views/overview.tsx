@@ -1,9 +1,11 @@
 import { AllSteps } from "../overview/all_steps";
+import { Breakdowns } from "../overview/breakdowns";
 import { Findings } from "../overview/findings";
-import { Headline } from "../overview/headline";
+import { Hero } from "../overview/hero";
 import { RunFacts } from "../overview/run_facts";
 import { SlowSteps } from "../overview/slow_steps";
 import { StepPicture } from "../overview/step_picture";
+import { TopCalls } from "../overview/top_calls";
 import type { Overview as OverviewData } from "../page_data";
 import { Devices } from "../ranks/devices";
 import type { ViewProps } from "../view";
@@ -14,23 +16,22 @@ export function Overview({ payload, offered }: ViewProps) {
   const { page } = payload;
   const { report } = page;
   if (!report) return null;
+  const { run } = report;
   return (
     <>
-      <Headline page={page} report={report} />
+      <Hero page={page} report={report} />
+      <Breakdowns page={page} />
+      {report.findings.length > 0 ? (
+        <Findings page={page} findings={report.findings} offered={offered} />
+      ) : (
+        <NoFindings hasSteps={report.steps.length > 0} overview={page.overview} />
+      )}
+      {run.all_steps && <AllSteps summary={page.overview.all_steps} pieces={run.all_steps.pieces} />}
+      {run.slow_steps.length > 0 && <SlowSteps rows={run.slow_steps} />}
+      {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} />}
       <div class="halves">
-        <div>
-          {report.findings.length > 0 ? (
-            <Findings page={page} findings={report.findings} offered={offered} />
-          ) : (
-            <NoFindings hasSteps={report.steps.length > 0} overview={page.overview} />
-          )}
-          <RunFacts page={page} report={report} />
-        </div>
-        <div>
-          {report.steps.length > 0 ? <StepPicture payload={payload} /> : <Devices page={page} />}
-          {report.run.all_steps && <AllSteps said={page.overview.all_steps} pieces={report.run.all_steps.pieces} />}
-          {report.run.slow_steps.length > 0 && <SlowSteps rows={report.run.slow_steps} />}
-        </div>
+        {page.top_calls && <TopCalls calls={page.top_calls} />}
+        <RunFacts page={page} report={report} />
       </div>
     </>
   );
@@ -40,7 +41,7 @@ function NoFindings({ hasSteps, overview }: { hasSteps: boolean; overview: Overv
   return (
     <section aria-labelledby="findings-title">
       <h2 id="findings-title">What to change</h2>
-      {overview.no_findings.map((sentence) => (
+      {overview.no_findings.slice(1).map((sentence) => (
         <p key={sentence}>{sentence}</p>
       ))}
       <p>

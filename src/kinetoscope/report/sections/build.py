@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import PageData
-from kinetoscope.report.calls import call_tables
+from kinetoscope.report.calls import call_tables, top_calls
 from kinetoscope.report.comparison import comparison_sentences
 from kinetoscope.report.explanations import html_of_explanation
 from kinetoscope.report.sections.calling_lines import CallingLinesBuilder
@@ -90,6 +90,7 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
         late_said=[late_line(row, report.run["num_steps"]) for row in report.stragglers],
         call_totals=call_totals(report.operators, report.kernels),
         call_tables=call_tables(report.operators, report.kernels),
+        top_calls=top_calls(report),
         tensor_cores_said=tensor_cores_said(report.run),
         comparison_said=comparison_sentences(comparison) if comparison else [],
         report=_as_shown(_since(report, origin_ns)).to_dict(),

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.gpu.kernels import KernelRow
-from kinetoscope.analysis.run_report import RunReport, ending
+from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import CallTotals, Overview
 from kinetoscope.report.calls import KERNELS, OPERATORS
 from kinetoscope.report.no_findings import no_findings
-from kinetoscope.report.sentences import all_steps_line
+from kinetoscope.report.sentences import all_steps_line, code_of_fix, warnings_of
 from kinetoscope.report.words import bound, bound_side, device_times, device_words, share_of_step
 
 
@@ -23,7 +23,7 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
     most = max(report.memory, key=lambda row: row.peak_bytes, default=None)
     bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
     return Overview(
-        ending=ending(run),
+        warnings=warnings_of(report),
         all_steps=all_steps_line(run["all_steps"]) if run["all_steps"] is not None else "",
         bound=bound(run),
         bound_side=bound_side(run),
@@ -41,6 +41,7 @@ def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
         costs=[share_of_step(finding.cost_ns_per_step, run, finding.kind) for finding in report.findings],
         are_minor=[is_minor(finding, run["step_ns"]) for finding in report.findings],
         savings=[finding.saving_share for finding in report.findings],
+        fixes=[code_of_fix(finding) for finding in report.findings],
     )
 
 

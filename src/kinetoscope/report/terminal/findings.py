@@ -36,7 +36,7 @@ _LOCATION = re.compile(r"(?<![\w/])([\w./-]+\.py):(\d+)")
 def render_findings(report: RunReport, width: int, *, with_details: bool) -> Iterable[RenderableType]:
     """Yield the findings, the most urgent first; or sentences on a run without any."""
     if not report.findings:
-        yield from (_prose(sentence) for sentence in no_findings(report))
+        yield from (render_prose(sentence) for sentence in no_findings(report))
         return
     if all(finding.confidence == "low" for finding in report.findings):
         yield Text("No finding is above low confidence. Possible small savings:")
@@ -105,16 +105,16 @@ def _saving(finding: Finding, run: RunFacts) -> Text:
 def _below(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[RenderableType]:
     if with_details:
         *lines, link = below_title(finding, run)
-        yield from map(_prose, lines)
+        yield from map(render_prose, lines)
         if evidence := evidence_line(finding):
             yield Text(evidence, style="dim")
         yield Text(link, style="dim")
     elif not is_minor(finding, run["step_ns"]):
         if lines := [line for line in finding.where.lines if line not in finding.title]:
             yield _with_links(Text(f"At {printable(', '.join(lines))}"))
-        yield _prose(fix_of(finding))
+        yield render_prose(fix_of(finding))
 
 
-def _prose(text: str) -> Text:
+def render_prose(text: str) -> Text:
     """Return sentences with their code in colour."""
     return Text.assemble(*((piece, "cyan" if is_code else "") for piece, is_code in split_code(printable(text))))

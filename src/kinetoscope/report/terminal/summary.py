@@ -14,12 +14,10 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.memory.memory import MemoryRow
-from kinetoscope.analysis.ranks.contention import notes_on_contention
 from kinetoscope.analysis.ranks.ranks import RankRow
-from kinetoscope.analysis.run_report import ending
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.pages.page_data import CallSums
-from kinetoscope.report.calls import kernels_by_name, operators_by_name
+from kinetoscope.report.calls import kernels_by_name, operators_by_name, steps_of_ranks
 from kinetoscope.report.sentences import (
     all_steps_line,
     computed_lines,
@@ -31,10 +29,11 @@ from kinetoscope.report.sentences import (
     ranks_of_slow_step,
     told_parts,
     unknown_parts,
+    warnings_of,
     why_slow,
 )
 from kinetoscope.report.terminal.breakdown import Breakdown, shown_parts
-from kinetoscope.report.terminal.findings import render_findings
+from kinetoscope.report.terminal.findings import render_findings, render_prose
 from kinetoscope.report.terminal.tables import (
     MAX_ROWS,
     MIN_NAME_LENGTH,
@@ -130,19 +129,19 @@ def _header(report: RunReport, *, with_details: bool) -> Iterable[RenderableType
                 yield Breakdown(SIDES[side], parts, unknown_parts(ledger))
     elif devices := device_times(report.ranks):
         yield Padding(Text(device_line(devices)), (0, 0, 0, 2))
-    contention = notes_on_contention(run["contention"]) if run["contention"] is not None else []
-    health = [ended] if (ended := ending(run)) else []
-    health += [note for note in run["notes"] if note in report.why_unjudged]
-    for warning in [*health, *(note for note in contention if note in run["notes"])]:
+    warnings = warnings_of(report)
+    for warning in warnings:
         yield _hanging("! ", printable(warning), "yellow")
-    notes = [note for note in run["notes"] if note not in contention and note not in report.why_unjudged]
+    notes = [note for note in run["notes"] if note not in warnings]
     if run["all_steps"] is not None:
         yield Text(all_steps_line(run["all_steps"]))
     yield from map(Text, loop_lines(run))
     yield from map(Text, computed_lines(run))
     num_shown = len(notes) if with_details else min(len(notes), _MAX_NOTES)
     for note in notes[:num_shown]:
-        yield Text(printable(note), style="dim")
+        line = render_prose(note)
+        line.style = "dim"
+        yield line
     if len(notes) > num_shown:
         yield Text(f"{counted(len(notes) - num_shown, 'more note')}: --details", style="dim")
 
@@ -264,7 +263,7 @@ def _call_table(
     Args:
         fields: columns of times by field, the one that the rows are sorted by first.
     """
-    num_steps = sum({row.rank: row.num_steps for row in report.ranks}.values())
+    num_steps = steps_of_ranks(report.ranks)
     step_ns = report.run["step_ns"]
     rows = rows[:MAX_ROWS]
     known = {name: word for name, word in fields.items() if any(getattr(row, name) is not None for row in rows)}

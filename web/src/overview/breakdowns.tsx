@@ -1,0 +1,46 @@
+import { formatDuration, formatShare } from "../format";
+import type { LedgerPart, PageData } from "../page_data";
+import { Bar, lengthOf } from "../parts/stack";
+import { Term } from "../parts/term";
+import { stackOf } from "../step_parts";
+
+const SIDES = { host: "CPU", device: "GPU" };
+
+/** Parts of a smaller share of the step are in the tables of ranks and steps only. */
+const MIN_SHARE = 0.001;
+
+/** Time breakdowns of a step, one stacked bar each. */
+export function Breakdowns({ page: { ledgers } }: { page: PageData }) {
+  const run = ledgers.find(({ is_run: isRun }) => isRun);
+  if (!run) return null;
+  return (
+    <div class="breakdowns">
+      <Breakdown side="host" parts={run.host} />
+      {run.device && <Breakdown side="device" parts={run.device} />}
+    </div>
+  );
+}
+
+function Breakdown({ side, parts: ledger }: { side: keyof typeof SIDES; parts: LedgerPart[] }) {
+  const parts = stackOf(ledger);
+  const shown = parts.filter(({ share }) => (share ?? 0) >= MIN_SHARE || (share ?? 0) <= -MIN_SHARE);
+  const unknown = parts.filter(({ value, isPhase }) => value === null && isPhase);
+  if (!shown.length) return null;
+  return (
+    <section class="breakdown" aria-label={`${SIDES[side]} time per step`}>
+      <h2>{SIDES[side]}</h2>
+      <Bar parts={parts} longest={lengthOf(parts.filter(({ value }) => (value ?? 0) > 0))} />
+      <ul>
+        {shown.map(({ name, value, share, colour }) => (
+          <li key={name}>
+            <span class="swatch" style={{ background: colour }} aria-hidden="true" />
+            <Term>{name}</Term> <strong>{formatDuration(value)}</strong> <span class="quiet">{formatShare(share)}</span>
+          </li>
+        ))}
+        {unknown.length > 0 && (
+          <li class="quiet">{`Unknown: ${unknown.map(({ name }) => name.toLowerCase()).join(", ")}`}</li>
+        )}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,81 @@
+import { formatBytes, formatCount, formatDuration, formatShare } from "../format";
+import type { Overview, PageData, RunReport } from "../page_data";
+import { Term } from "../parts/term";
+
+interface HeroProps {
+  page: PageData;
+  report: RunReport;
+}
+
+/** The step time, what bounds it, what the first fix saves, and the other key figures of a run. */
+export function Hero({ page: { overview }, report }: HeroProps) {
+  const { step_ns: stepNs } = report.run;
+  return (
+    <section class="hero" aria-label="Key figures">
+      {stepNs === null ? (
+        <p class="hero-step">No step was recorded.</p>
+      ) : (
+        <p class="hero-step">
+          <strong>{formatDuration(stepNs)}</strong> per step
+          {overview.bound && <span class="hero-bound">{overview.bound}</span>}
+        </p>
+      )}
+      <p class="hero-saving">{firstSaving(report, overview)}</p>
+      <dl>
+        {figures(report, overview).map(([name, value]) => (
+          <div key={name}>
+            <dt>
+              <Term>{name}</Term>
+            </dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+function firstSaving({ findings }: RunReport, overview: Overview) {
+  const [first] = findings;
+  if (!first) return overview.no_findings[0] ?? "";
+  const isSure = findings.some((finding) => finding.confidence !== "low");
+  const [savingNs, share] = [first.saving_ns_per_step, overview.savings[0]];
+  if (savingNs === null) return isSure ? "The saving of the first fix is unknown." : "No finding is certain.";
+  const saved = `${formatDuration(savingNs)}/step${share === null ? "" : ` (${formatShare(share)})`}`;
+  return (
+    <>
+      {isSure ? "The first fix saves " : "No finding is certain; the first fix may save "}
+      <strong>{saved}</strong>
+    </>
+  );
+}
+
+function figures({ run }: RunReport, overview: Overview): [string, string][] {
+  const found: [string, string | null][] = [
+    ["Throughput per rank", throughput(run)],
+    ["GPU busy", gpuBusy(overview)],
+    ["Peak memory", peakMemory(overview)],
+  ];
+  return found.filter((figure): figure is [string, string] => figure[1] !== null);
+}
+
+/** Tokens first, where the loop counts both. */
+function throughput({ samples_per_s: samples, tokens_per_s: tokens }: RunReport["run"]): string | null {
+  const rates = [
+    ...(tokens === null ? [] : [`${formatCount(tokens)} tokens/s`]),
+    ...(samples === null ? [] : [`${formatCount(samples)} samples/s`]),
+  ];
+  return rates.length ? rates.join(", ") : null;
+}
+
+function gpuBusy({ busy_share, num_devices, least_busy, least_busy_share }: Overview): string | null {
+  if (busy_share === null) return null;
+  const least = num_devices > 1 ? `, least on ${least_busy}: ${formatShare(least_busy_share)}` : "";
+  return `${formatShare(busy_share)}${least}`;
+}
+
+function peakMemory({ peak_bytes, peak_rank, peak_growth_bytes }: Overview): string | null {
+  if (peak_bytes === null) return null;
+  const growth = peak_growth_bytes && peak_growth_bytes > 0 ? `, +${formatBytes(peak_growth_bytes)}/step` : "";
+  return `${formatBytes(peak_bytes)}${peak_rank === null ? "" : ` on rank ${peak_rank}`}${growth}`;
+}
