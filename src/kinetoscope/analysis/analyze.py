@@ -38,6 +38,7 @@ from kinetoscope.analysis.ranks.contention import Contention, find_contention, f
 from kinetoscope.analysis.ranks.late_phases import PhaseWork, late_in_phases
 from kinetoscope.analysis.ranks.passed_on_waits import find_message_waits
 from kinetoscope.analysis.ranks.ranks import RankRow, add_rank_rows, with_step_parts
+from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.ranks.stragglers import LateRanks, late_ranks, wait_for_late_ns
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
@@ -47,6 +48,7 @@ from kinetoscope.analysis.steps.all_steps import about_all_steps, fetch_ratio, n
 from kinetoscope.analysis.steps.by_step import step_times
 from kinetoscope.analysis.steps.slow_steps import slow_step_rows
 from kinetoscope.analysis.steps.step_parts import run_parts
+from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.step_work import computed, notes_on_rates
 from kinetoscope.analysis.steps.steps import StepRow, uneven_share
 from kinetoscope.analysis.summaries import (
@@ -296,7 +298,8 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     windows = [summary.evidence for summary in summaries if summary.evidence is not None]
     if not (late.calls or is_incomplete or any(summary.is_of_torch for summary in summaries)):
         late = late_in_phases(steps, ((one.rank, PhaseWork.of(one.sampled, one.markers)) for one in windows))
-    contention = find_contention(steps, find_cpu_use(steps, ranks, [(one.rank, one.cpu.counters) for one in windows]))
+    use = find_cpu_use(steps, ranks, [(one.rank, one.cpu.counters) for one in windows])
+    contention = find_contention(RunQueueDelay(steps, step_time_ns(steps) or 0.0), use)
     report = RunReport(
         run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns, contention),
         ranks=with_step_parts(

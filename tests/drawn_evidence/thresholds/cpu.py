@@ -174,13 +174,13 @@ def delayed(delay_share, running_share):
     return lambda rank, step: columns
 
 
-@threshold("findings.run_queue_delay._HIGH_SHARE", 0.3)
+@threshold("ranks.run_queue_delay._HIGH_SHARE", 0.3)
 def may_be_noise(share):
     drawn = pauses(0.5, columns=delayed(0.02, 0.02 / share - 0.02))
     return confidence_of(drawn) == "medium"
 
 
-@threshold("findings.run_queue_delay._MIN_QUIET_SHARE", 0.05)
+@threshold("ranks.run_queue_delay._MIN_QUIET_SHARE", 0.05)
 def counts_in_a_quiet_step(share):
     """A fault of 1.25 times this share of a step, 98 % of it delay, takes 2.5 % of a quiet step."""
     return find("garbage_collection", pauses(1.25 * share, columns=delayed(0.98, 0.02))) is not None
@@ -225,16 +225,10 @@ def shows_other_processes(wall_ns):
     return contended(own=0.6, busy=0.65, wall_ns=round(wall_ns)) is not None
 
 
-@threshold("findings.evidence.cpu._BUSY_PERCENT", between=(85, 95))
+@threshold("ranks.run_queue_delay._BUSY_PERCENT", between=(85, 95))
 def may_have_waited(machine_percent):
     cpu = {"machine_percent": machine_percent, "process_percent": 50}
     return "may have waited for a core" in find("python_overhead", python_between(0.2, cpu=cpu)).advice
-
-
-@threshold("findings.evidence.cpu._MAX_PROCESS_PERCENT", 70)
-def had_its_core(process_percent):
-    cpu = {"machine_percent": 99, "process_percent": process_percent}
-    return "may have waited for a core" not in find("python_overhead", python_between(0.2, cpu=cpu)).advice
 
 
 # -- garbage collections and compilations

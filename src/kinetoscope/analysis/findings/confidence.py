@@ -1,8 +1,8 @@
 """Confidence of findings: by the share of a step that they are worth, and by what makes a recording uncertain."""
 
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.findings.run_queue_delay import DelayEffect, RunQueueDelay
 from kinetoscope.analysis.findings.savings import SavingEstimator
+from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect, RunQueueDelay
 
 HIGH_SHARE = 0.10
 """Confidence is high if the saving is this share of a step, or the cost where no replay applies."""

@@ -8,8 +8,8 @@ from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HI
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
 from kinetoscope.analysis.findings.titles import Title, add_detail
+from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.steps.periods import format_period, period_of
 
 _MAX_TIMES_MEAN = 4
@@ -61,20 +61,20 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
     worth_ns = cost_ns if saving.ns is None else saving.ns
     if sum(delay.share_of_step(found.delay, ns) for ns in (worth_ns, saving.held_ns)) < min_share:
         return None
-    on_full_cores = evidence.cpu.may_wait_for_core if found.may_wait_for_core else ""
+    on_delay = delay.on_estimate if found.may_wait_for_core else ""
     cost_ns = max(cost_ns, saving.ns or 0)
     worth_ns = cost_ns if saving.ns is None else saving.ns
     period = _period(found, evidence)
     return build_finding(
         kind,
         add_detail(found.title(cost_ns), f", {every}" if (every := format_period(period)) else ""),
-        found.advice + saving.advice + on_full_cores,
+        found.advice + saving.advice + on_delay,
         confidence=evidence.confidence.of_time(
             worth_ns,
             found.high_share,
             found.delay,
             fix,
-            is_estimate=found.is_estimate or (fix is not None and saving.ns is None) or bool(on_full_cores),
+            is_estimate=found.is_estimate or (fix is not None and saving.ns is None) or bool(on_delay),
         ),
         period=period,
         evidence={

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TypedDict
 
 from kinetoscope.analysis.ranks.ranks import RankRow
+from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.known import sum_of_known
 from kinetoscope.texts.wording import in_percent
@@ -114,21 +115,14 @@ def _total(windows: Sequence[Mapping[str, int]], name: str) -> int | None:
     return sum_of_known(window.get(name) for window in windows)
 
 
-def find_contention(steps: Sequence[StepRow], use: CpuUse) -> Contention | None:
-    """Return the contention in these steps; None where nothing of it was recorded."""
+def find_contention(delay: RunQueueDelay, use: CpuUse) -> Contention | None:
+    """Return the contention with this delay; None where nothing of it was recorded."""
     shares = (use.own_share, use.others_share, use.steal_share)
     own, others, steal = (None if share is None else round(100 * share, 1) for share in shares)
-    slowdown = _slowdown(steps)
+    slowdown = delay.slowdown
     if slowdown is None and own is None:
         return None
     return Contention(own_percent=own, others_percent=others, steal_percent=steal, slowdown=slowdown)
-
-
-def _slowdown(steps: Iterable[StepRow]) -> float | None:
-    known = [(row.running_ns or 0, row.blocked_ns or 0, row.starved_ns) for row in steps]
-    timed = [(running + blocked, delay) for running, blocked, delay in known if delay is not None]
-    undelayed_ns = sum(one for one, _ in timed)
-    return round(1 + sum(delay for _, delay in timed) / undelayed_ns, 3) if undelayed_ns else None
 
 
 def notes_on_contention(contention: Contention | None) -> list[str]:

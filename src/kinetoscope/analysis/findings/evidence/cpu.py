@@ -7,12 +7,9 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.findings.evidence.recording import Recording
-from kinetoscope.analysis.findings.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.ranks.contention import CpuUse, find_cpu_use
+from kinetoscope.analysis.ranks.run_queue_delay import CoreLoad, RunQueueDelay
 from kinetoscope.analysis.replay.replay import is_of_ranks
-
-_BUSY_PERCENT, _MAX_PROCESS_PERCENT = 90, 70
-"""If the machine's cores are busier, and the process uses less of one, its loop may wait for one."""
 
 
 class CpuEvidence:
@@ -75,7 +72,9 @@ class CpuEvidence:
     @cached_property
     def delay(self) -> RunQueueDelay:
         """Run-queue delay of the loops."""
-        return RunQueueDelay(self._recording.steps, self._recording.rows.step_ns)
+        read = [(one.cpu.machine_percent, one.cpu.process_percent) for one in self._recording.all_windows]
+        loads = [CoreLoad(machine, process) for machine, process in read if machine is not None and process is not None]
+        return RunQueueDelay(self._recording.steps, self._recording.rows.step_ns, loads)
 
     @cached_property
     def use(self) -> CpuUse:
@@ -89,27 +88,3 @@ class CpuEvidence:
         percents = [one.cpu.process_percent for one in self._recording.all_windows]
         known = [percent for percent in percents if percent is not None]
         return max(known) if known and len(known) == len(percents) else None
-
-    @cached_property
-    def on_full_cores(self) -> tuple[float, float] | None:
-        """The use of the machine's cores, and that of one core by a process, in percent, where loops may have waited.
-
-        None if they did not, if that is unknown, and where run-queue delay was recorded.
-        """
-        if self.delay.is_known:
-            return None
-        read = [(one.cpu.machine_percent, one.cpu.process_percent) for one in self._recording.all_windows]
-        known = [(machine, process) for machine, process in read if machine is not None and process is not None]
-        crowded = [one for one in known if one[0] > _BUSY_PERCENT and one[1] < _MAX_PROCESS_PERCENT]
-        return min(crowded, key=lambda one: one[1], default=None)
-
-    @property
-    def may_wait_for_core(self) -> str:
-        """Sentences on loops that may have waited for a core; "" if they did not, or if that is unknown."""
-        if self.on_full_cores is None:
-            return ""
-        machine, process = self.on_full_cores
-        return (
-            f" The machine's cores were {machine:.0f} % busy, and this process used {process:.0f} % of one: its loop "
-            "may have waited for a core. This system does not report run-queue delay."
-        )

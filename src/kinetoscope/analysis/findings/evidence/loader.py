@@ -8,8 +8,8 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.thread_states import is_waiting
 from kinetoscope.analysis.findings.evidence.recording import Recording
-from kinetoscope.analysis.findings.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.findings.wait_reasons import GIL
+from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 
 MIN_SAMPLES = 5
 """Fewer samples do not show what a thread waits for."""

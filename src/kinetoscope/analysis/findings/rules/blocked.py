@@ -8,9 +8,9 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.findings.wait_reasons import find_wait_reason
+from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import format_ms
 

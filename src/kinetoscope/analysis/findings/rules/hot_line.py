@@ -6,8 +6,8 @@ from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
 from kinetoscope.analysis.findings.wait_reasons import advise_on_call
+from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.texts.wording import in_percent
 
 

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.loader_advice import advise_on_loader
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
+from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import format_ms
 

@@ -15,9 +15,9 @@ _MIN_SHARE_OF_DELAY = 0.5
 @rule("processor_contention")
 def find_processor_contention(evidence: Evidence) -> Iterator[Diagnosis]:
     """Diagnose run-queue delay."""
-    if not evidence.cpu.delay.is_known:
+    if (delay_ns := evidence.cpu.delay.ns_per_step) is None:
         return
-    delay_ns, use = evidence.mean_ns("starved_ns"), evidence.cpu.use
+    use = evidence.cpu.use
     throttled_ns = (use.throttled_share or 0) * evidence.step_ns if use.num_throttled else 0.0
     is_limited = bool(use.num_throttled) and throttled_ns >= _MIN_SHARE_OF_DELAY * delay_ns
     if not is_limited and not use.is_own_fault:

@@ -9,9 +9,9 @@ from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.analysis.findings.run_queue_delay import DelayEffect
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.findings.wait_reasons import advise_on_call
+from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import counted, format_ms, in_percent
 
@@ -81,7 +81,7 @@ def _is_idle(evidence: Evidence, python_ns: float) -> bool:
     Where the states of threads were recorded, all of it ran.
     """
     percent = evidence.cpu.process_percent
-    if evidence.cpu.delay.is_known or percent is None:
+    if evidence.cpu.delay.is_recorded or percent is None:
         return False
     return percent / 100 < _MAX_RUNNING_SHARE * python_ns / evidence.step_ns
 
@@ -98,7 +98,7 @@ def _advise(evidence: Evidence, *, is_idle: bool) -> str:
         share=in_percent(share),
         pauses=counted(num_pauses, "pause"),
         mean_ms=pauses_ns / num_pauses / 1e6,
-        activity=_WAITS if is_idle else _RUNS if cpu.delay.is_known else _RUNS_OR_WAITS,
+        activity=_WAITS if is_idle else _RUNS if cpu.delay.is_recorded else _RUNS_OR_WAITS,
     )
     on_loops = "" if is_idle else _ADVICE_ON_LOOPS
     return f"{on_loops}{_ADVICE_ON_LONG_PAUSES} {on_pauses}{'' if cpu.is_sampled else _WITHOUT_LINES}".rstrip()

@@ -77,14 +77,14 @@ def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Iterator[Fin
         return
     # Ranks that are late now and then, and not on the GPU, may be so by noise while loops wait for CPUs.
     may_be_noise = common_period(rows) is None and common_cause(rows) != "device"
-    is_noise = may_be_noise and (evidence.cpu.delay.is_high or evidence.cpu.on_full_cores is not None)
+    is_noise = may_be_noise and evidence.cpu.delay.is_high
     is_of_loader = "input_bound" in evidence.found_kinds and common_cause(rows) == "data"
     where = locate_late(evidence, rows)
     markers = (phases[row.rank].marker for row in rows if row.rank in phases)
     yield build_finding(
         "straggler",
         build_title(evidence, rows, cost_ns),
-        advise_on_late(evidence, rows) + saving.advice + (evidence.cpu.may_wait_for_core if may_be_noise else ""),
+        advise_on_late(evidence, rows) + saving.advice + (evidence.cpu.delay.on_estimate if may_be_noise else ""),
         confidence=evidence.confidence.of_share(share, is_estimate=bool(phases) or is_noise or is_of_loader),
         evidence={
             **_evidence_of(rows),
