@@ -12,7 +12,7 @@ from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.evidence.window import InFloat64, WindowCpu, WindowEvidence, WindowGpu, WindowLoader
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.findings.rule import load_rules
+from kinetoscope.analysis.findings.rule import Excludable, load_rules
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.ranks import RankRow
@@ -277,4 +277,5 @@ def find(kind: str, drawn: Run | Evidence) -> Finding | None:
     """Return the first finding of a kind by its rule, if there is one."""
     evidence = drawn.evidence() if isinstance(drawn, Run) else drawn
     rule = next(rule for rule in load_rules() if rule.kind == kind)
-    return next(iter(rule.find(evidence)), None)
+    found = next(iter(rule.find(evidence)), None)
+    return found.finding if isinstance(found, Excludable) else found

@@ -5,9 +5,8 @@ A new finding is such a module, its page ``KIND.md`` beside it, and its test.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
 from typing import Any
 
 from kinetoscope.analysis.findings import rules
@@ -16,7 +15,19 @@ from kinetoscope.analysis.findings.evidence.pulse import PulseEvidence
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding
 
-Detect = Callable[[Any], Iterable[Diagnosis | Finding]]
+
+@dataclass(frozen=True)
+class Excludable:
+    """A finding that gives way where a rule which excludes its kind has found something.
+
+    ``instead`` is what is reported then; nothing if it is None.
+    """
+
+    finding: Finding
+    instead: Finding | None = None
+
+
+Detect = Callable[[Any], Iterable[Diagnosis | Finding | Excludable]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,7 @@ class Rule:
     """The rule for findings of one kind.
 
     It ``reads`` the evidence of a recording, or that of the pulse, and is skipped where a part that it ``requires`` is
-    unknown. Rules of the kinds that it ``excludes`` run later: they leave out what a finding of this one explains.
+    unknown. Where it finds something, it ``excludes`` those findings of other kinds that are `Excludable`.
     """
 
     kind: str
@@ -33,11 +44,11 @@ class Rule:
     requires: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
 
-    def find(self, evidence: Evidence | PulseEvidence) -> list[Finding]:
+    def find(self, evidence: Evidence | PulseEvidence) -> list[Finding | Excludable]:
         """Return the findings of a run."""
         if not isinstance(evidence, self.reads) or any(getattr(evidence, part) is None for part in self.requires):
             return []
-        found = list[Finding]()
+        found = list[Finding | Excludable]()
         for one in self.detect(evidence):
             if not isinstance(one, Diagnosis):
                 found.append(one)
@@ -62,21 +73,22 @@ def rule(
 
 
 def load_rules() -> list[Rule]:
-    """Return the rules of the modules in `rules`, each named like its kind; first those that exclude others."""
+    """Return the rules of the modules in `rules`, each named like its kind."""
     kinds = sorted(module.name for module in pkgutil.iter_modules(rules.__path__))
     for kind in kinds:
         importlib.import_module(f"{rules.__name__}.{kind}")
-    order = TopologicalSorter[str](dict.fromkeys(kinds, ()))
-    for kind in kinds:
-        for excluded in _RULES[kind].excludes:
-            order.add(excluded, kind)
-    return [_RULES[kind] for kind in order.static_order()]
+    return [_RULES[kind] for kind in kinds]
 
 
 def find_all(evidence: Evidence | PulseEvidence) -> list[Finding]:
-    """Return the findings of all rules that read this evidence."""
-    found = list[Finding]()
-    for one in load_rules():
-        found += one.find(evidence)
-        evidence.found_kinds.update(finding.kind for finding in found)
-    return found
+    """Return the findings of all rules that read this evidence, without those that another one excludes."""
+    loaded = load_rules()
+    found = [one for rule in loaded for one in rule.find(evidence)]
+    kinds = {one.kind for one in found if isinstance(one, Finding)}
+    excluded = {kind for rule in loaded if rule.kind in kinds for kind in rule.excludes}
+    settled = (one if isinstance(one, Finding) else _settle(one, excluded) for one in found)
+    return [finding for finding in settled if finding is not None]
+
+
+def _settle(one: Excludable, excluded: Collection[str]) -> Finding | None:
+    return one.instead if one.finding.kind in excluded else one.finding

@@ -5,9 +5,10 @@ import sys
 import pytest
 
 import kinetoscope
+from drawn_evidence import STEP_NS, Run
 from kinetoscope.analysis.findings import rules
 from kinetoscope.analysis.findings.explanations import explanations
-from kinetoscope.analysis.findings.rule import load_rules
+from kinetoscope.analysis.findings.rule import find_all, load_rules
 from kinetoscope.cli import main
 from simulated_training import Settings, planted_settings, simulate
 from simulated_training.analysed import simulate_and_analyze
@@ -27,6 +28,16 @@ def find_long_launches(evidence):
         cost_ns=evidence.cpu.launching_ns,
         fix=Fix(Change(frozenset(["launch"]))),
         evidence={"launch_ns": evidence.cpu.launching_ns},
+    )
+"""
+EXCLUDING_RULE = """
+from kinetoscope.analysis.findings.diagnosis import Diagnosis
+from kinetoscope.analysis.findings.rule import rule
+
+@rule("long_launches", excludes=("straggler",))
+def find_long_launches(evidence):
+    yield Diagnosis(
+        title=lambda _: "Toy", advice="", cost_ns=evidence.step_ns, fix=None, evidence={}, is_on_gpu=True
     )
 """
 PAGE = """# Long launches (`long_launches`)
@@ -50,16 +61,25 @@ Little.
 SETTINGS = planted_settings(0, "slow_launches")
 
 
-@pytest.fixture
-def toy(tmp_path, monkeypatch):
+def add_rule(folder, monkeypatch, text):
     """Add a finding of a new kind: these two files."""
-    (tmp_path / f"{KIND}.py").write_text(RULE)
-    (tmp_path / f"{KIND}.md").write_text(PAGE)
-    monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(tmp_path)])
+    (folder / f"{KIND}.py").write_text(text)
+    (folder / f"{KIND}.md").write_text(PAGE)
+    monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(folder)])
     explanations.cache_clear()
-    yield KIND
+
+
+@pytest.fixture(autouse=True)
+def without_added_rules():
+    yield
     sys.modules.pop(f"{rules.__name__}.{KIND}", None)
     explanations.cache_clear()
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    add_rule(tmp_path, monkeypatch, RULE)
+    return KIND
 
 
 def test_a_finding_is_added_by_its_module_and_its_page(toy, tmp_path, capsys):
@@ -85,11 +105,33 @@ def test_without_its_module_a_kind_is_gone():
     assert KIND not in explanations()
 
 
-def test_a_rule_runs_after_those_that_exclude_it():
-    order = [rule.kind for rule in load_rules()]
-    excluded = [(rule.kind, kind) for rule in load_rules() for kind in rule.excludes]
-    assert excluded
-    assert all(order.index(kind) < order.index(other) for kind, other in excluded)
+def late_loaders(*turns):
+    """Return evidence of 4 ranks whose loaders are late: rank 1 in every step, or ranks 1 and 2 in turns."""
+
+    def wait_ns(rank, step):
+        return STEP_NS // 2 if rank and rank == turns[step % len(turns)] else 0
+
+    drawn = Run(
+        ranks=range(4),
+        work_ns=lambda rank, step: STEP_NS + wait_ns(rank, step),
+        columns=lambda rank, step: {"data_wait_ns": wait_ns(rank, step)},
+    )
+    return drawn.evidence()
+
+
+@pytest.mark.parametrize(
+    ("turns", "confidences"),
+    [((1,), ["high", "medium"]), ((1, 2), ["high", None])],
+    ids=["late in a replay, too", "waited for by turns"],
+)
+def test_a_finding_is_lowered_or_left_out_where_another_one_excludes_it(turns, confidences, tmp_path, monkeypatch):
+    evidence, found = late_loaders(*turns), list[str | None]()
+    for toy_rule in (None, EXCLUDING_RULE):
+        if toy_rule is not None:
+            add_rule(tmp_path, monkeypatch, toy_rule)
+        stragglers = [finding for finding in find_all(evidence) if finding.kind == "straggler"]
+        found.append(stragglers[0].confidence if stragglers else None)
+    assert found == confidences
 
 
 def test_a_kept_report_fixes_its_findings_again(tmp_path):

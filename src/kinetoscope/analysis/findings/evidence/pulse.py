@@ -1,7 +1,7 @@
 """Evidence of the pulse: hangs, and outlier steps of a run, recorded or not."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.pulse.stuck_phases import StuckPhase
@@ -18,4 +18,3 @@ class PulseEvidence:
     slow_steps: Sequence[SlowStepRow]
     num_steps: int | None
     mean_ns: float
-    found_kinds: set[str] = field(default_factory=set)

@@ -49,7 +49,7 @@ class Evidence:
     """Evidence of a run. A part that was not recorded is None.
 
     Averages leave out the late ranks: those ``late`` together or once, of the ``candidates``, and the ``slow`` stages
-    of a pipeline. ``found_kinds`` are the kinds of findings of the rules that ran before.
+    of a pipeline.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class Evidence:
         self.slow = find_slow_stages(rows, self.savings, pipeline)
         self.on_time = frozenset(row.rank for row in (*self.late.together, *self.late.once)) - self.slow.ranks
         self.late_ranks = self.on_time | self.slow.ranks
-        self.found_kinds: set[str] = set()
         self._recording = Recording(rows, self.savings, windows, self.late_ranks)
         self.steps, self.mean_ns, self.stalls = self._recording.steps, self._recording.mean_ns, self._recording.stalls
         self._pipeline = pipeline

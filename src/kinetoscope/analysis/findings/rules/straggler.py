@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HIGH
+from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HIGH, at_most_medium
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, build_finding
 from kinetoscope.analysis.findings.fix import Fix
@@ -18,29 +18,29 @@ from kinetoscope.analysis.findings.late_ranks import (
     common_period,
     locate_late,
 )
-from kinetoscope.analysis.findings.rule import rule
+from kinetoscope.analysis.findings.rule import Excludable, rule
 from kinetoscope.analysis.findings.savings import Saving
 from kinetoscope.analysis.ranks.stragglers import StragglerRow, waits_for
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.texts.wording import format_ms
 
 
-@rule("straggler", excludes=("pipeline_bubble",))
-def find_stragglers(evidence: Evidence) -> Iterator[Finding]:
+@rule("straggler")
+def find_stragglers(evidence: Evidence) -> Iterator[Finding | Excludable]:
     """Find unequal loads, slow stages, ranks that delay the others together, or else each costly one, and late steps.
 
-    A finding on the loaders of the other ranks explains slow loaders of some ranks alone.
+    A finding on the loaders of the other ranks explains slow loaders of ranks that a replay does not show to be late.
     """
     yield from find_uneven_loads(evidence)
     yield from find_slow_stages(evidence)
     late, explained = evidence.late, evidence.late_ranks | evidence.late.explained_ranks
-    if late.together:
-        yield from _find_late(evidence, late.together)
-    for row in evidence.rows.stragglers if not late.together else ():
-        is_costly = row.cost_ns_per_step >= LATE_SHARE * evidence.step_ns
-        is_of_loader = "input_bound" in evidence.found_kinds and row.cause == "data"
-        if is_costly and not is_of_loader and row.rank not in explained:
-            yield from _find_late(evidence, [row])
+    costly = [row for row in evidence.rows.stragglers if row.cost_ns_per_step >= LATE_SHARE * evidence.step_ns]
+    alone = [[row] for row in costly if row.rank not in explained]
+    for rows in [late.together] if late.together else alone:
+        if (finding := _find_late(evidence, rows)) is None:
+            continue
+        doubted = replace(finding, confidence=at_most_medium(finding.confidence)) if late.together else None
+        yield Excludable(finding, instead=doubted) if common_cause(rows) == "data" else finding
     for row in late.once:
         yield from _find_late_once(evidence, row)
 
@@ -66,26 +66,25 @@ def _find_late_once(evidence: Evidence, row: StragglerRow) -> Iterator[Finding]:
     )
 
 
-def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Iterator[Finding]:
-    """Find some ranks that are late together, if they cost enough."""
+def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Finding | None:
+    """Return the finding on ranks that are late together, if they cost enough."""
     ranks, phases = frozenset(row.rank for row in rows), evidence.candidates.phases
     fix = Fix(Change(on_time=ranks))
     saving = Saving() if phases else evidence.savings.estimate_on_time(fix)
     cost_ns = min(max(_cost_ns(evidence, rows), saving.ns or 0.0), evidence.step_ns)
     share = (cost_ns if saving.ns is None else saving.ns) / evidence.step_ns
     if max(share, cost_ns / evidence.step_ns / 2) < MIN_SHARE_OF_HIGH * HIGH_SHARE:
-        return
+        return None
     # Ranks that are late now and then, and not on the GPU, may be so by noise while loops wait for CPUs.
     may_be_noise = common_period(rows) is None and common_cause(rows) != "device"
     is_noise = may_be_noise and evidence.cpu.delay.is_high
-    is_of_loader = "input_bound" in evidence.found_kinds and common_cause(rows) == "data"
     where = locate_late(evidence, rows)
     markers = (phases[row.rank].marker for row in rows if row.rank in phases)
-    yield build_finding(
+    return build_finding(
         "straggler",
         build_title(evidence, rows, cost_ns),
         advise_on_late(evidence, rows) + saving.advice + (evidence.cpu.delay.on_estimate if may_be_noise else ""),
-        confidence=evidence.confidence.of_share(share, is_estimate=bool(phases) or is_noise or is_of_loader),
+        confidence=evidence.confidence.of_share(share, is_estimate=bool(phases) or is_noise),
         evidence={
             **_evidence_of(rows),
             "share_of_operators": _share_of_more_operators(evidence, ranks),
