@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kinetoscope.analysis.findings.cheap_batches import without_recording_cost_of_batches
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.findings.loader_advice import without_recording_cost_of_batches
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
 

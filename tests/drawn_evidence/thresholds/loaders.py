@@ -78,7 +78,7 @@ def receives_in_time(time_ns):
     return "reachable_saving_ns" not in dict(waiting_loop(0.5, own=0.0, num_cores=64, settings=settings).evidence)
 
 
-@threshold("findings.loader_advice._MIN_SENDINGS", 3)
+@threshold("findings.cheap_batches.MIN_SENDINGS", 3)
 def is_worth_workers(times):
     return "num_workers=" in waiting_loop(times * 0.06, step_ns=10_000_000).advice
 

@@ -1,23 +1,20 @@
 """Advice on an input-bound loop, and the saving that the advised change can reach on the cores that are free."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from kinetoscope.analysis.findings.cheap_batches import BUILT_BY_LOOP, MIN_SENDINGS, VECTORIZE, describe_cheap_batches
 from kinetoscope.analysis.findings.cores import BUSY_SHARE, find_cores
 from kinetoscope.analysis.findings.evidence.loader import LoaderEvidence
 from kinetoscope.analysis.findings.evidence.run import Evidence
-from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.loader_costs import costs_of_batch
 from kinetoscope.texts.wording import in_percent
 
 MIN_REACHED_SHARE = 0.8
 """Advice that can reach a smaller share of a saving is of medium confidence at most (the contract's share)."""
 
-_MIN_SENDINGS = 3
-"""A batch that is built in less than so many times the cost of sending it is cheap: workers gain less than 70 %."""
-
 _MIN_SENDINGS_OF_POOL = 3
-"""The same for the time that a worker has per batch, which contains the cost of sending it."""
+"""`MIN_SENDINGS` for the time that a worker has per batch, which contains the cost of sending it."""
 
 _CHEAP_SAMPLE_NS = 50_000
 """Samples that take less are mostly Python overhead: one of a TensorDataset takes 4 to 10 us."""
@@ -35,12 +32,6 @@ _USEFUL_SHARE = 0.3
 
 _CHEAPER = "decode smaller files, preprocess the dataset once, or move augmentation to the GPU"
 
-_VECTORIZE = (
-    "Read all samples of a batch at once: `DataLoader(dataset, batch_size=None, "
-    "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False))` passes lists of indices to the "
-    "dataset. TensorDataset accepts them; in your own dataset, index whole tensors in `__getitem__`."
-)
-_BUILT_BY_LOOP = "The loop builds its batches itself, in "
 _ON_STARTS = (
     "{} of this time is for the first batch of an epoch, when the workers start. Build the DataLoader once, before the "
     "epochs, and keep its workers: `DataLoader(..., persistent_workers=True)`."
@@ -67,34 +58,6 @@ def advise_on_loader(evidence: Evidence, loader: LoaderEvidence, saving_ns: floa
     if loader.num_workers and starts is not None and starts >= _EPOCH_START_SHARE:
         return LoaderAdvice(_ON_STARTS.format(in_percent(starts)))
     return _Loop(evidence, loader, loader.wait_ns if saving_ns is None else saving_ns).advice()
-
-
-def without_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> Finding:
-    """Return the finding with advice for cheap batches, if only recording makes them expensive.
-
-    Args:
-        fetch_ratio: median time to fetch a batch in unrecorded steps, divided by that in recorded ones.
-    """
-    evidence = dict(finding.evidence)
-    batch_ns, sending_ns = evidence.get("median_batch_ns"), evidence.get("sending_ns")
-    before, is_built, _ = finding.advice.partition(_BUILT_BY_LOOP)
-    if not is_built or batch_ns is None or sending_ns is None or batch_ns * fetch_ratio >= _MIN_SENDINGS * sending_ns:
-        return finding
-    evidence["median_batch_ns"] = batch_ns = min(1.0, fetch_ratio) * batch_ns
-    evidence.pop("reachable_saving_ns", None)  # of workers, which are no longer advised
-    return replace(
-        finding,
-        advice=before + _on_cheap_batches(batch_ns, sending_ns),
-        evidence=tuple(evidence.items()),
-        confidence="medium" if finding.confidence == "high" else finding.confidence,
-    )
-
-
-def _on_cheap_batches(batch_ns: float, sending_ns: float) -> str:
-    return (
-        f"{_BUILT_BY_LOOP}{batch_ns / 1e6:.2f} ms each. A worker takes about {sending_ns / 1e6:.1f} ms to send a "
-        f"batch, so workers would save little. {_VECTORIZE}"
-    )
 
 
 class _Loop:
@@ -186,7 +149,7 @@ class _Loop:
         if self.num_workers is None:
             return False
         if self.num_workers == 0:
-            return self.median_ns < _MIN_SENDINGS * self.sending_ns
+            return self.median_ns < MIN_SENDINGS * self.sending_ns
         return self.num_workers * self.step_ns / self.num_batches < _MIN_SENDINGS_OF_POOL * self.sending_ns
 
     @property
@@ -208,11 +171,11 @@ class _Loop:
 
     def _on_cheap_batches(self) -> str:
         if self.num_workers == 0:
-            return _on_cheap_batches(self.median_ns, self.sending_ns)
+            return describe_cheap_batches(self.median_ns, self.sending_ns)
         batch_ms = (self._worker_ns or 0.0) / self.num_batches / 1e6
         return (
             f"A worker needs at most {batch_ms:.2f} ms per batch, about {self.sending_ns / 1e6:.1f} ms of it to send "
-            f"the batch, so more workers would save little. {_VECTORIZE} With `num_workers=0` no batch is sent."
+            f"the batch, so more workers would save little. {VECTORIZE} With `num_workers=0` no batch is sent."
         )
 
     def _on_busy_cores(self) -> str:
@@ -234,7 +197,7 @@ class _Loop:
             share = f"{100 * (self.waits or 0):.0f} %"
             return f"Building a batch waits for {share} of its time, for example for storage or the network: {use}"
         if self.num_workers == 0:
-            return f"{_BUILT_BY_LOOP}{self.median_ns / 1e6:.2f} ms each: {use}"
+            return f"{BUILT_BY_LOOP}{self.median_ns / 1e6:.2f} ms each: {use}"
         return f"Add workers: {use}"
 
     def _on_cores(self, *, is_short: bool) -> str:
