@@ -4,6 +4,7 @@ from drawn_evidence import STEP_NS, Run, find
 from drawn_evidence.thresholds import threshold
 from drawn_evidence.thresholds.confidence import confidence_of, pauses, python_between
 from kinetoscope.analysis.cpu.operators import OperatorRow
+from kinetoscope.analysis.ranks.contention import notes_on_contention
 
 WALL_NS = 1_000_000_000
 SAVE = "save of torch/serialization.py"
@@ -229,6 +230,13 @@ def shows_other_processes(wall_ns):
 def may_have_waited(machine_percent):
     cpu = {"machine_percent": machine_percent, "process_percent": 50}
     return "may have waited for a core" in find("python_overhead", python_between(0.2, cpu=cpu)).advice
+
+
+@threshold("ranks.contention._MIN_SLOWDOWN", between=(1.05, 1.15))
+def is_worth_a_note(slowdown):
+    return bool(
+        notes_on_contention({"own_percent": 10, "others_percent": 80, "steal_percent": 0, "slowdown": slowdown})
+    )
 
 
 # -- garbage collections and compilations

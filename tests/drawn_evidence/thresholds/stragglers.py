@@ -1,10 +1,14 @@
 """Thresholds of stragglers: lateness to calls, groups of late ranks, their causes."""
 
+import polars as pl
+
 from drawn_evidence import STEP_NS, Run, draw_call, find
 from drawn_evidence.thresholds import threshold
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.late_group import group_by_replay, group_by_rows
+from kinetoscope.analysis.ranks.late_phases import late_in_phases
 from kinetoscope.analysis.ranks.stragglers import StragglerRow, late_ranks
+from kinetoscope.analysis.replay.even_loads import excess_in_turns_ns, lasts_whole_steps
 
 UNTRUSTED = {"waiting_ns": 100, "unexplained_ns": 50}
 
@@ -305,3 +309,64 @@ def is_uneven(share):
     drawn = uneven(excess, other)
     most_ns = 2 * STEP_NS * (excess + 4 * other)
     return find("straggler", drawn).saving_ns_per_step > 0.99 * most_ns
+
+
+def in_turns(excess_of_ranks):
+    """Return whether loads are late in turns: by rank the excess in its own step, as a share of 1 ms."""
+    ranks = range(len(excess_of_ranks))
+    rows = [
+        {
+            "rank": rank,
+            "step": step,
+            "piece": 0,
+            "load_ns": 10**6 * (1 + (excess_of_ranks[rank] if rank == step else 0)),
+        }
+        for step in ranks
+        for rank in ranks
+    ]
+    loads = pl.DataFrame(rows).with_columns(even_ns=pl.col("load_ns").mean().over("step", "piece"))
+    return excess_in_turns_ns(loads, ranks) > 0
+
+
+@threshold("replay.even_loads._MAX_SHARE_OF_ONE", between=(0.7, 0.8))
+def is_mostly_one_rank(share):
+    return not in_turns([share, *[(1 - share) / 3] * 3])
+
+
+@threshold("replay.even_loads._MIN_EXCESS", 0.1)
+def exceeds_the_mean(share):
+    """The fourth rank exceeds the mean by this share of the usual excess, which is nearly that of the others."""
+    return in_turns([1, 1, 1, 3 * share / (4 - share)])
+
+
+@threshold("replay.even_loads._NEARLY_ALL", between=(8, 10))
+def are_nearly_all(num_of_ten):
+    return in_turns([1] * num_of_ten + [0] * (10 - num_of_ten))
+
+
+@threshold("replay.even_loads._MIN_CORRELATION", 0.5)
+def lasts_the_whole_step(correlation):
+    """The second half of a step repeats the excess of the first one in this part of it."""
+    other = (1 - correlation**2) ** 0.5
+    pattern = [(1, 1), (-1, -1), (1, -1), (-1, 1)]
+    rows = [
+        {"rank": rank, "step": step, "time": 2 * step + half, "takes_ns": 10**6 * (5 + sign * load)}
+        for step, (first, second) in enumerate(pattern)
+        for half, load in enumerate((first, correlation * first + other * second))
+        for rank, sign in ((0, 1), (1, -1))
+    ]
+    return lasts_whole_steps(pl.DataFrame(rows))
+
+
+# -- without collectives
+
+
+@threshold("ranks.late_phases._SAME", 0.5)
+def takes_as_long(share):
+    """Rank 1 runs for 4 ms longer in a backward pass that takes it longer by this share of that: no rank waits."""
+
+    def columns(rank, step):
+        running_ns, longer_ns = 4_000_000 * rank, round(share * 4_000_000) * rank
+        return {"backward_ns": 6_000_000 + longer_ns, "running_ns": running_ns, "starved_ns": 0, "forward_ns": 0}
+
+    return not late_in_phases(Run(ranks=(0, 1), columns=columns).step_rows(), []).rows
