@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from kinetoscope.clock.sync import STORE_ERRORS
@@ -52,13 +53,19 @@ def choose_run_folder(out: str, ranks: Ranks, run_name: str | None = None) -> st
 
 def _choose_first(out: str, ranks: Ranks, run_name: str | None) -> str:
     launch = _launch(ranks)
-    folders = [(folder, _path_of(folder, ranks, run_name)) for folder in itertools.islice(beside(out), _MAX_RUNS)]
     if restart_count() > 0 or may_miss_restarts():
-        claimed = itertools.takewhile(lambda one: (one[1] / CLAIM).exists(), folders)
+        claimed = itertools.takewhile(lambda one: (one[1] / CLAIM).exists(), _candidates(out, ranks, run_name))
         if own := [folder for folder, path in claimed if _text_of(path) == launch]:
             return own[-1]
-    free = (folder for folder, path in folders if _claims(path, launch, ranks) and not is_used(path, ranks))
+    candidates = _candidates(out, ranks, run_name)
+    free = (folder for folder, path in candidates if _claims(path, launch, ranks) and not is_used(path, ranks))
     return next(free, out)
+
+
+def _candidates(out: str, ranks: Ranks, run_name: str | None) -> Iterator[tuple[str, Path]]:
+    """Yield ``out`` and the folders beside it, each with its path, which takes 50 us to fill in."""
+    for folder in itertools.islice(beside(out), _MAX_RUNS):
+        yield folder, _path_of(folder, ranks, run_name)
 
 
 def _path_of(folder: str, ranks: Ranks, run_name: str | None) -> Path:
