@@ -28,10 +28,11 @@ def run_script(script, *arguments, folder):
     return start_prepared(COMPILING, _AS_A_SCRIPT, script, *arguments, folder=folder).wait()
 
 
-def run_recorded(*options, command, folder, environment=None):
+def run_recorded(*options, command, folder, environment=None, whole_end=False):
     """The training of ``command``, a script and its arguments, below `kinetoscope run` with these options, where torch
     is imported already. The tests of how Python finds us in a process of its own use `run`."""
-    return start_recorded(environment_of(*options, folder=folder, environment=environment), command, folder).wait()
+    variables = environment_of(*options, folder=folder, environment=environment)
+    return start_recorded(variables, command, folder, whole_end=whole_end).wait()
 
 
 def environment_of(*options, folder, environment=None):
@@ -42,9 +43,10 @@ def environment_of(*options, folder, environment=None):
     return dict(variable.split("=", 1) for variable in done.stdout.split("\0")[:-1])
 
 
-def start_recorded(environment, command, folder) -> Running:
+def start_recorded(environment, command, folder, *, whole_end=False) -> Running:
     """Starts one training below `kinetoscope run`, which gave it this environment."""
-    return start_prepared(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, folder=folder, environment=environment)
+    where = {"folder": folder, "environment": environment, "whole_end": whole_end}
+    return start_prepared(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, **where)
 
 
 def num_printed_steps(done):

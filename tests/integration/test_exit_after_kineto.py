@@ -1,13 +1,12 @@
 """Once Kineto has recorded, a process and its forked children still end, with the exit status of their own."""
 
 import platform
-import sys
 
 import pytest
 
 from prepared_python import run_with_torch
 from trace_files import trace_json
-from unmodified_runs import KINETOSCOPE, run
+from unmodified_runs import run_recorded
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs on_exit of glibc")
@@ -84,7 +83,7 @@ sys.exit(5)
 @pytest.mark.parametrize("kind", ["joined", "not joined", "daemon"])
 def test_a_training_on_another_thread_whose_window_is_open_at_exit_keeps_its_status(tmp_path, kind):
     (tmp_path / "train.py").write_text(THREAD)
-    done = run(KINETOSCOPE, "run", "-o", "out", sys.executable, "train.py", kind, folder=tmp_path)
+    done = run_recorded("-o", "out", command=["train.py", kind], folder=tmp_path, whole_end=True)
     assert (done.returncode, done.stdout) == (5, "done\n"), done.stderr
     assert "Traceback" not in done.stderr
     if kind == "daemon":  # Kineto stops on this thread only, which never ends
