@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from prepared_python import run_with_torch
 from trace_files import trace_json
+from unmodified_runs import run_recorded
 
 pytest.importorskip("torch")
 
@@ -50,16 +52,11 @@ with torch.profiler.profile():
 """
 
 
-def run_loop(program, folder, **environment):
-    command = [sys.executable, "-c", LOOP + program, str(folder / "run")]
-    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 @pytest.mark.parametrize("way", PROGRAMS)
 def test_recordings_leave_kinetos_lines_out_and_those_of_torchs_profiler_in(way, tmp_path):
-    with_profiler, stock = run_loop(PROGRAMS[way] + THEN_STOCK, tmp_path).split("then stock")
+    done = run_with_torch(LOOP + PROGRAMS[way] + THEN_STOCK, tmp_path / "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with_profiler, stock = done.stderr.split("then stock")
     assert not NOISE.search(with_profiler), with_profiler
     assert (way == "kinetoscope.torch") or "Kinetoscope: " in with_profiler
     assert stock.count("USDT") == 2
@@ -69,13 +66,16 @@ def test_recordings_leave_kinetos_lines_out_and_those_of_torchs_profiler_in(way,
 
 
 def test_a_log_level_that_the_user_has_set_is_kept(tmp_path):
-    assert "USDT" in run_loop(PROGRAMS["kinetoscope.torch"], tmp_path, KINETO_LOG_LEVEL="0")
+    command = [sys.executable, "-c", LOOP + PROGRAMS["kinetoscope.torch"]]  # Kineto reads it when torch is imported
+    environment = os.environ | {"KINETO_LOG_LEVEL": "0"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "USDT" in done.stderr
 
 
 def test_kinetoscope_run_leaves_them_out_without_redirecting_stderr(tmp_path):
     (tmp_path / "train.py").write_text(LOOP + "for _ in range(30): step()\n")
-    command = [sys.executable, "-m", "kinetoscope", "run", "-o", "run", sys.executable, "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = run_recorded("-o", "run", command=["train.py"], folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "window recorded" in done.stderr
     assert not NOISE.search(done.stderr), done.stderr
