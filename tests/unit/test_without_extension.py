@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from prepared_python import COMPILING, run_prepared
+
 ROOT = Path(__file__).parents[2]
 WITHOUT = "import sys\nsys.modules['kinetoscope._native'] = sys.modules['kinetoscope._kineto_save'] = None\n"
 REASON = "The native extension is not installed. Install a wheel for this system"
@@ -87,9 +89,9 @@ def test_an_unmodified_training_continues_unrecorded_with_one_line(tmp_path, why
     pytest.importorskip("torch")
     before = WITHOUT if why == "missing" else "import sys\nsys._is_gil_enabled = lambda: False\n"
     reason = REASON if why == "missing" else "This Python runs without the GIL, on which the recorder relies."
-    out, err = run(before + UNMODIFIED, tmp_path, status=7)
-    assert out == "trained\n"
-    assert err.count(reason) == 1
+    done = run_prepared(COMPILING, before + UNMODIFIED, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (7, "trained\n"), done.stderr
+    assert done.stderr.count(reason) == 1
     assert not [*tmp_path.iterdir()]
 
 
