@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 from kinetoscope import analyze, load
 from kinetoscope.merge.check import check_trace, repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
+from prepared_python import run_command
 
 BASE_NS = 1_790_857_026_000_000_000
 FAR_US = 4_321_000_000_000.0
@@ -225,12 +224,7 @@ def test_a_file_that_no_process_writes_did_not_change(tmp_path, phase):
 @pytest.mark.parametrize("bad", [TIMELESS, NEGATIVE])
 def test_check_exits_with_1_and_summary_with_0(tmp_path, bad):
     path = written(tmp_path / "rank0.json", steps(4) + bad)
-    ran = [
-        subprocess.run(
-            [sys.executable, "-m", "kinetoscope", verb, path, *more], capture_output=True, text=True, check=False
-        )
-        for verb, more in (("check", []), ("summary", ["--no-cache"]))
-    ]
+    ran = [run_command(verb, path, *more) for verb, more in (("check", []), ("summary", ["--no-cache"]))]
     assert [process.returncode for process in ran] == [1, 0]
     assert all("left out" in " ".join(process.stdout.split()) for process in ran)
 
@@ -255,7 +249,7 @@ def test_half_a_character_in_any_header_field_is_read_as_text(tmp_path, form):
     merge_traces(tmp_path / "merged.json", path)
     assert load(path, cache=False).header["traceName"] == f"x\\ud800{BIDI}y"
     ran = [
-        subprocess.run([sys.executable, "-m", "kinetoscope", *verb, path], capture_output=True, text=True, check=False)
+        run_command(*verb, path)
         for verb in (
             ["summary", "--no-cache"],
             ["summary", "--no-cache", "--json"],

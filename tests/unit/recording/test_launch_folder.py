@@ -3,8 +3,6 @@
 import errno
 import multiprocessing
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from kinetoscope.errors import FolderNotWritableError, ProfilerStateError
 from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.recording.launch_folder import choose_run_folder
 from kinetoscope.training.ranks import Ranks
+from prepared_python import run_command, run_program
 
 
 def in_a_process(job, *arguments):
@@ -166,14 +165,10 @@ def test_a_folder_of_traces_within_another_one_is_not_in_its_way(tmp_path):
 
 def test_summary_and_status_print_that_a_later_run_exists(tmp_path):
     program = "import kinetoscope\nwith kinetoscope.profile('mine', torch=False) as p: list(p.batches(range(20)))"
-    done = [
-        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True) for _ in range(2)
-    ]
+    done = [run_program(program, folder=tmp_path) for _ in range(2)]
     assert [one.returncode for one in done] == [0, 0]
     assert "Another run is in mine. This one is recorded in mine-2." in done[1].stderr
     for command in ("summary", "status"):
         for folder, lines in (("mine", ["A later run of this name is in mine-2."]), ("mine-2", [])):
-            shown = subprocess.run(
-                [sys.executable, "-m", "kinetoscope", command, folder], cwd=tmp_path, capture_output=True, text=True
-            )
+            shown = run_command(command, folder, folder=tmp_path)
             assert [line for line in shown.stderr.splitlines() if "later" in line] == lines
