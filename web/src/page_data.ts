@@ -408,6 +408,14 @@ export interface Where {
   lines: string[];
 }
 
+export interface Measured {
+  variant: string;
+  change: number;
+  interval: [number, number];
+  verdict: string;
+  results: string | null;
+}
+
 export interface Finding {
   id: string;
   kind: string;
@@ -421,6 +429,7 @@ export interface Finding {
   period: number | null;
   advice: string;
   link: string;
+  measured: Measured | null;
 }
 
 export interface RunReport {

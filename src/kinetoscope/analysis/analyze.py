@@ -19,6 +19,7 @@ from kinetoscope.analysis.findings.confidence import at_most_medium
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.judgement import judge_pulse, judge_run
+from kinetoscope.analysis.findings.measured import find_measured
 from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_cores
@@ -64,6 +65,8 @@ from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
 from kinetoscope.analysis.windows.kernel_names import notes_on_communication
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
+from kinetoscope.formats.experiments import read_experiments
+from kinetoscope.paths.attempt_folders import folder_of_run
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import (
     anonymize_slow_steps,
@@ -131,6 +134,7 @@ def report_of(
     report = _kept_or_new(found, selection, each, cache=cache, with_graph=with_graph)
     title = report.run["name"] if anonymizer else title_of(titled_by or sources, report.run["name"])
     report = _with_all_steps(report, titled_by or sources, selection.attempt, anonymizer)
+    report = _add_measured(report, titled_by or sources)
     return replace(report, run=report.run | {"title": title, "notes": [*notes, *report.run["notes"]]})
 
 
@@ -154,6 +158,19 @@ def _with_all_steps(
     found = judge_pulse(stuck, slow, about["num_steps"], about["mean_ns"])
     report = replace(report, findings=findings, run=report.run | {"slow_steps": slow})
     return with_findings(report, found)
+
+
+def _add_measured(report: RunReport, sources: Sequence[Source]) -> RunReport:
+    """Add the gains that `kinetoscope try` has measured for findings of a run."""
+    source = sources[0] if len(sources) == 1 else None
+    if source is None or isinstance(source, Trace) or not os.path.isdir(source):
+        return report
+    experiments = read_experiments(folder_of_run(source))
+    if not experiments:
+        return report
+    measured = [find_measured(finding.id, finding.kind, experiments) for finding in report.findings]
+    pairs = zip(report.findings, measured, strict=True)
+    return replace(report, findings=[replace(finding, measured=one) for finding, one in pairs])
 
 
 def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:

@@ -14,6 +14,15 @@ SCHEMA = 1
 FOLDER, FILE = "experiments", "result.json"
 _MAX_BYTES = 1 << 24
 
+KINDS_WITH_VARIANTS = frozenset(
+    (
+        *("exposed_communication", "exposed_copy", "float32_matmul", "garbage_collection", "host_bound", "input_bound"),
+        *("memory_limit", "processor_contention", "python_overhead", "slow_steps", "small_kernels", "straggler"),
+        "synchronisation",
+    )
+)
+"""Kinds of findings that a variant of Kinetoscope may fix."""
+
 Verdict = Literal["faster", "slower", "same", "unsure", "failed", "not_applied"]
 """``same``: no significant change; ``unsure``: inconclusive; ``not_applied``: the variant changed nothing."""
 

@@ -8,26 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.formats.experiments import Experiment, ExperimentRow
+from kinetoscope.report.words import RESULTS, VERDICTS, format_change, format_interval
 from kinetoscope.texts.wording import counted, format_ms, memory_size, printable
 
-VERDICTS = {
-    "faster": "faster",
-    "slower": "slower",
-    "same": "no significant change",
-    "unsure": "inconclusive",
-    "failed": "failed",
-    "not_applied": "not applicable",
-}
-RESULTS = {
-    "equal": "equal",
-    "within_tolerance": "within tolerance",
-    "different": "different",
-    "not_reproducible": "not reproducible",
-}
 _UNKNOWN = "\N{EN DASH}"
 _COLUMNS = {"": "left", "step ms": "right", "change": "right", "95 % CI": "right", "verdict": "left", "memory": "right"}
 _COLUMNS |= {"results": "left"}
-_MANY_TIMES = 10
 
 
 def render_experiment(experiment: Experiment) -> RenderableType:
@@ -59,17 +45,6 @@ def _cells(row: ExperimentRow) -> list[Text]:
         _UNKNOWN if row.results is None else RESULTS[row.results],
     ]
     return [Text(printable(cell)) for cell in cells]
-
-
-def format_change(change: float) -> str:
-    """Return a relative change with its sign, or as a factor: ``-29.4 %``, ``12.4x``."""
-    return f"{1 + change:.3g}x" if change >= _MANY_TIMES else f"{100 * change:+.1f} %"
-
-
-def format_interval(interval: tuple[float, float]) -> str:
-    """Return an interval of relative changes."""
-    low, high = map(format_change, interval)
-    return f"{low.removesuffix(' %')} to {high}" if high.endswith("%") else f"{low} to {high}"
 
 
 def _about(experiment: Experiment) -> str:

@@ -11,8 +11,17 @@ from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.steps.periods import format_period, how_often, ordinal
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
-from kinetoscope.report.words import NOT_KNOWN, bound, share_of_step
+from kinetoscope.report.words import (
+    NOT_KNOWN,
+    RESULTS,
+    VERDICTS,
+    bound,
+    format_change,
+    format_interval,
+    share_of_step,
+)
 from kinetoscope.texts.wording import (
     counted,
     format_ms,
@@ -175,7 +184,7 @@ def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
     period = format_period(finding.period)
     if location := "; ".join(filter(None, ["" if period in finding.title else period, _place(finding.where)])):
         yield location
-    yield printable(finding.advice)
+    yield printable(whole_advice(finding))
     yield finding.link
 
 
@@ -185,6 +194,27 @@ def warnings_of(report: RunReport) -> list[str]:
     ended = [text] if (text := ending(run)) else []
     contention = notes_on_contention(run["contention"]) if run["contention"] is not None else []
     return [*ended, *(note for note in run["notes"] if note in report.why_unjudged or note in contention)]
+
+
+def whole_advice(finding: Finding) -> str:
+    """Return the advice, the measured gain, and the command that measures it."""
+    parts = [finding.advice, measured_line(finding)]
+    if finding.kind in KINDS_WITH_VARIANTS:
+        parts.append(f"Measure it: `kinetoscope try --run RUN --fix {finding.id} -- <your command>`")
+    return " ".join(filter(None, parts))
+
+
+def measured_line(finding: Finding) -> str:
+    """Return the measured change of a step by the best variant for a finding; "" if none was measured."""
+    measured = finding.measured
+    if measured is None:
+        return ""
+    interval, verdict = format_interval(measured.interval), VERDICTS[measured.verdict]
+    results = "" if measured.results is None else f"; results: {RESULTS[measured.results]}"
+    return (
+        f"Measured: `{measured.variant}` changes the step by {format_change(measured.change)} (95 % CI {interval}), "
+        f"{verdict}{results}."
+    )
 
 
 def fix_of(finding: Finding) -> str:

@@ -84,6 +84,24 @@ _BOUNDS = {
 }
 _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 
+VERDICTS = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "no significant change",
+    "unsure": "inconclusive",
+    "failed": "failed",
+    "not_applied": "not applicable",
+}
+RESULTS = {
+    "equal": "equal",
+    "within_tolerance": "within tolerance",
+    "different": "different",
+    "not_reproducible": "not reproducible",
+}
+"""Labels of verdicts of `kinetoscope try`, and of its comparison of results."""
+
+_MANY_TIMES = 10
+
 
 def bound(run: RunFacts) -> str | None:
     """What a step takes its time for, in a few words; None where that is not known."""
@@ -162,3 +180,14 @@ def _device(row: RankRow | None, times: Mapping[str, float], busy_share: float |
         parts=[ledger_part(name, word, times[name], times["window_ns"]) for name, word in _USES.items()],
         **{name: times[name] for name in _WHOLE},
     )
+
+
+def format_change(change: float) -> str:
+    """Return a relative change with its sign, or as a factor: ``-29.4 %``, ``12.4x``."""
+    return f"{1 + change:.3g}x" if change >= _MANY_TIMES else f"{100 * change:+.1f} %"
+
+
+def format_interval(interval: tuple[float, float]) -> str:
+    """Return an interval of relative changes."""
+    low, high = map(format_change, interval)
+    return f"{low.removesuffix(' %')} to {high}" if high.endswith("%") else f"{low} to {high}"

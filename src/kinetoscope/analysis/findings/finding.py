@@ -7,6 +7,7 @@ from typing import Any
 
 from kinetoscope.analysis.findings.explanations import link_to
 from kinetoscope.analysis.findings.fix import Fix
+from kinetoscope.analysis.findings.measured import Measured
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.texts.wording import shown
@@ -57,6 +58,8 @@ class Finding(PlainData, ShownInNotebooks):
     advice: str
     link: str
     """The command that explains its kind."""
+    measured: Measured | None = None
+    """The gain that `kinetoscope try` has measured; None if it has not."""
     fix: Fix | None = None
     """The change that its saving is from; None without a saving. It is no part of reports for other programs."""
 

@@ -27,7 +27,7 @@ from kinetoscope.report.sections.rank_spans import read_spans
 from kinetoscope.report.sections.rank_traces import RankTrace
 from kinetoscope.report.sections.step_ledgers import ledgers, mean_ledgers, step_ledgers
 from kinetoscope.report.sections.timeline import MOST_SPANS, TimelineBuilder
-from kinetoscope.report.sentences import late_line, tensor_cores_said
+from kinetoscope.report.sentences import late_line, tensor_cores_said, whole_advice
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_times
 
 MOST_RANKS = 64
@@ -165,12 +165,16 @@ def _origin_ns(report: RunReport, *firsts: int | None) -> int:
 
 
 def _as_shown(report: RunReport) -> RunReport:
-    """Return the report with savings of steps that were not recorded, as people are shown them."""
+    """Return the report as people are shown it: savings of steps that were not recorded, and measured gains."""
     shown = [(finding, shown_saving_ns(finding, report.run)) for finding in report.findings]
     return replace(
         report,
         findings=[
-            replace(finding, saving_ns_per_step=None if saving_ns is None else round(saving_ns))
+            replace(
+                finding,
+                saving_ns_per_step=None if saving_ns is None else round(saving_ns),
+                advice=whole_advice(finding),
+            )
             for finding, saving_ns in shown
         ],
     )

@@ -15,8 +15,9 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.report.no_findings import no_findings
-from kinetoscope.report.sentences import below_title, evidence_line, fix_of, split_code
+from kinetoscope.report.sentences import below_title, evidence_line, fix_of, measured_line, split_code
 from kinetoscope.report.words import share_of_step
 from kinetoscope.texts.wording import counted, format_ms, printable
 
@@ -48,6 +49,8 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
         yield Text("Savings do not add up.", style="dim")
     if not with_details:
+        if triable := [n for n, finding in enumerate(shown, start=1) if finding.kind in KINDS_WITH_VARIANTS]:
+            yield Text(f"Measure a fix: kinetoscope try --run RUN --fix {triable[0]} -- <your command>", style="dim")
         kind = report.findings[0].kind
         yield Text(f"Evidence: --details. Explanation and fixes: kinetoscope explain {kind}", style="dim")
 
@@ -113,6 +116,8 @@ def _below(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[R
         if lines := [line for line in finding.where.lines if line not in finding.title]:
             yield _with_links(Text(f"At {printable(', '.join(lines))}"))
         yield render_prose(fix_of(finding))
+        if line := measured_line(finding):
+            yield render_prose(line)
 
 
 def render_prose(text: str) -> Text:
