@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import kinetoscope
-from kinetoscope.recording import slow_step_places
+from kinetoscope.recording.window import slow_step_places
 
 SLEEP_S = 0.3
 

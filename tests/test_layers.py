@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.driver import Driver
-from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.run.driver import Driver
+from kinetoscope.recording.run.profiler import Profiler
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kinetoscope"
@@ -61,6 +61,8 @@ ALLOWED: dict[str, set[str]] = {
 ANALYSIS_ORDER = ("base", "windows", "gpu", "cpu", "memory", "steps", "ranks", "replay", "findings", "run", "compare")
 """Packages of analysis; each imports those before it. *run* and *base* are the files beside them."""
 ANALYSIS_BASE = {"plain_data", "in_notebooks"}
+RECORDING_ORDER = ("private_names", "process_groups", "markers", "window", "hangs", "messages", "run")
+"""Files and packages of recording; each imports those before it."""
 
 # Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
@@ -124,6 +126,14 @@ def analysis_package_of(module: str) -> str:
     return part if part in ANALYSIS_ORDER else "base" if part in ANALYSIS_BASE else "run"
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "recording"], ids=module_of)
+def test_a_package_of_recording_imports_only_those_before_it(path):
+    part = [*module_of(path).split("."), ""][2]
+    allowed = {*RECORDING_ORDER[: 1 + RECORDING_ORDER.index(part)]} if part else set()
+    imported = {name for name in imports_of(path) if name.startswith("kinetoscope.recording.")}
+    assert {name.split(".")[2] for name in imported} <= allowed
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "analysis"], ids=module_of)
 def test_a_package_of_analysis_imports_only_those_before_it(path):
     imported = {name for name in imports_of(path) if name.startswith("kinetoscope.analysis.")}
@@ -132,12 +142,12 @@ def test_a_package_of_analysis_imports_only_those_before_it(path):
     assert not later
 
 
-def test_the_architecture_page_lists_the_packages_of_analysis_in_their_order():
+@pytest.mark.parametrize(("package", "order"), [("analysis", ANALYSIS_ORDER), ("recording", RECORDING_ORDER)])
+def test_the_architecture_page_lists_the_packages_of_a_package_in_their_order(package, order):
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    (listed,) = re.findall(
-        r"^Packages of `analysis`, in the order of their imports: (.*?)\.", text, re.MULTILINE | re.DOTALL
-    )
-    assert re.findall(r"`(\w+)`", listed) == [name for name in ANALYSIS_ORDER if name not in ("base", "run")]
+    (listed,) = re.findall(rf"^Packages of `{package}`, in their order: (.*?)\.", text, re.MULTILINE | re.DOTALL)
+    files = {"base", "private_names", "process_groups"} | ({"run"} if package == "analysis" else set())
+    assert re.findall(r"`(\w+)`", listed) == [name for name in order if name not in files]
 
 
 def test_no_files_import_one_another_in_a_loop():
@@ -196,7 +206,8 @@ def test_the_architecture_page_fits_two_screens_and_its_files_exist():
     assert len(lines) <= 106
     assert not [line for line in lines if len(line) > 140]
     files = re.findall(r"`(\w+/[\w/]+\.py)`", ARCHITECTURE)
-    assert not [file for file in files if not (SOURCE / file).exists() and not (ROOT / file).exists()]
+    roots = (SOURCE, SOURCE / "recording", ROOT)
+    assert not [file for file in files if not any((root / file).exists() for root in roots)]
 
 
 LIVE_ROOMS = ("hooks", "recording", "sources", "writing")
@@ -227,15 +238,16 @@ def test_private_names_of_other_libraries_are_in_one_file_per_room(path):
 
 DRIVERS = ("unmodified", "integrations")
 DRIVER_API = {
-    "driver": {"Driver"},
-    "profiler": {"Profiler", "active_profiler"},
-    "marker": {"Marker"},
+    "run.driver": {"Driver"},
+    "run.profiler": {"Profiler", "active_profiler"},
+    "markers.marker": {"Marker"},
     # Values for the argument `schedule` of `kinetoscope.profile`.
-    "schedule": {
+    "markers.schedule": {
         *("CyclePlan", "CyclicSchedule", "ProfilerAction", "PulseOnly", "Schedule", "ScheduleState"),
         "cyclic_schedule",
     },
-    "triggered_window": {"TriggeredWindow"},
+    "window.triggered_window": {"TriggeredWindow"},
+    "messages.standard_error": {"write_line"},  # for lines of a command that recorded nothing
 }
 """Names that packages which drive a run may import from `recording`."""
 

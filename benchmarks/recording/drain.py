@@ -24,8 +24,8 @@ from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.handlers.cycle_events import Drain, thread_events
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
-from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 

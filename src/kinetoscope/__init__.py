@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from kinetoscope.errors import KinetoscopeError
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
-    from kinetoscope.recording.driver import Driver
-    from kinetoscope.recording.marker import Marker, marker
-    from kinetoscope.recording.profiler import Profiler, active_profiler
-    from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
-    from kinetoscope.recording.trace_handler import TraceHandler
+    from kinetoscope.recording.markers.marker import Marker, marker
+    from kinetoscope.recording.markers.schedule import ProfilerAction, cyclic_schedule
+    from kinetoscope.recording.run.driver import Driver
+    from kinetoscope.recording.run.profiler import Profiler, active_profiler
+    from kinetoscope.recording.window.trace_handler import TraceHandler
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.compile_events import CompileEvents
     from kinetoscope.sources.float64_tensors import Float64Tensors
@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Callback": "kinetoscope.training.event",
     "CompileEvents": "kinetoscope.sources.compile_events",
-    "Driver": "kinetoscope.recording.driver",
+    "Driver": "kinetoscope.recording.run.driver",
     "Event": "kinetoscope.training.event",
     "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
@@ -43,22 +43,22 @@ _HOMES = {
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "KinetoscopeError": "kinetoscope.errors",
     "LoaderFacts": "kinetoscope.sources.loader_facts",
-    "Marker": "kinetoscope.recording.marker",
-    "Profiler": "kinetoscope.recording.profiler",
-    "ProfilerAction": "kinetoscope.recording.schedule",
+    "Marker": "kinetoscope.recording.markers.marker",
+    "Profiler": "kinetoscope.recording.run.profiler",
+    "ProfilerAction": "kinetoscope.recording.markers.schedule",
     "StackSampler": "kinetoscope.sources.stack_sampler",
     "State": "kinetoscope.training.state",
     "SystemProfiler": "kinetoscope.sources.system_profiler",
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
-    "TraceHandler": "kinetoscope.recording.trace_handler",
-    "active_profiler": "kinetoscope.recording.profiler",
+    "TraceHandler": "kinetoscope.recording.window.trace_handler",
+    "active_profiler": "kinetoscope.recording.run.profiler",
     "analyze": "kinetoscope.analysis.analyze",
     "compare": "kinetoscope.analysis.compare.compare",
-    "cyclic_schedule": "kinetoscope.recording.schedule",
+    "cyclic_schedule": "kinetoscope.recording.markers.schedule",
     "load": "kinetoscope.table.load",
     "load_ipython_extension": "kinetoscope.integrations.notebook",
-    "marker": "kinetoscope.recording.marker",
+    "marker": "kinetoscope.recording.markers.marker",
     "merge_traces": "kinetoscope.merge.merge_traces",
     "profile": "kinetoscope.assemble",
     "unload_ipython_extension": "kinetoscope.integrations.notebook",

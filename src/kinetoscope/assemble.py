@@ -19,12 +19,12 @@ from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.native import require_recorder, why_not_recorded
 from kinetoscope.paths.remote_url import missing_library
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
-from kinetoscope.recording.launch_folder import choose_run_folder
-from kinetoscope.recording.memory_limit import SHARE, SHARE_OF_OPERATORS
-from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.schedule import ProfilerAction, Schedule, cyclic_schedule
-from kinetoscope.recording.settings import check_callbacks, check_flag, check_number
-from kinetoscope.recording.trace_folder import check_keep
+from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule, cyclic_schedule
+from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.run.settings import check_callbacks, check_flag, check_number
+from kinetoscope.recording.window.launch_folder import choose_run_folder
+from kinetoscope.recording.window.memory_limit import SHARE, SHARE_OF_OPERATORS
+from kinetoscope.recording.window.trace_folder import check_keep
 from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
 from kinetoscope.training.timestamp import Timestamp

@@ -4,9 +4,9 @@ from collections import defaultdict
 from typing import Any
 
 from kinetoscope.live.record import Flag, Kind
-from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.source_events import SourceEvent
-from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.recording.window.source_events import SourceEvent
+from kinetoscope.recording.window.trace_handler import TraceHandler
 
 
 class FakeClock:

@@ -12,7 +12,7 @@ from trace_files import trace_json
 from tutorials import Reader, page_of
 
 ROOT = Path(__file__).parents[2]
-MODULES = ["kinetoscope.testing", "kinetoscope.recording.schedule"]
+MODULES = ["kinetoscope.testing", "kinetoscope.recording.markers.schedule"]
 
 
 def test_the_code_in_the_readme_profiles_a_real_loop_and_once_more_when_it_is_run_again(tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ def test_tests_that_press_ctrl_c_pass_also_in_the_background_where_it_is_ignored
     own = Path(__file__)
     names = [
         f"{own}::test_ctrl_c_before_anything_is_written_says_so",
-        f"{own.parents[1]}/unit/recording/test_ending.py::test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it",
+        f"{own.parents[1]}/unit/recording/run/test_shutdown.py::test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it",
     ]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/inner", *names]
     done = subprocess.run(

@@ -243,7 +243,7 @@ from tests_of_children import nothing, record_m
 if __name__ == "__main__":
     context = multiprocessing.get_context("forkserver")
     if sys.argv[2] == "preloaded":
-        context.set_forkserver_preload(["kinetoscope.recording.marker"])
+        context.set_forkserver_preload(["kinetoscope.recording.markers.marker"])
     context.Process(target=nothing).start()
     from kinetoscope import Profiler, ProfilerAction
     from kinetoscope.testing import MemoryTraceHandler
@@ -398,7 +398,7 @@ def test_network_file_systems_are_known_by_their_kind(tmp_path, monkeypatch):
 # Four million records take more than the folder may, and three million more than the memory may grow.
 FOUR_MILLION = """
 import os, sys, threading, time
-from kinetoscope.recording.native_recorder import NativeRecorder, NativeSpan
+from kinetoscope.recording.markers.native_recorder import NativeRecorder, NativeSpan
 
 def resident_bytes():
     with open("/proc/self/statm") as file:

@@ -123,7 +123,7 @@ def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_be
 SAVING = """
 import os, sys
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.recording.trace_folder import TraceFolder
+from kinetoscope.recording.window.trace_folder import TraceFolder
 class Killed(JSONTraceHandler):
     def process_cycle(self, cycle):
         if sys.argv[2] == "before":

@@ -18,8 +18,8 @@ from kinetoscope.handlers.trackers import Trackers
 from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.pulse.stuck_phases import GroupState, read_stuck_phases
-from kinetoscope.recording.outcome import Outcome, RunCounts
-from kinetoscope.recording.run_redaction import redact_group, redact_training
+from kinetoscope.recording.messages.end_report import EndReport, RunCounts
+from kinetoscope.recording.window.run_redaction import redact_group, redact_training
 from kinetoscope.testing import FakeClock
 from waiting import wait_for
 
@@ -173,7 +173,7 @@ def test_the_error_that_ended_a_run_without_a_trace_is_redacted(monkeypatch):
     noted = []
     monkeypatch.setattr("sys.last_value", type("cherryError", (Exception,), {})(), raising=False)
     handler = SimpleNamespace(note_nothing=noted.append)
-    Outcome(RunCounts(num_batches=1), cyclic_schedule(), [handler], redact, is_quiet=True).tell()
+    EndReport(RunCounts(num_batches=1), cyclic_schedule(), [handler], redact, is_quiet=True).tell()
     assert noted == [
         "Nothing was recorded: the program ended with name 2Error after 1 batch; the first to record is 1."
     ]

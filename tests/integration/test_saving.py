@@ -56,7 +56,7 @@ def test_a_close_that_takes_long_is_saving_and_never_a_hang(tmp_path):
 
 EARLIER = """
 import os, sys, time, kinetoscope
-import kinetoscope.recording.saving_line as saving_line
+import kinetoscope.recording.messages.saving_line as saving_line
 from kinetoscope import ProfilerAction
 
 saving_line._FIRST_LINE_AFTER_S = 0.0

@@ -219,7 +219,7 @@ def fill_up_and_wait(is_full, may_end):
 
 
 def test_records_that_a_worker_dropped_are_counted_in_their_own_window_only(tmp_path, monkeypatch):
-    monkeypatch.setattr("kinetoscope.recording.native_recorder._CHILD_LIMIT_BYTES", 512 << 10)
+    monkeypatch.setattr("kinetoscope.recording.markers.native_recorder._CHILD_LIMIT_BYTES", 512 << 10)
     context = multiprocessing.get_context("fork")
     is_full, may_end = context.Event(), context.Event()
     handler = MemoryTraceHandler()

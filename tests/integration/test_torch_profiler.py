@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, TorchProfiler, cyclic_schedule
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, ProfilerStateError, SettingsError
-from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.recording.window.trace_handler import TraceHandler
 from pressing import Presses
 from trace_processor.trace_processor import load
 

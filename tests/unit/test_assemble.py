@@ -12,7 +12,7 @@ import kinetoscope
 from kinetoscope import GCPauses, JSONTraceHandler, ProfilerAction, SystemProfiler
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
-from kinetoscope.recording import launch_folder
+from kinetoscope.recording.window import launch_folder
 from kinetoscope.status.judging import look_at_run
 from kinetoscope.testing import MemoryTraceHandler
 from trace_files import trace_json

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.recording.plugin_api import RunContext
+from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.training.event import Callback, Event
 from kinetoscope.training.state import RunState
 

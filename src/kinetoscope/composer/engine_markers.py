@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
-from kinetoscope.recording.cycle import LastingSpans
-from kinetoscope.recording.marker import MOST_IDLE, AskedMarker, Marker, MarkerSettings
-from kinetoscope.recording.schedule import ProfilerAction
+from kinetoscope.recording.markers.marker import MOST_IDLE, AskedMarker, Marker, MarkerSettings
+from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.recording.window.cycle import LastingSpans
 
 _PARTS = ("forward", "loss", "backward")
 _OF_MICROBATCH = frozenset(prefix + part for prefix in ("", "before_", "after_") for part in _PARTS)

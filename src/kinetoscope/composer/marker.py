@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from kinetoscope.recording.marker import Marker, MarkerSettings
-from kinetoscope.recording.native_recorder import NativeRecorder
+from kinetoscope.recording.markers.marker import Marker, MarkerSettings
+from kinetoscope.recording.markers.native_recorder import NativeRecorder
 
 __all__ = ["EngineMarker", "Marker"]
 

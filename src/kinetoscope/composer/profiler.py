@@ -13,11 +13,11 @@ from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.recording.lifecycle import RunLifecycle
-from kinetoscope.recording.marker import ProfilerMarkers
-from kinetoscope.recording.profiler import AnyProfiler
-from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.recording.settings import RunSettings, check_callbacks
+from kinetoscope.recording.markers.marker import ProfilerMarkers
+from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.recording.run.lifecycle import RunLifecycle
+from kinetoscope.recording.run.profiler import AnyProfiler
+from kinetoscope.recording.run.settings import RunSettings, check_callbacks
 from kinetoscope.texts.wording import missing_options
 from kinetoscope.training.event import Event
 from kinetoscope.training.state import RunState, State, TrainerState

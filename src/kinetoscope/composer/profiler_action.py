@@ -1,5 +1,5 @@
 """composer: ProfilerAction, under Composer's module path."""
 
-from kinetoscope.recording.schedule import ProfilerAction
+from kinetoscope.recording.markers.schedule import ProfilerAction
 
 __all__ = ["ProfilerAction"]

@@ -1,5 +1,5 @@
 """composer: cyclic_schedule, under Composer's module path."""
 
-from kinetoscope.recording.schedule import cyclic_schedule
+from kinetoscope.recording.markers.schedule import cyclic_schedule
 
 __all__ = ["cyclic_schedule"]

@@ -1,7 +1,7 @@
 """composer: the TraceHandler, under Composer's module path, as a Callback that a Trainer takes."""
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback
-from kinetoscope.recording import trace_handler
+from kinetoscope.recording.window import trace_handler
 
 __all__ = ["TraceHandler"]
 

@@ -4,8 +4,8 @@ import logging
 
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.recording.lifecycle import RunLifecycle
-from kinetoscope.recording.schedule import ProfilerAction
+from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.training.state import RunState
 
 _log = logging.getLogger("kinetoscope")

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from kinetoscope.paths.short_paths import short_path
-from kinetoscope.recording.outcome import REPORT
+from kinetoscope.recording.messages.end_report import REPORT
 from kinetoscope.texts.wording import format_ms, printable, reason_of_error
 from kinetoscope.writing.atomic_file import remove_partials
 from kinetoscope.writing.jobs import job_command

@@ -29,11 +29,11 @@ from kinetoscope.handlers.cycle_events import (
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.plugin_api import ProfiledState
-from kinetoscope.recording.source_events import MOST_EVENTS
-from kinetoscope.recording.trace_folder import TraceFolder
-from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.recording.run.plugin_api import ProfiledState
+from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.recording.window.source_events import MOST_EVENTS
+from kinetoscope.recording.window.trace_folder import TraceFolder
+from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
 from kinetoscope.texts.wording import counted
 from kinetoscope.training.file_names import FileNameFormat, UsedNames

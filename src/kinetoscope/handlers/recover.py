@@ -22,7 +22,7 @@ from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
 from kinetoscope.paths.remote_url import check_url
 from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.storage.uploads import queue_recovered
 from kinetoscope.texts.once_log import OnceLog
 from kinetoscope.training.file_names import FileNameFormat

@@ -28,8 +28,8 @@ from kinetoscope.live.record import (
     unpack_records,
 )
 from kinetoscope.live.window_log import LiveWindow, has_log, read_windows
-from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.recorder import SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
 _NO_LOG = (

@@ -15,9 +15,9 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import StepTimes, device_bytes, resident_bytes
-from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.plugin_api import ProfiledState, RunContext
-from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
+from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.training.timestamp import plain_count
 
 _log = logging.getLogger("kinetoscope")

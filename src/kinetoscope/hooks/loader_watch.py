@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.hooks.private_names import loader_iterator
-from kinetoscope.hooks.replaced_method import ReplacedMethod
 
 Around = Callable[[Callable[[Any], Any], Any], Any]
 """Called with a function that fetches the next batch of an iterator, and with the iterator; returns the batch."""

@@ -7,8 +7,8 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
+from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.hooks.private_names import count_graph_nodes, run_backward
-from kinetoscope.hooks.replaced_method import ReplacedMethod
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
 

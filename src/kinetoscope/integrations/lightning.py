@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import kinetoscope
 from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
 from kinetoscope.integrations.trainer_run import TrainerRun
-from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.training.timestamp import Timestamp
 
 _CATEGORY = "lightning"

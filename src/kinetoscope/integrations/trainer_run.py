@@ -11,8 +11,8 @@ from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.training.timestamp import Timestamp
 
 if TYPE_CHECKING:
-    from kinetoscope.recording.driver import Driver
-    from kinetoscope.recording.profiler import Profiler
+    from kinetoscope.recording.run.driver import Driver
+    from kinetoscope.recording.run.profiler import Profiler
 
 
 class TrainerRun:

@@ -9,8 +9,8 @@ from typing import Any
 
 from kinetoscope.paths.short_paths import shorten_paths
 from kinetoscope.paths.source_files import source_name
-from kinetoscope.recording.plugin_api import RunContext
-from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.run.plugin_api import RunContext
+from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.private_names import (
     compilation_callbacks,
     compilation_id,

@@ -7,8 +7,8 @@ from typing import Any
 
 from kinetoscope.formats.own_names import FLOAT64
 from kinetoscope.paths.source_files import is_of_user, source_name
-from kinetoscope.recording.plugin_api import RunContext
-from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.run.plugin_api import RunContext
+from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.held_objects import Held, HeldObjects, look, own_attributes
 from kinetoscope.sources.held_tensors import TensorFacts, find_facts
 from kinetoscope.sources.instructions import (

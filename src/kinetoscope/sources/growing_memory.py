@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from kinetoscope.formats.own_names import MEMORY_HOLDER
 from kinetoscope.paths.source_files import is_of_user, source_name
-from kinetoscope.recording.plugin_api import RunContext
 from kinetoscope.recording.private_names import frame_of_thread
-from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.run.plugin_api import RunContext
+from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.float64_tensors import Float64Tensors
 from kinetoscope.sources.growing_lines import growing_line
 from kinetoscope.sources.held_objects import Held, Kinds, is_container, length_of, look

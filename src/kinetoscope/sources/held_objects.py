@@ -18,10 +18,10 @@ from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, Membe
 from typing import Any, NamedTuple
 
 from kinetoscope.paths.source_files import is_of_user, is_ours
-from kinetoscope.recording.collector import collector_at_rest
-from kinetoscope.recording.plugin_api import RunContext
-from kinetoscope.recording.recorder import OWN_CATEGORY
-from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.markers.recorder import OWN_CATEGORY
+from kinetoscope.recording.run.plugin_api import RunContext
+from kinetoscope.recording.window.gc_control import paused_gc
+from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
 from kinetoscope.sources.private_names import module_children, of_modules
 
@@ -149,7 +149,7 @@ def look(run: RunContext, frame: FrameType | None) -> Iterator["HeldObjects"]:
     A look makes so many small objects that Python would collect garbage because of them, so that waits meanwhile.
     """
     begin_ns = run.clock.monotonic_ns()
-    with collector_at_rest():
+    with paused_gc():
         objects = HeldObjects(frame)
         yield objects
         objects.found.clear()

@@ -9,8 +9,8 @@ from typing import Any
 
 from kinetoscope.formats.own_names import LOADER
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
-from kinetoscope.recording.plugin_api import RunContext
-from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.run.plugin_api import RunContext
+from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.held_objects import own_attributes
 from kinetoscope.sources.private_names import loader_dataset, loader_sampler, loader_settings
 from kinetoscope.sources.window_source import WindowSource

@@ -4,11 +4,11 @@ import threading
 import weakref
 from typing import Any, Self
 
+from kinetoscope.clock.thread_times import SCHEDSTAT
 from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.native import native
-from kinetoscope.recording.plugin_api import ProfilerContext, RunContext
-from kinetoscope.recording.source_events import SourceEvent
-from kinetoscope.recording.thread_looks import SCHEDSTAT
+from kinetoscope.recording.run.plugin_api import ProfilerContext, RunContext
+from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.processor_use import processor_use, processor_use_since
 
 _runs_being_read: "weakref.WeakSet[RunContext]" = weakref.WeakSet()

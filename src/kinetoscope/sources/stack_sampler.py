@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.formats.own_names import SAMPLES_TRACK
-from kinetoscope.recording.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.private_names import frames_of_threads
-from kinetoscope.recording.settings import check_number
+from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
+from kinetoscope.recording.run.settings import check_number
 from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.sources.window_source import WindowSource

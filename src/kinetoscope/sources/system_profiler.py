@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from kinetoscope.recording.plugin_api import ProfiledState, ProfilerContext, RunContext
-from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.recording.settings import check_number
+from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.recording.run.plugin_api import ProfiledState, ProfilerContext, RunContext
+from kinetoscope.recording.run.settings import check_number
 from kinetoscope.sources import nvml
 from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.window_source import WindowSource

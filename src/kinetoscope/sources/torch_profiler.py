@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.cycle import Contributions
-from kinetoscope.recording.marker import Marker
-from kinetoscope.recording.plugin_api import ProfiledState, RunContext
-from kinetoscope.recording.process import signals_held
-from kinetoscope.recording.recorder import OWN_CATEGORY
-from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.recording.trace_folder import TraceFolder
+from kinetoscope.recording.markers.marker import Marker
+from kinetoscope.recording.markers.process import signals_held
+from kinetoscope.recording.markers.recorder import OWN_CATEGORY
+from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
+from kinetoscope.recording.window.cycle import Contributions
+from kinetoscope.recording.window.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
 from kinetoscope.texts.wording import missing_options
 from kinetoscope.torch import ProfilerAction as TorchAction

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinetoscope.recording.plugin_api import ProfiledState, RunContext
+from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 from kinetoscope.training.event import Callback
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.fork_resets import reset_after_fork

@@ -12,8 +12,8 @@ from types import CodeType
 from typing import Any
 
 from kinetoscope.formats.own_names import SAMPLES_TRACK
-from kinetoscope.hooks.replaced_method import ReplacedMethod
-from kinetoscope.recording import marker
+from kinetoscope.hooks.patching import ReplacedMethod
+from kinetoscope.recording.markers import marker
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.sources.private_names import worker_loop
 from kinetoscope.sources.stack_spans import StackSpans

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerAction
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.recording.process import TerminationHandler
+from kinetoscope.recording.markers.process import TerminationHandler
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver
 from kinetoscope.torch.kineto_profile import KinetoProfile
 from kinetoscope.torch.record_function import record_function

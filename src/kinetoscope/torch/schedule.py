@@ -10,8 +10,8 @@ from typing import SupportsIndex
 from torch.profiler import ProfilerAction
 
 from kinetoscope.errors import ScheduleError
-from kinetoscope.recording.schedule import CyclePlan
-from kinetoscope.recording.schedule import ProfilerAction as Action
+from kinetoscope.recording.markers.schedule import CyclePlan
+from kinetoscope.recording.markers.schedule import ProfilerAction as Action
 
 Schedule = Callable[[int], ProfilerAction]
 

@@ -30,7 +30,7 @@ from torch.profiler import ProfilerActivity
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
-from kinetoscope.hooks.replaced_method import ReplacedMethod
+from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.writing.early_exit import early_exit, skip_handlers_in_forks
 from kinetoscope.writing.own_thread import spare_own_threads
 

@@ -7,12 +7,12 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kinetoscope.recording.schedule import CyclicSchedule, ProfilerAction, ScheduleState
-from kinetoscope.recording.triggered_window import TriggeredWindow
+from kinetoscope.recording.markers.schedule import CyclicSchedule, ProfilerAction, ScheduleState
+from kinetoscope.recording.window.triggered_window import TriggeredWindow
 from kinetoscope.training.timestamp import plain_value
 
 if TYPE_CHECKING:
-    from kinetoscope.recording.driver import Driver
+    from kinetoscope.recording.run.driver import Driver
 
 MAX_SHORT_STEP_NS = 5_000_000
 MIN_WINDOW_NS = 1_000_000_000

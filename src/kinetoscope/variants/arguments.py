@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kinetoscope.hooks.replaced_method import ReplacedMethod
+from kinetoscope.hooks.patching import ReplacedMethod
 
 Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.hooks.replaced_method import ReplacedMethod
+from kinetoscope.hooks.patching import ReplacedMethod
 
 DEFAULT_BUCKET_CAP_MB = 25
 """Torch's own default."""

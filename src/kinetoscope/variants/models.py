@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kinetoscope.hooks.replaced_method import ReplacedMethod
+from kinetoscope.hooks.patching import ReplacedMethod
 
 
 def wrap_models(around: Callable[..., Any]) -> None:

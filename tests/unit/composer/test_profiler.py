@@ -21,7 +21,7 @@ from kinetoscope.composer import (
     cyclic_schedule,
 )
 from kinetoscope.errors import FolderNotEmptyError, ProfilerStateError
-from kinetoscope.recording.marker import MOST_IDLE
+from kinetoscope.recording.markers.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_with_torch
 

@@ -15,9 +15,9 @@ from kinetoscope.handlers.cycle_events import Drain
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
-from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, WindowRecords
-from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load

@@ -13,7 +13,7 @@ NUM = 200_000
 
 @pytest.fixture
 def recorder(tmp_path):
-    from kinetoscope.recording.native_recorder import NativeRecorder
+    from kinetoscope.recording.markers.native_recorder import NativeRecorder
 
     recorder = NativeRecorder()
     recorder.open_folder(str(tmp_path), 0, 256 << 20)
@@ -24,7 +24,7 @@ def recorder(tmp_path):
 
 
 def record(recorder, num):
-    from kinetoscope.recording.native_recorder import NativeSpan
+    from kinetoscope.recording.markers.native_recorder import NativeSpan
 
     counter = NativeSpan(recorder, recorder.names.intern("n"), 2)
     for value in range(num):
@@ -115,7 +115,7 @@ def test_of_a_living_worker_the_chunks_that_are_full_and_read_are_deleted_and_th
 
 
 def test_each_thread_has_its_own_records_and_the_span_that_it_has_open(tmp_path, recorder):
-    from kinetoscope.recording.native_recorder import NativeSpan
+    from kinetoscope.recording.markers.native_recorder import NativeSpan
 
     may_end, has_recorded = threading.Event(), threading.Event()
 

@@ -15,9 +15,9 @@ import pytest
 from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.errors import SettingsError
 from kinetoscope.paths.source_files import source_name
-from kinetoscope.recording.native_recorder import NativeRecorder
+from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.private_names import frames_of_threads
-from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.run.profiler import Profiler
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 

@@ -215,8 +215,8 @@ def frame(name: str, number: int, parent: int | str, args: str = "") -> str:
 
 FRAMES = [
     frame("train.py(1): <module>", 1, "null"),
-    frame("kinetoscope/recording/loop.py(2): batches", 2, 1),
-    frame("kinetoscope/recording/loop.py(3): _next", 3, 2),
+    frame("kinetoscope/recording/run/loop.py(2): batches", 2, 1),
+    frame("kinetoscope/recording/run/loop.py(3): _next", 3, 2),
     frame("<built-in function next>", 4, 3),
     frame("data.py(4): __next__", 5, 4),
     frame("<built-in function len>", 6, 5),

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kinetoscope.hooks.replaced_method import ReplacedMethod
+from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.variants.arguments import change_arguments
 from kinetoscope.variants.facts import Facts
 from kinetoscope.variants.registry import Applied, Value, variant

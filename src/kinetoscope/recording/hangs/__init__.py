@@ -1,0 +1,3 @@
+"""hangs: `hang_watchdog` reports a phase that lasts too long, after `thread_probe` has found no progress in it;
+`gil_stall_stacks` has the stacks of a hang that holds the GIL.
+"""

@@ -1,0 +1,125 @@
+"""A function, method, coroutine or generator of which each call is a span: what ``@marker`` makes of it."""
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.recording.markers import compiler
+from kinetoscope.recording.markers.native_recorder import NativeSpan
+
+
+def marked(marker: NativeSpan, function: Any) -> Any:
+    """``function``, of which each call is a span of ``marker``. A ``staticmethod`` or ``classmethod`` stays one.
+
+    Raises `SettingsError` for what cannot be called.
+    """
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(marked(marker, function.__func__))
+    if not callable(function):
+        raise SettingsError(f"A marker cannot decorate {function!r}. Put it above a function or method.")
+    return functools.wraps(function)(_wrapper(marker, function))
+
+
+def mark_function(function: Any, find: Callable[[str], Any]) -> Any:
+    """The function, decorated with the marker that ``find`` returns for its qualified name: ``@marker`` without
+    parentheses. Under torch's compiler, the function itself.
+
+    Raises `SettingsError` for what is no function or method.
+    """
+    if compiler.is_compiling():
+        return function
+    name = getattr(function, "__qualname__", None)
+    is_function = callable(function) or isinstance(function, classmethod)
+    if isinstance(function, type) or not is_function or not isinstance(name, str):
+        raise SettingsError(
+            f'A marker needs a name or a function, not {function!r}. Write marker("forward"), or put @marker above '
+            "a function or method."
+        )
+    return find(name)(function)
+
+
+def _wrapper(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+    if _is(inspect.isasyncgenfunction, function):
+        return _around_async_generator(marker, function)
+    if _is(inspect.iscoroutinefunction, function):
+        return _around_coroutine(marker, function)
+    if _is(inspect.isgeneratorfunction, function):
+        return _around_generator(marker, function)
+    return _around_function(marker, function)
+
+
+def _is(kind: Callable[[Any], bool], function: Any) -> bool:
+    """Whether ``function``, or the ``__call__`` of an object, is of that kind."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return kind(function) or kind(type(function).__call__)
+
+
+def _around_function(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+    # Looked up once, not in each call: so this is quicker than `with marker:`.
+    begin, end = marker.begin, marker.end
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if compiler.is_compiling():
+            return function(*args, **kwargs)
+        token = begin()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            end(token)
+
+    return wrapper
+
+
+@contextmanager
+def _span(marker: NativeSpan) -> Iterator[None]:
+    """A span by a token, because the block may end on another thread than it began."""
+    token = marker.begin()
+    try:
+        yield
+    finally:
+        marker.end(token)
+
+
+def _around_coroutine(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _span(marker):
+            return await function(*args, **kwargs)
+
+    return wrapper
+
+
+def _around_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        with _span(marker):
+            return (yield from function(*args, **kwargs))
+
+    return wrapper
+
+
+def _around_async_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        with _span(marker):
+            generator = function(*args, **kwargs)
+            advance = generator.asend(None)
+            try:
+                while True:
+                    try:
+                        item = await advance
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        advance = generator.athrow(error)
+                    else:
+                        advance = generator.asend(sent)
+            finally:
+                await generator.aclose()
+
+    return wrapper

@@ -1,0 +1,243 @@
+"""The recorder of this process, and its spans: the ones in C (`src/native/recorder`), as Python uses them."""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.clock.clock import Clock, SystemClock
+from kinetoscope.live.chunk import NamesFile
+from kinetoscope.live.contents import delete_child_records, take_child_records
+from kinetoscope.live.record import ThreadRecords
+from kinetoscope.live.spooled_window import SpooledWindow
+from kinetoscope.native import native, why_not_recorded
+from kinetoscope.recording.markers.process import this_process
+from kinetoscope.recording.markers.recorder import NameTable, WindowRecords
+from kinetoscope.texts.wording import counted
+from kinetoscope.writing.fork_resets import reset_after_fork
+
+
+class NativeRecorder(native.Recorder):
+    """Records spans, instants and counters of all threads of this process while a window is open.
+
+    Records are in mapped chunk files, or in memory. The run sets ``action`` (a bit of `ACTION_BITS`, or 0 to record
+    nothing) and ``batch`` once per batch; spans read them. ``listener`` is None if no handler has per-event methods.
+    ``loss`` is the last loss of a counter, recorded or not; NaN before the first.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        now = (clock or SystemClock()).monotonic_ns
+        # The C code reads the system's clock itself, and calls any other clock.
+        super().__init__(None if now is time.monotonic_ns else now)
+        self.names: NameTable = NameTable()
+        self.run_file: str | None = None
+        self._folder: str | None = None
+        self._parked: dict[int, SpooledWindow] = {}
+        self._unreleased: set[int] = set()
+        self._limit_bytes = _MEMORY_LIMIT_BYTES
+        self._files: NamesFile | None = None
+        self.followed_run_file: str | None = None
+        """In a child process: the file of the parent's run, which exists until that ends."""
+        self.window_began_ns: int = 0
+        """When the last window opened, on the monotonic clock."""
+        reset_after_fork(self.reset_in_child)
+
+    def open_window(self) -> None:
+        """Start keeping records."""
+        self.window_began_ns = time.monotonic_ns()
+        super().open_window()
+
+    def close_window(self, *, continues: bool = False) -> WindowRecords:
+        """Close the window and truncate the spans that are open at this nanosecond. Cheap.
+
+        With ``continues``, the next window opens at the same nanosecond, so that no thread and no child process finds
+        recording off in between.
+        """
+        window, began_ns = self.window, self.window_began_ns
+        taken, closed_ns = self.take_at_close(continues), self.closed_ns
+        if continues:
+            self.window_began_ns = closed_ns + 1
+        folder = Path(self._folder) if self._folder is not None else None
+        self._unreleased.add(window)
+        parked = self._parked_window(window)
+        in_files = (chunk for *_, chunks in taken for chunk in chunks if chunk.has_file)
+        num_written = parked.num_written + sum(map(len, in_files))
+
+        def threads() -> list[ThreadRecords]:
+            parked.add(taken)
+            self.remove_ended()
+            taken.clear()  # if this fails later, it is called again, and must not add them twice
+            children = take_child_records(folder, self.names.intern, began_ns, closed_ns) if folder is not None else []
+            return _report_dropped(parked.threads() + children)
+
+        def release() -> None:
+            taken.clear()
+            self._parked.pop(window, None)
+            parked.release()
+            self._unreleased.discard(window)
+            # A child process's file may hold records of several windows: it stays while an earlier one is needed.
+            # `min` reads the set in one piece: the training thread may add a window meanwhile.
+            if folder is not None and min(self._unreleased, default=window) >= window:
+                delete_child_records(folder, closed_ns)
+
+        def keep_on_disk() -> int:
+            if self._files is not None:
+                self._files.flush()
+            return parked.keep_on_disk()
+
+        return WindowRecords(
+            threads, release, window, closed_ns, parked.set_aside, folder is not None, num_written, keep_on_disk
+        )
+
+    def prepare(self) -> None:
+        """On the writer thread: makes sure that there is space to record into, and spools filled chunks."""
+        for _ in range(_ROUNDS_AT_ONCE):
+            self.ready_spares()
+            window, filled = self.take_filled()
+            if window == 0 or not self._parked_window(window).put_away(filled):
+                break
+
+    def _parked_window(self, window: int) -> SpooledWindow:
+        return self._parked.setdefault(window, SpooledWindow(window, self._folder, _warn_of_full_spool))
+
+    def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
+        """Keeps what is recorded from now on in chunk files in ``folder``, at most ``limit_bytes`` at a time.
+
+        Raises OSError if that fails; then everything stays in memory.
+        """
+        names = NamesFile(folder, os.getpid(), self.names.names)
+        self.set_folder(folder, rank, limit_bytes)
+        if self.trouble:
+            error = OSError(self.trouble, os.strerror(self.trouble), folder)
+            self.set_folder(None, rank, limit_bytes)
+            names.delete()
+            raise error
+        self.names.tell(names.write_new)
+        self._files = names
+        self._folder, self._limit_bytes = folder, limit_bytes
+        self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
+
+    def is_short(self) -> bool:
+        """Whether less than a quarter of the limit is left to record into."""
+        return self.used_bytes > self._limit_bytes - self._limit_bytes // 4
+
+    def close_folder(self, *, leave_files: bool = False) -> None:
+        """Frees the space to record into, in files or in memory. Chunks that were taken are freed by their owner.
+
+        With ``leave_files`` the files stay for `recover`; then only windows that are released delete theirs.
+        """
+        files, self._files = self._files, None
+        self.run_file = self._folder = None
+        self._limit_bytes = _MEMORY_LIMIT_BYTES
+        self.names.on_new = None
+        if leave_files:
+            self.leave_files()
+        self.set_folder(None, 0, _MEMORY_LIMIT_BYTES)
+        if files is not None and leave_files:
+            files.close()
+        elif files is not None:
+            files.delete()
+
+    def reset_in_child(self) -> None:
+        """In a forked child, start empty, leave records and files to the parent, and record into the same run."""
+        self.forget()
+        self._files = self._folder = self.followed_run_file = None
+        self._parked, self._unreleased = {}, set()
+        self.names.reset_in_child()
+        run_file, self.run_file = self.run_file, None
+        if run_file is not None:
+            self.follow(run_file)
+
+    def follow(self, run_file: str) -> None:
+        """In a child process: records while the parent does, which ``run_file`` tells.
+
+        The child makes its own files when it first records something. The parent reads and deletes them.
+        """
+        folder = os.path.dirname(run_file)
+        with contextlib.suppress(OSError):  # the run is over
+            self.follow_parent(folder, run_file, _CHILD_LIMIT_BYTES)
+            self.followed_run_file = run_file
+
+    def describe_thread(self) -> tuple[int, str, bool]:
+        """What a track says about the calling thread, which is about to record for the first time."""
+        thread = threading.current_thread()
+        is_main, name = thread is threading.main_thread(), thread.name
+        if self.followed_run_file is not None:
+            if self._files is None:
+                self._begin_names(os.path.dirname(self.followed_run_file))
+            name = _worker_name() if is_main else f"{_worker_name()}: {name}"
+        return threading.get_native_id(), name.encode(errors="backslashreplace").decode(), is_main
+
+    def _begin_names(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            self._files = NamesFile(folder, os.getpid(), self.names.names)
+            self.names.tell(self._files.write_new)
+
+    def intern_series(self, name: str) -> int:
+        """The id of the name of a counter's value."""
+        return self.names.intern(name)
+
+
+class NativeSpan(native.Span):
+    """A reusable span: one object per name, entered any number of times, on any thread, also nested.
+
+    ``begin`` returns the token with which any thread can ``end`` the span, or None if it is not recorded. ``begin_at``
+    and ``end_at`` do so for a span that is over, in the order of the ends; ``abandon`` discards one. A subclass that
+    starts with `NO_NAME` defines ``intern``, which returns the id of its name when it is first recorded.
+    """
+
+    __slots__ = ()
+
+    def plain_values(self, values: Any) -> dict[str, int | float]:
+        """Return the values that `counter` records where it was not given a dict of strings and numbers."""
+        if not isinstance(values, Mapping):
+            values = {self._recorder.names.names[self.name_id].name: values}
+        return dict(values)
+
+
+def _warn_of_full_spool(folder: str, error: OSError) -> None:
+    this_process.once.warn(
+        "Filled chunks cannot be packed into a file in %s: %s. They stay unpacked until they are saved. Once they take "
+        "live_bytes_max, new records are dropped, and the trace says how many.",
+        folder,
+        error.strerror or error,
+        about=("chunks", folder),
+    )
+
+
+def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
+    num_dropped = sum(thread.num_dropped for thread in threads)
+    if num_dropped:
+        _log.warning(
+            "%s found no space and will be missing in the trace that is saved now, because unsaved records took all of "
+            "live_bytes_max. Save more often, record less, or raise live_bytes_max.",
+            counted(num_dropped, "record"),
+        )
+    return threads
+
+
+_log = logging.getLogger("kinetoscope")
+_ROUNDS_AT_ONCE = 64  # then other jobs of the writer thread run
+_MEMORY_LIMIT_BYTES = 256 << 20
+_CHILD_LIMIT_BYTES = 64 << 20  # in one window
+
+
+def _worker_name() -> str:
+    """The name of a child process in the trace: its number as a DataLoader worker, or multiprocessing's name for it."""
+    worker = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
+    if worker is not None:
+        return f"DataLoader worker {worker.id}"
+    process = sys.modules.get("multiprocessing.process")
+    return process.current_process().name if process else f"process {os.getpid()}"
+
+
+if os.environ.get("KINETOSCOPE_CLOCK") == "tsc" and not why_not_recorded():
+    try:  # the time stamp counter of the CPU is quicker to read
+        native.use_tsc()
+    except OSError as error:
+        _log.warning("%s CLOCK_MONOTONIC is used.", error)

@@ -1,0 +1,135 @@
+"""Names that a recorder has interned, the contents of a closed window, and the interface of its listeners."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kinetoscope.live.record import ThreadRecords
+from kinetoscope.recording.markers.schedule import ProfilerAction
+
+_log = logging.getLogger("kinetoscope")
+MOST_NAMES = 1 << 16
+"""How many names a recorder keeps unchanged. In further names digits become #, and only some more are kept."""
+_MORE_NAMES = 1 << 10
+_NUMBER = re.compile(r"\d+")
+_ANY_OTHER = "(names beyond the most that are kept)"
+
+NO_NAME = 0xFFFF_FFFF
+"""The name id of a span that was never recorded. When it first is, it gets one from `Span.intern`."""
+
+ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in enumerate(ProfilerAction)}
+"""One bit per action. A span is recorded if its mask has the bit of the current action."""
+
+INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
+"""The edges of a span at which it also records an instant."""
+
+
+FRAMES_APART_NS = 10
+"""Between the begins of a sampled frame and of the one that it calls, so that viewers can tell which is outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecords:
+    """What was recorded in a window that has closed.
+
+    ``threads`` takes it out of the recorder, on the thread that calls it. ``release`` deletes the files that kept it
+    until it was saved. ``window`` is the recorder's number for the window, 0 for a recorder that keeps no files, and
+    ``closed_ns`` when it closed on the monotonic clock. ``set_aside`` makes it take less space until it is saved.
+    ``in_files`` says whether it is kept in files, with ``num_written`` records and track marks of this process.
+    ``keep_on_disk`` writes to the live folder what is in memory only, as far as the disk has space, and returns how
+    many records are in memory only after that.
+    """
+
+    threads: Callable[[], list[ThreadRecords]]
+    release: Callable[[], object] = lambda: None
+    window: int = 0
+    closed_ns: int = 0
+    set_aside: Callable[[], object] = lambda: None
+    in_files: bool = False
+    num_written: int | None = None
+    keep_on_disk: Callable[[], int] = lambda: 0
+
+
+OWN_CATEGORY = "kinetoscope"
+"""The category of spans that show Kinetoscope's own work."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanName:
+    """What a name id stands for. Every event with the name has ``args`` among its args."""
+
+    name: str
+    categories: tuple[str, ...] = ()
+    args: tuple[tuple[str, int], ...] = ()
+
+
+_Key = tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]
+
+
+@dataclass(slots=True)
+class NameTable:
+    """Interned names: each name, with its categories and args, gets a small number that never changes.
+
+    ``on_new`` is called after each new name. After `MOST_NAMES`, names that differ only in their digits share a number.
+    """
+
+    names: list[SpanName] = field(default_factory=list)
+    on_new: Callable[[], None] | None = None
+    _ids: dict[_Key, int] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.RLock, repr=False)
+
+    def reset_in_child(self) -> None:
+        """In a forked child, drop ``on_new``, and the lock, which a thread of the parent may have held."""
+        self.on_new = None
+        self._lock = threading.RLock()
+
+    def tell(self, on_new: Callable[[], None]) -> None:
+        """From now on ``on_new`` is called after each new name; also now, for those that came since it looked."""
+        with self._lock:
+            self.on_new = on_new
+            on_new()
+
+    def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
+        """The id of a name, the same each time."""
+        key: tuple[Any, ...] = name, categories, args
+        known = self._ids.get(key)
+        if known is not None:
+            return known
+        with self._lock:
+            if key not in self._ids and len(self.names) >= MOST_NAMES:
+                key = self._shared_key(*key)
+            if key not in self._ids:
+                self._ids[key] = self._add(SpanName(*key))
+                if self.on_new is not None:
+                    self.on_new()
+            return self._ids[key]
+
+    def _add(self, name: SpanName) -> int:
+        """The number of a new name. A finalizer, or what handles a signal, may add others right before and after it."""
+        self.names.append(name)
+        return next(number for number in reversed(range(len(self.names))) if self.names[number] is name)
+
+    def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
+        """What a name becomes when there are no numbers left for new names."""
+        if len(self.names) == MOST_NAMES:
+            _log.warning(
+                "%d different names were recorded; %r is one more. From now on, digits in new names become #. Use one "
+                "name, and put what changes into a counter.",
+                MOST_NAMES,
+                name,
+            )
+        shared = _NUMBER.sub("#", name), categories, args
+        is_kept = shared in self._ids or len(self.names) < MOST_NAMES + _MORE_NAMES
+        return shared if is_kept else (_ANY_OTHER, (), ())
+
+
+class SpanListener(Protocol):
+    """Called at each recorded span, instant and counter, on the thread that records it."""
+
+    def on_begin(self, name: int, begin_ns: int, entry: Any) -> None: ...
+    def on_end(self, name: int, end_ns: int, entry: Any) -> None: ...
+    def on_instant(self, name: int, now_ns: int) -> None: ...
+    def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None: ...

@@ -1,0 +1,142 @@
+"""Where people read what a run came to: on stderr, or in a notebook below the cell.
+
+Training is over then, and nothing here may raise or wait for long.
+"""
+
+import logging
+import os
+import select
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from kinetoscope.paths.short_paths import short_path
+from kinetoscope.recording.messages.standard_error import write_line
+from kinetoscope.texts.templates import load_macros
+from kinetoscope.texts.wording import printable_lines
+
+_log = logging.getLogger("kinetoscope")
+_NAME = "Kinetoscope: "
+_LONGEST_WAIT_MS = 1000
+
+
+class MessageSink(Protocol):
+    """Where people read. ``is_watched``: somebody sees it at once. ``is_notebook``: it is below a cell."""
+
+    is_watched: bool
+    is_notebook: bool
+
+    def tell(self, said: str, command: str = "") -> None:
+        """Show a line, and below it the command to type next; either may be empty."""
+        ...
+
+
+def find_message_sink(paths: Sequence[Path]) -> MessageSink:
+    """The place of this process. In a notebook, ``paths`` become links."""
+    kernel = _kernel_of_notebook()
+    return _Stderr() if kernel is None else _NotebookBlock(kernel, paths)
+
+
+class _Stderr:
+    """Stderr, whatever it is; the log where there is none."""
+
+    is_notebook = False
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self.is_watched = False
+        with suppress(Exception):  # the stream may be an object of the program's own
+            self.is_watched = self._stream.isatty()
+
+    def tell(self, said: str, command: str = "") -> None:
+        said = printable_lines("\n".join(filter(None, [said and _NAME + said, command])))
+        if self._stream is None or getattr(self._stream, "closed", False):
+            _log.info(said)
+            return
+        with suppress(Exception):  # also if a signal came while the program itself was writing there
+            if _takes_more(self._stream):
+                write_line(self._stream, _wrapped(said, self._stream) if self.is_watched else said)
+
+
+def _takes_more(stream: Any) -> bool:
+    """Whether a stream can be written to without waiting: not a pipe that is full and that nobody reads."""
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return True
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    poll.register(number, select.POLLOUT)
+    return bool(poll.poll(_LONGEST_WAIT_MS))
+
+
+def _wrapped(said: str, terminal: Any) -> str:
+    """Wrap each line between words. A path that is longer than a line stays whole, and so does a command."""
+    try:
+        columns = os.get_terminal_size(terminal.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        columns = 0
+    width = columns or shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if line.startswith(_NAME) else line
+        for line in said.split("\n")
+    )
+
+
+class _NotebookBlock:
+    """One block below the cell, to which a later sentence is added."""
+
+    is_watched = False
+    is_notebook = True
+
+    def __init__(self, display: Any, paths: Sequence[Path]) -> None:
+        self._display, self._paths = display, paths
+        self._shown: Any = None
+        self._said: list[str] = []
+
+    def tell(self, said: str, command: str = "") -> None:
+        self._said += map(printable_lines, filter(None, [said, command]))
+        text = _NAME + "\n".join(self._said)
+        try:
+            content = {"text/plain": text, "text/html": self._as_html()}
+            if self._shown is None:
+                self._shown = self._display(content, raw=True, display_id=True)
+            else:
+                self._shown.update(content, raw=True)
+        except Exception:  # a kernel that is ending, or a stand-in for one
+            _Stderr().tell(said, command)
+
+    def _as_html(self) -> str:
+        return str(load_macros("recording/messages/console.jinja").block(list(map(self._with_links, self._said))))
+
+    def _with_links(self, said: str) -> list[tuple[str, str]]:
+        """Return the parts of a line, each with the address that it links to, or with an empty string."""
+        parts = [(said, "")]
+        for path in filter(_is_below, map(short_path, self._paths)):
+            written = printable_lines(path)
+            for number, (text, address) in enumerate(parts):
+                if not address and written in text:
+                    before, _, after = text.partition(written)
+                    parts[number : number + 1] = [(before, ""), (written, quote(path)), (after, "")]
+                    break
+        return parts
+
+
+def _is_below(path: str) -> bool:
+    """Whether a notebook can link to a path: one from the folder in which it runs."""
+    return not os.path.isabs(path)
+
+
+def _kernel_of_notebook() -> Any:
+    """The function that shows something below the present cell; None outside a notebook. IPython is not imported."""
+    with suppress(Exception):  # IPython's names may change
+        shell = sys.modules["IPython"].get_ipython()
+        if getattr(shell, "kernel", None) is not None:
+            return sys.modules["IPython.display"].display
+    return None

@@ -1,0 +1,161 @@
+"""Compares this rank's clock with rank 0's, and lets the ranks agree on an id of the attempt, through the run's store.
+
+This runs on its own thread: neither training nor the saving of traces waits for another rank.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kinetoscope.clock.clock import Clock
+from kinetoscope.clock.relation import ClockRelation, same_clock
+from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
+from kinetoscope.recording.markers.process import signals_held
+from kinetoscope.recording.process_groups import find_store
+from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.training.ranks import Attempt, Ranks, agree_on_attempt
+from kinetoscope.writing.writer_thread import WriterThread
+
+_log = logging.getLogger("kinetoscope")
+_BEGIN_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LAST_TIMEOUT_S = 30.0, 5.0, 2.0
+
+
+class ClockComparison:
+    """Measures at the start of the run and when a window closes, through the store of torch.distributed.
+
+    With a single rank, or without a process group, it does nothing. If rank 0 does not answer, a cycle gets the last
+    known relation, or None. ``attempt`` may be replaced before `agree` and `begin`.
+    """
+
+    def __init__(self, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
+        self._clock = clock
+        self._ranks = ranks
+        self.attempt = attempt
+        self._agreements: list[Callable[[Any], object]] = []
+        self._thread = WriterThread("kinetoscope-clock", on_error=self._report)
+        self._stop = threading.Event()
+        self._client: ClockClient | None = None
+        self._relation: ClockRelation | None = None
+        self._pending: dict[int, Callable[[], None]] = {}
+        self._begun = self._said = self._compares = False
+
+    def agree(self, folder: str, take: Callable[[str], object]) -> None:
+        """Before `begin`: lets the ranks that write into ``folder`` agree on an id of this attempt.
+
+        ``take`` is called with it on another thread, once there is a store; without a store it is never called.
+        """
+        key = f"{self._prefix}attempt/{folder}/"
+        own = self._ranks.rank, self.attempt.start
+        self._agreements.append(lambda store: take(agree_on_attempt(store, key, *own)))
+
+    def begin(self) -> None:
+        """Begins to compare, if there are other ranks and a store. May be called again."""
+        if self._begun or self._ranks.world_size == 1 or (store := find_store()) is None:
+            return
+        self._begun = True
+        self._compares = self._ranks.rank > 0
+        job = self._serve if self._ranks.rank == 0 else self._ask
+        self._thread.submit("Comparing clocks", lambda: job(_own_connection(store)))
+
+    def pass_on(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
+        """Delivers ``cycle`` with the known clock relation, after one more measurement if ``measure``."""
+        self.begin()
+        measure = measure and self._compares
+        if not measure and not self._pending:
+            _deliver(cycle, self._known(), deliver)
+            return
+        # In order, after the waiting cycles. Whatever takes it out of the dict delivers it: the job on the other
+        # thread, or `finish_windows` when time is up.
+        self._pending[cycle.number] = lambda: _deliver(cycle, self._known(), deliver)
+        self._thread.submit("Comparing clocks", lambda: self._update(cycle.number, measure))
+
+    def finish_windows(self, timeout_s: float) -> None:
+        """Waits for current measurements, at most ``timeout_s``, and then delivers every cycle."""
+        if self._pending:
+            self._thread.drain(min(timeout_s, _WINDOW_TIMEOUT_S))
+        for number in list(self._pending):
+            self._deliver_pending(number)
+
+    def finish(self, timeout_s: float) -> None:
+        """Ends the comparison. Rank 0 goes on answering for a moment, for ranks that are about to finish too."""
+        client = self._client
+        if client is not None:
+            self._thread.submit("Comparing clocks", client.end)
+        self._stop.set()
+        self._thread.close(min(timeout_s, 2 * _LAST_TIMEOUT_S))
+        self._let_go()
+
+    @property
+    def _prefix(self) -> str:
+        """Of its keys in the store, which may outlive the attempt."""
+        return f"kinetoscope/{self.attempt.restart}/"
+
+    def _known(self) -> ClockRelation | None:
+        client = self._client  # read once: the other thread may set it to None
+        return client.relation if client is not None else self._relation
+
+    def _let_go(self) -> None:
+        """Keeps the known relation, and closes the second connection to the store."""
+        self._relation = self._known()
+        self._client, self._compares = None, False
+
+    def _agree(self, store: Any) -> None:
+        for agreement in self._agreements:
+            with suppress(*STORE_ERRORS):  # then the id stays unknown, and merging says how it tells attempts apart
+                agreement(store)
+
+    def _serve(self, store: Any) -> None:
+        server = ClockServer(store, self._prefix, self._clock, clock_identity(), self._ranks.world_size)
+        self._relation = same_clock(server.reference)
+        self._agree(store)
+        server.serve(self._stop)
+        server.serve_the_last(_LAST_TIMEOUT_S)
+
+    def _ask(self, store: Any) -> None:
+        self._agree(store)
+        client = self._client = ClockClient(store, self._prefix, self._clock, clock_identity())
+        client.begin(_BEGIN_TIMEOUT_S, self._stop)
+        if client.relation is not None and client.relation.is_same:
+            self._let_go()
+
+    def _update(self, number: int, measure: bool) -> None:
+        client = self._client
+        try:
+            if measure and client is not None:
+                client.update(_WINDOW_TIMEOUT_S, self._stop)
+        finally:
+            self._deliver_pending(number)
+
+    def _deliver_pending(self, number: int) -> None:
+        with signals_held():  # between the two, nobody has the cycle
+            job = self._pending.pop(number, None)
+            if job is not None:
+                job()
+
+    def _report(self, job: str, error: BaseException) -> None:
+        if not self._said and not self._stop.is_set():
+            self._said = True
+            _log.warning(
+                "Rank %d could not compare its clock with rank 0's (%s: %s). Its timestamps use its own host's clock.",
+                self._ranks.rank,
+                type(error).__name__,
+                str(error).splitlines()[0] if str(error) else "no answer",
+            )
+
+
+def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cycle], None]) -> None:
+    cycle.relation = relation
+    deliver(cycle)
+
+
+def _own_connection(store: Any) -> Any:
+    """A second connection to the same store, so that waiting here does not block the one that training uses."""
+    if hasattr(store, "clone"):
+        return store.clone()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if hasattr(store, "host") and hasattr(store, "port"):
+        return type(store)(store.host, store.port, None, False)
+    return store

@@ -1,0 +1,122 @@
+"""Services of a run: its parts that depend neither on its windows nor on its phase, made by one factory."""
+
+from dataclasses import dataclass
+
+from kinetoscope.clock.clock import Clock, take_anchor
+from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.recording.markers.marker import Marker, MarkerSettings, ProfilerMarkers
+from kinetoscope.recording.markers.native_recorder import NativeRecorder
+from kinetoscope.recording.markers.process import this_process
+from kinetoscope.recording.markers.recorder import OWN_CATEGORY
+from kinetoscope.recording.messages.saving_line import SavingLine
+from kinetoscope.recording.run.clock_comparison import ClockComparison
+from kinetoscope.recording.run.delivery import Delivery
+from kinetoscope.recording.run.settings import RunSettings
+from kinetoscope.recording.window.callbacks import Callbacks
+from kinetoscope.recording.window.cycle import LastingSpans, Window
+from kinetoscope.recording.window.event_listeners import Listeners
+from kinetoscope.recording.window.guard import Guard
+from kinetoscope.recording.window.run_redaction import redact_attempt
+from kinetoscope.texts.once_log import OnceLog
+from kinetoscope.texts.redactor import Redactor
+from kinetoscope.training.ranks import Attempt, Ranks, current_attempt, current_ranks
+from kinetoscope.training.state import RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunServices:
+    """The services of one run."""
+
+    settings: RunSettings
+    state: RunState
+    markers: ProfilerMarkers
+    ranks: Ranks
+    guard: Guard
+    redactor: Redactor | None
+    callbacks: Callbacks
+    pulse: OwnPulse
+    """The log of step times, and the current phase of training, in a file."""
+    window: Window
+    lasting: LastingSpans
+    delivery: Delivery
+    clocks: ClockComparison
+    live: LiveFolder
+    temporary: TemporaryFiles
+    saving_line: SavingLine
+    once: OnceLog
+
+    @property
+    def recorder(self) -> NativeRecorder:
+        """The recorder of the markers."""
+        return self.markers.recorder
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+        return self.markers.clock
+
+    def marker(self, name: str, category: str) -> Marker:
+        """Return a marker for spans of the profiler itself, such as the loop's and its own costs."""
+        return _own_marker(self.markers, name, category)
+
+    def report(self, message: str) -> None:
+        """Log a warning, once."""
+        self.once.warn("%s", message, about=message)
+
+    def set_handlers(self, handlers: list[object]) -> None:
+        """Deliver events and cycles to these handlers from now on."""
+        self.callbacks.set_handlers(handlers)
+        self.pulse.count_no_more()
+        anchor, count = take_anchor(self.clock), self.delivery.count_event
+        names = self.recorder.names
+        listeners = Listeners(handlers, names, self.state, anchor, self.guard, self.redactor, count)
+        self.recorder.listener = listeners if listeners else None
+
+    def set_attempt(self, attempt: Attempt) -> None:
+        """Set the restart attempt of the run, before it starts."""
+        self.window.attempt = self.clocks.attempt = attempt
+
+
+def make_services(
+    settings: RunSettings,
+    markers: ProfilerMarkers,
+    state: RunState,
+    sources: list[object],
+    handlers: list[object],
+) -> RunServices:
+    """Return the services of a new run."""
+    recorder, clock = markers.recorder, markers.clock
+    guard = Guard(settings.strict)
+    redactor = None if settings.redact is None else Redactor(settings.redact, guard.keep)
+    ranks = current_ranks()
+    attempt = redact_attempt(current_attempt(ranks), redactor)
+    callbacks = Callbacks(sources, state, guard)
+    cost = _own_marker(markers, "kinetoscope/save", OWN_CATEGORY)
+    delivery = Delivery(guard, callbacks, cost, settings.live_bytes_max, redactor)
+    live = LiveFolder(recorder, delivery.writer.submit, delivery.make_room, this_process.tell_children)
+    is_quiet = settings.is_quiet or ranks.rank != 0
+    services = RunServices(
+        settings=settings,
+        state=state,
+        markers=markers,
+        ranks=ranks,
+        guard=guard,
+        redactor=redactor,
+        callbacks=callbacks,
+        pulse=OwnPulse(clock, lambda: recorder.loss),
+        window=Window(recorder, clock, ranks, attempt),
+        lasting=LastingSpans(recorder, clock),
+        delivery=delivery,
+        clocks=ClockComparison(clock, ranks, attempt),
+        live=live,
+        temporary=TemporaryFiles(live),
+        saving_line=SavingLine(lambda: delivery.unsaved.num_records, is_quiet=is_quiet),
+        once=OnceLog(),
+    )
+    services.set_handlers(handlers)
+    return services
+
+
+def _own_marker(markers: ProfilerMarkers, name: str, category: str) -> Marker:
+    return markers.get(MarkerSettings(name, categories=(category,)))

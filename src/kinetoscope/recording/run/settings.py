@@ -1,0 +1,113 @@
+"""What a user passes for a run: its settings, and the checks of arguments."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from types import GeneratorType
+from typing import Any
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.live.own_folder import LIVE_BYTES_MAX
+from kinetoscope.paths.remote_url import check_url
+from kinetoscope.recording.markers.schedule import Schedule, check_schedule
+from kinetoscope.recording.window.guard import name_of
+from kinetoscope.recording.window.trace_handler import TraceHandler
+from kinetoscope.training.event import Callback
+from kinetoscope.writing.atomic_file import working_folder
+
+_METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
+
+
+def check_callbacks(given: Any, argument: str) -> list[Any]:
+    """Returns one or several trace handlers or sources as a list. Each must have some of their methods."""
+    several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
+    callbacks = list(given) if several else [given]
+    for place, callback in enumerate(callbacks):
+        _check_callback(callback, argument)
+        if any(other is callback for other in callbacks[:place]):
+            raise SettingsError(f"{argument} holds the same {name_of(callback)} twice. Pass it once.")
+    return callbacks
+
+
+def _check_callback(callback: object, argument: str) -> None:
+    if isinstance(callback, type):
+        raise SettingsError(f"{argument} holds the class {callback.__name__}. Pass an instance: {callback.__name__}().")
+    if isinstance(callback, GeneratorType):
+        raise SettingsError(f"{argument} is a generator. Pass a list.")
+    if isinstance(callback, str | bytes | PurePath | Mapping):
+        raise SettingsError(
+            f"{argument} holds {callback!r}. Pass objects such as JSONTraceHandler(...), or a list of them."
+        )
+    if not any(callable(getattr(callback, name, None)) for name in _METHODS):
+        raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
+
+
+def check_number(value: object, argument: str, unit: str, *, least: float = 0, most: float = math.inf) -> None:
+    """Raises `SettingsError` unless ``value`` is a number from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        bounds = f"at least {least:,}" if most == math.inf else f"from {least:,} to {most:,}"
+        raise SettingsError(f"{argument} is a number of {unit}, {bounds}; not {value!r}.")
+
+
+def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:
+    """Raises `SettingsError` unless ``value`` has one of the types ``kinds``, which ``words`` describe."""
+    if not isinstance(value, tuple(kinds)):
+        raise SettingsError(f"{argument} must be {words}, not {value!r}.")
+
+
+def check_flag(value: object, argument: str) -> None:
+    """Raises `SettingsError` unless ``value`` is True or False."""
+    check_kind(value, argument, (bool,), "True or False")
+
+
+def check_state(state: object) -> None:
+    """Raises `SettingsError` unless ``state`` has the attributes of `State` that are read."""
+    missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
+    if missing:
+        raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
+
+
+SAVE_TIMEOUT_S = 300.0
+"""How long a normal close waits until what is in memory is on disk, if ``close_timeout_s`` is not longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for a setting that cannot
+    work.
+
+    A relative ``live_folder`` is taken from the working folder at this moment.
+    """
+
+    schedule: Schedule
+    upload_to: str | None = None
+    strict: bool = False
+    grace_s: float = 10.0
+    close_timeout_s: float = 10.0
+    live_folder: str | os.PathLike[str] | bool | None = None
+    live_bytes_max: int = LIVE_BYTES_MAX
+    is_quiet: bool = False
+    redact: Callable[[str], str] | None = None
+    hangs: bool = False
+    slow_steps: bool = False
+
+    def __post_init__(self) -> None:
+        check_schedule(self.schedule)
+        if self.upload_to is not None:
+            check_kind(self.upload_to, "upload_to", (str,), "a URL")
+            check_url(self.upload_to, "upload_to")
+        if self.live_folder is not None:
+            check_kind(self.live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+        check_flag(self.strict, "strict")
+        check_flag(self.is_quiet, "quiet")
+        check_flag(self.hangs, "hangs")
+        check_flag(self.slow_steps, "slow_steps")
+        check_number(self.grace_s, "grace_s", "seconds")
+        check_number(self.close_timeout_s, "close_timeout_s", "seconds")
+        check_number(self.live_bytes_max, "live_bytes_max", "bytes")
+        if self.redact is not None and not callable(self.redact):
+            raise SettingsError(f"redact must be a function from a string to its replacement, not {self.redact!r}.")
+        if self.live_folder and isinstance(self.live_folder, str | os.PathLike):
+            object.__setattr__(self, "live_folder", working_folder() / self.live_folder)

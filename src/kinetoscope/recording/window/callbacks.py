@@ -1,0 +1,63 @@
+"""The sources and handlers of a run: who wants which event, and in which order they are called and closed."""
+
+from typing import Any
+
+from kinetoscope.recording.window.guard import Guard
+from kinetoscope.training.event import Event, overrides, wanted_events
+from kinetoscope.training.state import RunState
+
+_OF_BATCHES = (Event.BEFORE_DATALOADER, Event.AFTER_DATALOADER, Event.BATCH_START, Event.BATCH_END)
+
+
+class Callbacks:
+    """The sources, then the handlers of a run, called through its ``guard`` with its ``state``."""
+
+    def __init__(self, sources: list[Any], state: RunState, guard: Guard) -> None:
+        self.sources: list[Any] = sources
+        self._unclosed = list(sources)
+        self._state, self._guard = state, guard
+        self._has_told_of_window = False
+        self.set_handlers([])
+
+    def set_handlers(self, handlers: list[Any]) -> None:
+        """Finds out once which callback wants which event, so that unwanted events cost nothing."""
+        self.handlers: list[Any] = handlers
+        callbacks = [*self.sources, *handlers]
+        self._wanted = wanted_events(callbacks)
+        self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
+        methods = [method for event in _OF_BATCHES for _, method in self._wanted[event]]
+        self.needs_all_batches: bool = not all(getattr(method, "is_unless_skipped", False) for method in methods)
+        """Whether one of them wants to be told also of batches that are skipped: see `unless_skipped`."""
+
+    def fire(self, event: Event, *, setup: bool = False) -> None:
+        """Calls those that want an event. During ``setup`` their errors are raised."""
+        for callback, method in self._wanted.get(event, ()):
+            if setup:
+                method(self._state, None)
+            else:
+                self._guard(callback, method, (self._state, None))
+
+    def tell_of_window(self, *, is_open: bool) -> None:
+        """Tells them that a window has opened, or that it closes, once."""
+        if is_open is not self._has_told_of_window:
+            self._has_told_of_window = is_open
+            for callback in self._in_windows:
+                self._guard(callback, callback.window_opened if is_open else callback.window_closing, (self._state,))
+
+    def close_sources(self) -> None:
+        """Closes each source that is not closed yet."""
+        while self._unclosed:
+            self._end(self._unclosed.pop(0), "close", self._state, None)
+
+    def close_handlers(self) -> None:
+        """Closes the handlers; then calls ``post_close`` of all."""
+        for handler in self.handlers:
+            self._end(handler, "close", self._state, None)
+        for callback in (*self.sources, *self.handlers):
+            self._end(callback, "post_close")
+
+    def _end(self, callback: object, method: str, *arguments: object) -> None:
+        """Calls a closing method, if the callback has it, even if the callback was switched off."""
+        found = getattr(callback, method, None)
+        if found is not None:
+            self._guard.end(callback, found, arguments)

@@ -1,0 +1,53 @@
+"""Pauses of Python's garbage collector while many objects are made."""
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kinetoscope.writing.fork_resets import reset_after_fork
+
+_SELDOM = 1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
+_lock = threading.RLock()
+_num_inside = 0
+_before = gc.get_threshold()
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Makes the garbage collector run rarely inside the block, where many objects are made that will stay.
+
+    Only its thresholds are changed, and restored unless somebody else has set them meanwhile. We do not switch it off
+    and on, because the user may do that on another thread at any moment.
+    """
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    global _num_inside, _before
+    with _lock:
+        _num_inside += 1
+        thresholds = gc.get_threshold()
+        if 0 < thresholds[0] < _SELDOM:  # at 0 it never runs anyway
+            _before = thresholds
+            gc.set_threshold(_SELDOM, *thresholds[1:])
+
+
+def _leave() -> None:
+    global _num_inside
+    with _lock:
+        _num_inside -= 1
+        if _num_inside == 0 and gc.get_threshold()[0] == _SELDOM:
+            gc.set_threshold(*_before)
+
+
+@reset_after_fork
+def _restore_thresholds() -> None:
+    """Restore the thresholds in a forked child, where the parent's other threads do not exist."""
+    global _lock, _num_inside
+    _lock, _num_inside = threading.RLock(), 1
+    _leave()

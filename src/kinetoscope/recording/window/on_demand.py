@@ -1,0 +1,78 @@
+"""On-demand recordings, which `kinetoscope record` requests from another process."""
+
+import time
+from collections import deque
+from functools import partial
+
+from kinetoscope.formats.record_request import RecordRequest
+from kinetoscope.pulse.layout import Asked
+from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.recording.window.triggered_window import Progress, TriggeredWindow
+
+_MAX_PER_HOUR, _HOUR_S = 20, 3600.0
+_IN_PULSE = {
+    Progress.WAITING: Asked.WAITS,
+    Progress.RECORDING: Asked.RECORDS,
+    Progress.LATE: Asked.LATE,
+    Progress.BLOCKED: Asked.REFUSED,
+}
+
+
+class OnDemandRecording:
+    """Accepts one request at a time, and opens a `TriggeredWindow` for it. The pulse has its progress.
+
+    `accept` is called on another thread than the rest.
+    """
+
+    def __init__(self, pulse: OwnPulse, rank: int) -> None:
+        self._pulse, self._rank = pulse, rank
+        self._accepted = deque[float](maxlen=_MAX_PER_HOUR)
+        self._last: RecordRequest | None = None
+        """The last one that was accepted or refused, which the pulse reports."""
+        self._first_step = 0
+        self._window: TriggeredWindow | None = None
+        self.request: RecordRequest | None = None
+        """The request that is not complete. While there is one, no step is only counted."""
+
+    def accept(self, request: RecordRequest) -> None:
+        """Accept a request, unless it is of other ranks, another one is not complete, or there were 20 in an hour."""
+        if self.request is not None or not request.is_for(self._rank):
+            return
+        now_s, self._last, self._first_step = time.monotonic(), request, request.first_step
+        if len(self._accepted) == _MAX_PER_HOUR and now_s - self._accepted[0] < _HOUR_S:
+            self._report(request, Asked.REFUSED)
+            return
+        self._accepted.append(now_s)
+        self._report(request, Asked.WAITS)
+        self._window = TriggeredWindow(
+            request.first_step, lambda: request.num_steps, partial(self._report_progress, request)
+        )
+        self.request = request
+        self._pulse.count_no_more()  # the last step that was to be counted only is the one that runs
+
+    def action(self, step: int, planned: ProfilerAction) -> ProfilerAction:
+        """Return the action of a step whose ``planned`` action is that of the run's schedule."""
+        window = self._window
+        return planned if self.request is None or window is None else window.action(step, planned)
+
+    def close_window(self) -> RecordRequest | None:
+        """Return the request that the window which has closed completes; None if there is none."""
+        if self.request is None or self._window is None or not self._window.has_recorded:
+            return None
+        request, self.request, self._window = self.request, None, None
+        return request
+
+    def report_saved(self, request: RecordRequest) -> None:
+        """Report that the trace with the steps of a request is saved."""
+        self._report(request, Asked.SAVED)
+
+    def _report_progress(self, request: RecordRequest, window: TriggeredWindow) -> None:
+        if window.is_given_up:
+            self.request = self._window = None
+        self._first_step = window.first_step
+        self._report(request, _IN_PULSE[window.progress])
+
+    def _report(self, request: RecordRequest, asked: Asked) -> None:
+        if request is self._last:
+            self._pulse.note_asked(request.sequence, asked, self._first_step)

@@ -1,0 +1,289 @@
+"""Keeps slow steps while nothing is recorded: their phases, their markers, and the training thread's stacks once they
+are late.
+
+A thread of ours waits in C without the GIL (`pulse/slow.c`). It takes it when a step is late, to look at the stack, and
+when one was slow, to make a `Cycle` of it: a window of one step.
+"""
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+from kinetoscope.clock.clock import Anchor, Clock, take_anchor
+from kinetoscope.clock.thread_times import SCHEDSTAT
+from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLES_TRACK, WATCHED_PHASE
+from kinetoscope.formats.slow_steps import SlowStep
+from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
+from kinetoscope.native import native
+from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line, source_name
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.recording.markers.native_recorder import NativeRecorder
+from kinetoscope.recording.markers.recorder import FRAMES_APART_NS, SpanName, WindowRecords
+from kinetoscope.recording.private_names import frame_of_thread
+from kinetoscope.recording.window.cycle import Contributions, Cycle
+from kinetoscope.recording.window.slow_step_places import SlowStepPlaces
+from kinetoscope.recording.window.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.timestamp import Timestamp
+from kinetoscope.writing.own_thread import OwnThread
+
+_SAMPLES_TID = PHASES_TID + 1
+_MOST_SAMPLES, _MOST_FRAMES = 3_000, 200
+_FEWEST_ON_LINE = 2
+_JOIN_S = 5.0
+
+
+class _Frame(NamedTuple):
+    """A line of the stack: as it is named in traces, and as ``file:line``."""
+
+    name: str
+    line: str
+    is_of_user: bool
+
+
+Times = tuple[int, tuple[int, ...], int | None]
+"""The duration of a step, the time in each phase, and the run-queue delay, in nanoseconds; None where the system does
+not report it."""
+
+_Stack = tuple[_Frame, ...]
+"""The frames of a thread, the outermost first."""
+
+
+class _Found(NamedTuple):
+    """What `SlowSteps.take` returns."""
+
+    step: int
+    epoch: int
+    begin_ns: int
+    times: Times
+    usual: Times
+    limit_ns: int
+    stretches: list[tuple[int, int, int]]
+    marks: list[tuple[int, int, int]]
+    num_left_out: int
+
+
+class SlowStepWatch:
+    """Watches the steps of the calling thread, of which ``writer``, the pulse's, tells, and its spans of ``recorder``.
+
+    Each slow step that is kept becomes a cycle of the run ``run_name``, which ``deliver`` gets on a thread of ours.
+    What fails there is told to ``report``, and then no more steps are watched.
+    """
+
+    def __init__(
+        self,
+        writer: Any,
+        recorder: NativeRecorder,
+        clock: Clock,
+        describe: Callable[[], tuple[str, Ranks, Attempt]],
+        deliver: Callable[[Cycle], object],
+        report: Callable[[str], object],
+    ) -> None:
+        self._tid, self._ident = threading.get_native_id(), threading.get_ident()
+        self._thread_name = threading.current_thread().name
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._slow: Any = native.SlowSteps(SCHEDSTAT.format(self._tid))
+        self._writer, self._recorder, self._clock = writer, recorder, clock
+        self._describe, self._deliver, self._report = describe, deliver, report
+        self._places = SlowStepPlaces()
+        self._samples: list[tuple[int, _Stack]] = []
+        self._sampled_step = 0
+        self._num_kept = 0
+        self._is_over = False
+        writer.watch_slow_steps(self._slow)
+        recorder.watch_slow_steps(self._slow)
+        self._thread = OwnThread(self._work, "kinetoscope-slow-steps")
+        if not self._thread.begin("Slow steps are not kept"):
+            self._leave()
+
+    def judge(self, is_on: bool) -> None:
+        """Whether steps are compared from now on: those that are recorded take longer."""
+        self._slow.judge(is_on)
+
+    def stop(self) -> None:
+        """Ends this; slow steps so far are delivered."""
+        self._is_over = True
+        self._leave()
+        self._slow.stop()
+        self._thread.join(_JOIN_S)
+
+    def _leave(self) -> None:
+        self._writer.watch_slow_steps(None)
+        self._recorder.watch_slow_steps(None)
+
+    # -- on our own thread --
+
+    def _work(self) -> None:
+        try:
+            while not self._is_over:
+                if self._slow.wait():
+                    self._look()
+            self._keep_slow_steps()
+        except Exception as error:  # training must not hear of it
+            self._report(f"Slow steps are not watched any more: {type(error).__name__}: {error}")
+            self._slow.judge(False)
+            self._leave()
+
+    def _look(self) -> None:
+        self._keep_slow_steps()
+        began_ns = self._slow.late_step()
+        if began_ns != self._sampled_step:
+            self._sampled_step, self._samples = began_ns, []
+        if not began_ns or len(self._samples) >= _MOST_SAMPLES:
+            return
+        now_ns, stack = self._clock.monotonic_ns(), _stack_of(self._ident)
+        if self._slow.began() != began_ns:  # the stack may be of the next step
+            return
+        if self._samples and self._samples[-1][1] == stack:
+            stack = self._samples[-1][1]  # in a long step most are alike
+        self._samples.append((now_ns, stack))
+
+    def _keep_slow_steps(self) -> None:
+        while (taken := self._slow.take()) is not None:
+            found = _Found(*taken)
+            phase = _phase_of(found)
+            is_kept, every = self._places.take(found.step, phase, found.begin_ns)
+            if is_kept:
+                samples = self._samples if found.begin_ns == self._sampled_step else []
+                self._deliver(self._cycle_of(found, phase, every, samples))
+                self._num_kept += 1
+
+    def _cycle_of(self, found: _Found, phase: int, every: int | None, samples: list[tuple[int, _Stack]]) -> Cycle:
+        run_name, ranks, attempt = self._describe()
+        now, names = take_anchor(self._clock), self._recorder.names.names
+        records = list(_records_of(found, names))
+        begin, end = (
+            Anchor(at_ns, now.unix_ns + at_ns - now.monotonic_ns, now.bound_ns)
+            for at_ns in (found.begin_ns, found.begin_ns + found.times[0])
+        )
+        samples = [sample for sample in samples if sample[0] < end.monotonic_ns]
+        contributions = Contributions(cycle=self._num_kept)
+        contributions.events.num_left_out = found.num_left_out
+        contributions.events.tracks.update(self._tracks(samples, has_records=bool(records)))
+        for event in self._events(found, samples, end.monotonic_ns):
+            contributions.events.add(event)
+        moment = Timestamp(epoch=found.epoch, batch=found.step)
+        return Cycle(
+            number=self._num_kept,
+            run_name=run_name,
+            ranks=ranks,
+            attempt=attempt,
+            pid=os.getpid(),
+            begin_timestamp=moment,
+            timestamp=moment.to_next_batch(),
+            begin=begin,
+            end=end,
+            names=names,
+            recorded=WindowRecords(lambda: self._threads(records)),
+            contributions=contributions,
+            metadata=ranks.in_header,
+            slow_step=_described(found, phase, every, samples, ranks.rank, attempt, begin.unix_ns),
+        )
+
+    def _threads(self, records: list[Record]) -> list[ThreadRecords]:
+        if not records:
+            return []
+        return [ThreadRecords.of(self._tid, self._thread_name, self._is_main, pack_records(records))]
+
+    def _tracks(self, samples: list[tuple[int, _Stack]], *, has_records: bool) -> dict[int, str]:
+        tracks = {PHASES_TID: PHASES_TRACK} | ({} if has_records else {self._tid: self._thread_name})
+        return tracks | {_SAMPLES_TID: SAMPLES_TRACK.format(self._thread_name)} if samples else tracks
+
+    def _events(self, found: _Found, samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
+        batch = {"epoch": found.epoch, "batch": found.step}
+        yield SourceEvent(BATCH, "batch", found.begin_ns, end_ns, self._tid, batch)
+        for phase, begin_ns, until_ns in found.stretches:
+            if phase != Phase.OTHER:
+                yield SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, until_ns, PHASES_TID, {})
+        yield from _spans_of(samples, end_ns)
+
+
+def _records_of(found: _Found, names: Sequence[SpanName]) -> Iterator[Record]:
+    """The user's spans in the step, in the order of their ends, as they are recorded in a window."""
+    marks = [mark for mark in found.marks if names[mark[0]].name != BATCH]
+    for place, (name, begin_ns, end_ns) in enumerate(marks):
+        earlier = sum(begun < begin_ns < ended for _, begun, ended in marks[:place])
+        later = sum(begun <= begin_ns for _, begun, _ in marks[place + 1 :])
+        yield Record(begin_ns, end_ns, name, found.step & 0xFFFF_FFFF, earlier + later, Kind.SPAN, Flag(0), 0)
+
+
+def _phase_of(found: _Found) -> int:
+    """The phase with most of what is more than usual."""
+    by_phase, usual = found.times[1], found.usual[1]
+    return max(range(len(Phase)), key=lambda phase: by_phase[phase] - usual[phase])
+
+
+def _described(
+    found: _Found,
+    phase: int,
+    every: int | None,
+    samples: list[tuple[int, _Stack]],
+    rank: int,
+    attempt: Attempt,
+    begin_ns: int,
+) -> SlowStep:
+    (duration_ns, by_phase, starved_ns), (usual_ns, usual_by_phase, usual_starved_ns) = found.times, found.usual
+    line, num_on_line = _line_of(samples)
+    more_starved_ns = None if starved_ns is None or usual_starved_ns is None else starved_ns - usual_starved_ns
+    return SlowStep(
+        start=attempt.start,
+        restart=attempt.restart,
+        rank=rank,
+        step=found.step,
+        epoch=found.epoch,
+        begin_ns=begin_ns,
+        duration_ns=duration_ns,
+        usual_ns=usual_ns,
+        phase=phase,
+        phase_ns=by_phase[phase],
+        phase_usual_ns=usual_by_phase[phase],
+        line=line,
+        num_samples=len(samples),
+        num_on_line=num_on_line,
+        starved_ns=more_starved_ns,
+        every=every,
+    )
+
+
+# -- stacks --
+
+
+def _stack_of(ident: int) -> _Stack:
+    """The stack of a thread without our own frames; only the innermost ones of a very deep stack."""
+    found = [_named(frame) for frame in frames_without_ours(frame_of_thread(ident), _MOST_FRAMES)]
+    return tuple(reversed(found))
+
+
+def _named(frame: FrameType) -> _Frame:
+    code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
+    name, file = name_of_line(code, line), source_name(code.co_filename)
+    return _Frame(name, f"{file}:{line}", is_of_user(code.co_filename))
+
+
+def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
+    """The user's line that most samples were at, or that called what they were at, and how many."""
+    lines = Counter(_own_line(stack) for _, stack in samples if stack)
+    line, count = max(lines.items(), key=lambda found: found[1], default=("", 0))
+    return (line, count) if count >= _FEWEST_ON_LINE else (None, 0)
+
+
+def _own_line(stack: _Stack) -> str:
+    return next((frame.line for frame in reversed(stack) if frame.is_of_user), stack[-1].line)
+
+
+def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
+    """Nested spans: a sample counts until the next one, and what equal samples in a row have in common is one span."""
+    is_open: list[tuple[_Frame, int]] = []
+    for at_ns, stack in [*samples, (end_ns, ())]:
+        num_same = 0
+        while num_same < min(len(is_open), len(stack)) and is_open[num_same][0] == stack[num_same]:
+            num_same += 1
+        while len(is_open) > num_same:
+            frame, begin_ns = is_open.pop()
+            category = SAMPLE if frame.is_of_user else SAMPLE_OF_LIBRARY
+            yield SourceEvent(frame.name, category, begin_ns, max(begin_ns, at_ns), _SAMPLES_TID, {})
+        for frame in stack[num_same:]:
+            is_open.append((frame, at_ns + FRAMES_APART_NS * len(is_open)))

@@ -1,0 +1,31 @@
+"""How long a phase may last before a thread beside training looks at it."""
+
+import pytest
+
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.pulse.layout import Phase
+from kinetoscope.recording.hangs.hang_watchdog import HANG_VARIABLE, UsualPhases
+
+S = 1_000_000_000
+
+
+@pytest.mark.parametrize("text", ["inf", "1e300", "1e10", "nan", "-1", "soon", "", "1e-9"])
+def test_whatever_the_variable_for_hangs_is_training_goes_on(text, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv(HANG_VARIABLE, text)
+    traces = JSONTraceHandler(str(tmp_path / "traces"))
+    with Profiler(lambda _: ProfilerAction.SKIP, traces, quiet=True, hangs=True) as profiler:
+        assert [*profiler.batches(range(8))] == [*range(8)]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_what_was_told_and_went_on_is_told_again_if_it_takes_twice_as_long():
+    usual = UsualPhases(30)
+    usual.add(100, [(S,) * len(Phase)] * 100)
+    usual.note_goes_on(Phase.OTHER, 45 * S)
+    usual.note_goes_on(Phase.OTHER, 35 * S)
+    usual.note_goes_on(Phase.OTHER, 400 * S, is_after_loop=True)
+    assert usual.limits(None)[Phase.OTHER] == 90 * S
+    assert usual.limits(None)[Phase.FORWARD] == 30 * S
+    assert usual.limits(120)[Phase.OTHER] == 60 * S, "half of what collectives may take"
+    after = usual.limits(None, is_after_loop=True)
+    assert (after[Phase.OTHER], after[Phase.EVALUATION]) == (800 * S, 30 * S)

@@ -1,0 +1,32 @@
+"""SIGTERM and SIGHUP in a process that was forked from a run's."""
+
+import os
+import signal
+
+import pytest
+
+from kinetoscope.recording.markers.process import TerminationHandler
+
+
+@pytest.mark.usefixtures("sighup_ends_programs")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_a_signal_at_once(number):
+    reached, told = os.pipe()
+
+    def save():
+        os.write(told, b"saved")
+        return False  # the parent's answer while it saves: it waits for the end of the save
+
+    handler = TerminationHandler(save)
+    handler.install()
+    try:
+        if (child := os.fork()) == 0:
+            os.kill(os.getpid(), number)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    finally:
+        handler.remove()
+    os.close(told)
+    assert os.waitstatus_to_exitcode(status) == -number
+    assert os.read(reached, 5) == b"", "the worker must not save its parent's trace"
+    os.close(reached)
